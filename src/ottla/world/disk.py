@@ -1,0 +1,121 @@
+"""What ottla asks of a file system, as small as it can be: byte ranges of files, names in folders, and durability.
+
+Paths are plain strings with `/`. Failures are `OSError` with an errno, from the real disk and the simulated ones alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+SyncDone = Callable[[OSError | None], None]
+
+
+class File(Protocol):
+    """One open file. Positions count bytes from its start. One writer; readers may be on other threads."""
+
+    path: str
+
+    def size(self) -> int:
+        """Its length in bytes, as the writer sees it."""
+        ...
+
+    def append(self, *parts: Buffer) -> None:
+        """Write all parts at the end, in one vectored call where the platform has one."""
+        ...
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Overwrite (or extend) at a position."""
+        ...
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only where the file ends."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut (or extend with zeros) to `size`."""
+        ...
+
+    def sync(self) -> None:
+        """Return when what was written is durable. Blocks; the loop uses `Disk.sync`."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back. Closing twice is fine."""
+        ...
+
+
+class Lock(Protocol):
+    """A held lock on a data directory."""
+
+    def release(self) -> None:
+        """Let another process have it."""
+        ...
+
+
+class Disk(Protocol):
+    """A tree of files."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        """Open a file for reading and, if `writable`, writing; `create` makes it if it is not there."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """A whole (small) file."""
+        ...
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        """Replace a small file so that a crash leaves the old or the new one: temporary file, fsync, rename, fsync."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder has that name."""
+        ...
+
+    def is_dir(self, path: str) -> bool:
+        """Whether it is a folder."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Length of a file by name."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When it was last written, in milliseconds since 1970."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a folder, sorted."""
+        ...
+
+    def make_dirs(self, path: str) -> None:
+        """Make a folder and those above it; fine if it exists."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Move a file or folder over `new`, atomically."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a folder and all in it."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        ...
+
+    def sync(self, files: Sequence[File], done: SyncDone) -> None:
+        """Make files durable without blocking; `done(error)` is called on the loop, in order of the calls.
+
+        Calls made while an fsync is running are served together by the next one (group commit).
+        """
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Take the lock file of a data directory, against other processes and within this one; else `BlockingIOError`."""
+        ...
