@@ -1,0 +1,344 @@
+"""A real Apache Kafka for the tests: one combined KRaft node on loopback, on its own directory or on ours.
+
+It formats, starts, stops, kills and restarts the node and runs Kafka's own tools. Client actions that would
+each cost a JVM start are in java_client.py.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import threading
+import uuid
+from base64 import urlsafe_b64encode
+from typing import TYPE_CHECKING
+
+from .jvm import jvm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+# Quick start, small footprint, nothing that waits for a second node.
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.share.initialize.retry.interval.ms": "1000",
+    "num.network.threads": "2",
+    "num.io.threads": "2",
+    "num.recovery.threads.per.data.dir": "1",
+    "background.threads": "2",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "log.cleaner.backoff.ms": "500",
+    "controlled.shutdown.enable": "true",
+    "controller.quorum.election.timeout.ms": "100",
+    "initial.broker.registration.timeout.ms": "30000",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",  # a restart after kill() waits for this
+}
+
+_STARTED = re.compile(r"\[KafkaRaftServer nodeId=\d+\] Kafka Server started")
+
+
+class KafkaDiedError(AssertionError):
+    """The node ended or was not ready in time; the text holds the end of its log."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports on loopback that nobody listens on at this moment."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Read a simple properties file, such as meta.properties."""
+    lines = (line.strip() for line in path.read_text().splitlines())
+    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def random_cluster_id() -> str:
+    """Return a fresh id in Kafka's form: 16 random bytes in URL-safe base64 without padding."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+class ApacheKafka:
+    """One node of Apache Kafka, broker and controller in one process.
+
+    A directory without meta.properties is formatted first; one that has it (written by an earlier run or by
+    ottla) is opened as it is, with the ids that it names. `dynamic_quorum` is what `--standalone` formats
+    (kraft.version 1); otherwise the quorum is the static `controller.quorum.voters` (kraft.version 0).
+    """
+
+    def __init__(
+        self,
+        log_dir: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        node_id: int = 1,
+        cluster_id: str | None = None,
+        dynamic_quorum: bool = True,
+        format_options: Sequence[str] = (),
+        sasl: bool = False,
+        heap: str = "384m",
+        log_level: str = "INFO",
+        work_dir: Path | None = None,
+    ) -> None:
+        self.log_dir = log_dir
+        self.work_dir = work_dir or log_dir.parent / f"{log_dir.name}.kafka"
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        self.log_file = self.work_dir / "server.log"
+        self.node_id = node_id
+        self.cluster_id = cluster_id or random_cluster_id()
+        self.dynamic_quorum = dynamic_quorum
+        self._format_options = list(format_options)
+        self._extra = dict(settings or {})
+        self._heap = heap
+        self._log_level = log_level
+        self._sasl = sasl
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+        self._ready = threading.Event()
+        self._run_starts_at = 0
+        self.port, self.controller_port, self.sasl_port = free_ports(3)
+
+    # where it is
+
+    @property
+    def bootstrap(self) -> str:
+        """The address that clients start from."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        """The address of the SASL_PLAINTEXT listener, if the node was made with `sasl=True`."""
+        return f"127.0.0.1:{self.sasl_port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running node."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def properties(self) -> dict[str, str]:
+        """Return the server.properties that the node starts with."""
+        listeners = [f"PLAINTEXT://127.0.0.1:{self.port}", f"CONTROLLER://127.0.0.1:{self.controller_port}"]
+        protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+        result = {
+            **_SETTINGS,
+            "node.id": str(self.node_id),
+            "log.dirs": str(self.log_dir),
+            "listener.security.protocol.map": protocols,
+            "inter.broker.listener.name": "PLAINTEXT",
+        }
+        if self._sasl:
+            listeners.insert(1, f"SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}")
+            result["sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+            result["listener.name.sasl_plaintext.plain.sasl.jaas.config"] = (
+                "org.apache.kafka.common.security.plain.PlainLoginModule required "
+                'username="admin" password="admin-secret" '
+                'user_admin="admin-secret" user_alice="alice-secret";'
+            )
+            for mechanism in ("scram-sha-256", "scram-sha-512"):
+                result[f"listener.name.sasl_plaintext.{mechanism}.sasl.jaas.config"] = (
+                    "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+                )
+        result["listeners"] = ",".join(listeners)
+        if self.dynamic_quorum:
+            result["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{self.controller_port}"
+        else:
+            result["controller.quorum.voters"] = f"{self.node_id}@127.0.0.1:{self.controller_port}"
+        return {**result, **self._extra}
+
+    # life
+
+    def start(self, *, timeout: float = 90) -> ApacheKafka:
+        """Start the node and wait until it serves; raises KafkaDiedError with its log if it does not."""
+        assert not self.running, "already running"
+        meta = self.log_dir / "meta.properties"
+        options: list[str] = []
+        if meta.exists():
+            known = read_properties(meta)
+            self.node_id = int(known["node.id"])
+            self.cluster_id = known["cluster.id"]
+        config = self.work_dir / "server.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
+        if not meta.exists():
+            options = [
+                "format",
+                "--cluster-id",
+                self.cluster_id,
+                "--config",
+                str(config),
+                *self._format_options,
+            ]
+            if self.dynamic_quorum:
+                options.append("--standalone")
+        self._ready.clear()
+        self._run_starts_at = self.log_file.stat().st_size if self.log_file.exists() else 0
+        command = jvm().command(
+            "Node",
+            *options,
+            "--",
+            str(config),
+            heap=self._heap,
+            log_level=self._log_level,
+            properties={"java.security.manager": "allow"},
+        )
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self.work_dir,
+        )
+        self._reader = threading.Thread(target=self._copy_log, args=(self._process,), daemon=True)
+        self._reader.start()
+        if not self._ready.wait(timeout) or not self.running:
+            if self.running:
+                self.kill()
+            raise KafkaDiedError(
+                f"Apache Kafka on {self.log_dir} did not start; its log ends with\n{self.log_tail()}"
+            )
+        return self
+
+    def _copy_log(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with self.log_file.open("ab") as log:
+            for line in process.stdout:
+                log.write(line)
+                log.flush()
+                if _STARTED.search(line.decode(errors="replace")):
+                    self._ready.set()
+        process.wait()
+        self._ready.set()  # it ended: whoever waits for readiness looks again
+
+    def stop(self, *, timeout: float = 60) -> None:
+        """Shut down cleanly (SIGTERM) and wait for the end."""
+        if self._process is None:
+            return
+        if self.running:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired as problem:
+                self.kill()
+                raise KafkaDiedError(
+                    f"Apache Kafka did not stop in {timeout} s\n{self.log_tail()}"
+                ) from problem
+        self._finish()
+
+    def kill(self) -> None:
+        """End the process as a crash would (SIGKILL)."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._finish()
+
+    def _finish(self) -> None:
+        assert self._process is not None
+        assert self._reader is not None
+        self._reader.join()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process = None
+
+    def restart(self) -> ApacheKafka:
+        """Stop cleanly if it runs and start again on the same directory and ports."""
+        self.stop()
+        return self.start()
+
+    def __enter__(self) -> ApacheKafka:
+        return self if self.running else self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    # its log
+
+    def log_text(self) -> str:
+        """Return what the node logged since its last start."""
+        if not self.log_file.exists():
+            return ""
+        with self.log_file.open("rb") as file:
+            file.seek(self._run_starts_at)
+            return file.read().decode(errors="replace")
+
+    def log_tail(self, lines: int = 60) -> str:
+        """Return the end of the log of the last start."""
+        return "\n".join(self.log_text().splitlines()[-lines:])
+
+    def complaints(self, *, ignore: Sequence[str] = ()) -> list[str]:
+        """Return the WARN, ERROR and FATAL lines of the last start, without those that match `ignore`."""
+        found = re.compile(r"^\[[^\]]*\] (WARN|ERROR|FATAL) ")
+        quiet = [re.compile(each) for each in (*_EXPECTED_COMPLAINTS, *ignore)]
+        return [
+            line
+            for line in self.log_text().splitlines()
+            if found.match(line) and not any(each.search(line) for each in quiet)
+        ]
+
+    # Kafka's tools
+
+    def tool(self, main: str, *args: str, stdin: bytes = b"", check: bool = True) -> str:
+        """Run one of Kafka's tools with `--bootstrap-server` set to this node; return what it prints."""
+        return run_tool(main, "--bootstrap-server", self.bootstrap, *args, stdin=stdin, check=check)
+
+
+# What a healthy single node says in these settings.
+_EXPECTED_COMPLAINTS = (
+    r"Performing controller activation\.",
+    r"Attempting to close NetworkClient that has already been closed",
+)
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+ACLS = "org.apache.kafka.tools.AclCommand"
+CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+GROUPS = "org.apache.kafka.tools.GroupsCommand"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+DELEGATION_TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
+API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
+STORAGE = "kafka.tools.StorageTool"
+METADATA_SHELL = "org.apache.kafka.shell.MetadataShell"
+
+
+def run_tool(main: str, *args: str, stdin: bytes = b"", check: bool = True) -> str:
+    """Run one of Kafka's tools by its main class and return what it prints."""
+    return jvm().run(main, *args, stdin=stdin, check=check).stdout
+
+
+def dump_log(*files: Path, options: Sequence[str] = ("--deep-iteration", "--print-data-log")) -> str:
+    """Run DumpLogSegments over log, index, snapshot or checkpoint files."""
+    return run_tool(DUMP_LOG, *options, "--files", ",".join(str(each) for each in files))

@@ -1,0 +1,66 @@
+"""Fixtures that give a test the real Apache Kafka; without Java or Maven the test is skipped and says why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .apache_kafka import ApacheKafka
+from .jvm import Jvm, JvmMissingError, jvm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_NODES = pytest.StashKey[list[ApacheKafka]]()
+
+
+@pytest.fixture(scope="session")
+def kafka_jvm() -> Jvm:
+    """A Java that can run Apache Kafka's classes."""
+    try:
+        return jvm()
+    except JvmMissingError as problem:
+        pytest.skip(f"Apache Kafka cannot run here: {problem}")
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(
+    kafka_jvm: Jvm, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[ApacheKafka]:
+    """One running Apache Kafka that all tests of the session share: use topics and groups of your own."""
+    node = ApacheKafka(tmp_path_factory.mktemp("apache-kafka") / "data", sasl=True)
+    request.config.stash.setdefault(_NODES, []).append(node)
+    with node:
+        yield node
+
+
+@pytest.fixture
+def apache_kafka_factory(
+    kafka_jvm: Jvm, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., ApacheKafka]]:
+    """Make nodes of one's own, not started: `factory(log_dir=..., **options)`; the test's end ends them."""
+    made: list[ApacheKafka] = []
+    stash = request.config.stash.setdefault(_NODES, [])
+
+    def factory(log_dir: Path | None = None, **options: Any) -> ApacheKafka:
+        node = ApacheKafka(log_dir or tmp_path / f"kafka-{len(made)}", **options)
+        made.append(node)
+        stash.append(node)
+        return node
+
+    yield factory
+    for node in made:
+        node.kill()
+        stash.remove(node)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Show the end of each node's log beside a failure."""
+    report = yield
+    if report.failed:
+        for node in item.config.stash.get(_NODES, []):
+            report.sections.append((f"log of Apache Kafka on {node.log_dir}", node.log_tail()))
+    return report
