@@ -1,6 +1,7 @@
-"""What ottla asks of a file system, as small as it can be: byte ranges of files, names in folders, and durability.
+"""What ottla asks of a file system: byte ranges of files, names in folders, and durability.
 
-Paths are plain strings with `/`. Failures are `OSError` with an errno, from the real disk and the simulated ones alike.
+Paths are plain strings with `/`. Failures are `OSError` with an errno, from the real disk and the simulated
+ones alike.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ class File(Protocol):
         ...
 
     def append(self, *parts: Buffer) -> None:
-        """Write all parts at the end, in one vectored call where the platform has one."""
+        """Write all parts at the end, in one vectored call where the platform has one.
+
+        One that fails leaves the file as long as it was, if the disk still lets it be cut. Views are of
+        bytes.
+        """
         ...
 
     def write_at(self, position: int, data: Buffer) -> None:
@@ -42,7 +47,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the descriptor back. Closing twice is fine."""
+        """Give the descriptor back, after the syncs that still need it. Closing twice is fine."""
         ...
 
 
@@ -66,7 +71,7 @@ class Disk(Protocol):
         ...
 
     def write_atomic(self, path: str, data: Buffer) -> None:
-        """Replace a small file so that a crash leaves the old or the new one: temporary file, fsync, rename, fsync."""
+        """Replace a small file (temporary, fsync, rename, fsync): a crash leaves the old or the new one."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -83,6 +88,10 @@ class Disk(Protocol):
 
     def modified_ms(self, path: str) -> int:
         """When it was last written, in milliseconds since 1970."""
+        ...
+
+    def set_modified_ms(self, path: str, when: int) -> None:
+        """Say when it was last written (a cleaned segment keeps the time of what it was made from)."""
         ...
 
     def list(self, path: str) -> list[str]:
@@ -117,5 +126,12 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> Lock:
-        """Take the lock file of a data directory, against other processes and within this one; else `BlockingIOError`."""
+        """Take the lock file of a data directory, against other processes and in this one.
+
+        `BlockingIOError` if it is held.
+        """
+        ...
+
+    def close(self) -> None:
+        """Finish the syncs that were asked for and give back what the disk itself holds."""
         ...

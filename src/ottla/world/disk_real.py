@@ -1,0 +1,372 @@
+"""The machine's own file system behind the interface of `disk`.
+
+Responsible for complete writes, group commit and the lock that Java respects; not for how many files are
+open at once (storage bounds that) nor for what is in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from ottla.world.lock_real import RealLock
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+
+    from ottla.world.disk import Buffer, File, SyncDone
+
+_MAX_PARTS = 1024  # IOV_MAX on Linux and macOS
+_UNCHECKED_READ = 1 << 16
+_FOLDERS_CAN_SYNC = sys.platform != "win32"
+
+
+class RealFile:
+    """A descriptor. Every call names its position, so that readers on other threads disturb nobody."""
+
+    __slots__ = ("_closing", "_disk", "_failed", "_fd", "_pins", "path")
+
+    def __init__(self, disk: RealDisk, path: str, fd: int) -> None:
+        self.path = path
+        self._disk = disk
+        self._fd = fd
+        self._pins = 0
+        self._closing = False
+        self._failed: OSError | None = None
+
+    def __repr__(self) -> str:
+        return f"RealFile({self.path!r})"
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def size(self) -> int:
+        """Ask the descriptor: another handle may have written."""
+        return os.lseek(self._fd, 0, os.SEEK_END)
+
+    def append(self, *parts: Buffer) -> None:
+        """Write all parts at the end; if that fails, cut the file back as far as the disk lets us."""
+        fd = self._fd
+        end = os.lseek(fd, 0, os.SEEK_END)
+        try:
+            _write_all(fd, parts, end)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, end)
+            raise
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Overwrite (or extend) at a position."""
+        if position < 0:  # pwritev takes -1 for "wherever the descriptor stands"
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self.path)
+        _write_all(self._fd, (data,), position)
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only where the file ends."""
+        fd = self._fd
+        if length > _UNCHECKED_READ:  # pread allocates what it is asked for, so ask for no more than there is
+            length = max(min(length, os.lseek(fd, 0, os.SEEK_END) - position), 0)
+        data = _pread(fd, length, position)
+        missing = length - len(data)
+        if missing == 0 or not data:
+            return data
+        pieces = [data]
+        while missing and data:
+            data = _pread(fd, missing, position + length - missing)
+            pieces.append(data)
+            missing -= len(data)
+        return b"".join(pieces)
+
+    def truncate(self, size: int) -> None:
+        """Cut (or extend with zeros) to `size`."""
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        """Return when what was written is durable; once this has failed it fails for ever.
+
+        After a failed fsync the kernel may drop the pages and call the next one a success: that would be a
+        lie.
+        """
+        if self._failed is not None:
+            raise self._failed
+        if self._fd < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+        try:
+            _fsync(self._fd)
+        except OSError as error:
+            self._failed = error
+            self._disk._remember_failure(self._fd, error)
+            raise
+
+    def close(self) -> None:
+        """Give the descriptor back, after the syncs that still need it."""
+        if self._fd < 0:
+            return
+        with self._disk._wake:
+            if self._pins:
+                self._closing = True
+            else:
+                self._close_now()
+
+    def _close_now(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealDisk:
+    """Files of this machine. With a loop `sync` works on a thread of its own, without one at once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop
+        self._wake = threading.Condition()
+        self._queue: list[tuple[list[RealFile], SyncDone]] = []
+        self._flusher: threading.Thread | None = None
+        self._closed = False
+        self._failed: dict[tuple[int, int], OSError] = {}
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> RealFile:
+        """Open a file for reading and, if `writable`, writing; `create` makes it if it is not there."""
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        if create:
+            flags |= os.O_CREAT
+        fd = os.open(path, flags | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0), 0o644)
+        file = RealFile(self, path, fd)
+        found = os.fstat(fd)
+        if stat.S_ISDIR(found.st_mode):
+            file.close()
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        file._failed = self._failed.get((found.st_dev, found.st_ino))
+        return file
+
+    def read(self, path: str) -> bytes:
+        """A whole (small) file."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        """Replace a small file so that a crash leaves the old or the new one."""
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        try:
+            try:
+                file.truncate(0)
+                file.append(data)
+                file.sync()
+            finally:
+                file.close()
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        self.sync_dir(os.path.dirname(path) or ".")
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder has that name."""
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        """Whether it is a folder."""
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        """Length of a file by name."""
+        found = os.stat(path)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return found.st_size
+
+    def modified_ms(self, path: str) -> int:
+        """When it was last written, in milliseconds since 1970."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, when: int) -> None:
+        """Say when it was last written."""
+        os.utime(path, ns=(when * 1_000_000, when * 1_000_000))
+
+    def list(self, path: str) -> list[str]:
+        """Names in a folder, sorted."""
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        """Make a folder and those above it; fine if it exists."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        """Move a file or folder over `new`, atomically."""
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        if os.path.isdir(path) and not os.path.islink(
+            path
+        ):  # unlink of a folder has another errno on each platform
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a folder and all in it."""
+        shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        if not _FOLDERS_CAN_SYNC:
+            return
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync(self, files: Sequence[File], done: SyncDone) -> None:
+        """Make files durable without blocking; `done(error)` is called on the loop, in order of the calls."""
+        mine: list[RealFile] = []
+        for file in files:
+            if not isinstance(file, RealFile):
+                raise TypeError(f"{file!r} is not a file of this disk")
+            mine.append(file)
+        if self._loop is None:
+            results = _sync_each([mine])
+            done(results[0])
+            return
+        with self._wake:
+            if self._closed:
+                raise OSError(errno.EBADF, "the disk is closed")
+            for real in mine:
+                real._pins += 1
+            self._queue.append((mine, done))
+            if self._flusher is None:
+                self._flusher = threading.Thread(target=self._flush, name="ottla-flusher", daemon=True)
+                self._flusher.start()
+            else:
+                self._wake.notify()
+
+    def lock(self, path: str) -> RealLock:
+        """Take the lock file of a data directory, against other processes and within this one."""
+        return RealLock(path)
+
+    def close(self) -> None:
+        """Finish the syncs that were asked for and end the flusher."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+            flusher, self._flusher = self._flusher, None
+        if flusher is not None:
+            flusher.join()
+
+    def _flush(self) -> None:
+        while True:
+            with self._wake:
+                while not self._queue and not self._closed:
+                    self._wake.wait()
+                batch, self._queue = self._queue, []
+            if not batch:
+                return
+            results = _sync_each([files for files, _ in batch])
+            with self._wake:
+                for files, _ in batch:
+                    for file in files:
+                        file._pins -= 1
+                        if file._closing and not file._pins:
+                            file._close_now()
+            assert self._loop is not None
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+                self._loop.call_soon_threadsafe(self._deliver, [done for _, done in batch], results)
+
+    def _deliver(self, dones: Sequence[SyncDone], results: Sequence[OSError | None]) -> None:
+        assert self._loop is not None
+        for done, result in zip(dones, results, strict=True):
+            try:
+                done(result)
+            except Exception as error:
+                self._loop.call_exception_handler({"message": "after a sync", "exception": error})
+
+    def _remember_failure(self, fd: int, error: OSError) -> None:
+        """Another handle on the same file must not believe in a later success either."""
+        with contextlib.suppress(OSError):
+            found = os.fstat(fd)
+            self._failed[found.st_dev, found.st_ino] = error
+
+
+def _sync_each(requests: list[list[RealFile]]) -> list[OSError | None]:
+    """One fsync for each file however many asked; for each request the first error among its files."""
+    outcome: dict[RealFile, OSError | None] = {}
+    for files in requests:
+        for file in files:
+            if file not in outcome:
+                try:
+                    file.sync()
+                    outcome[file] = None
+                except OSError as error:
+                    outcome[file] = error
+    return [next((outcome[f] for f in files if outcome[f] is not None), None) for files in requests]
+
+
+def _write_all(fd: int, parts: Sequence[Buffer], position: int) -> None:
+    total = 0
+    for part in parts:
+        total += len(part)
+    written = _pwritev(fd, parts[:_MAX_PARTS], position)
+    if written == total:
+        return
+    rest = [memoryview(part) for part in parts]
+    while written < total:
+        position += written
+        total -= written
+        rest = _without(rest, written)
+        written = _pwritev(fd, rest[:_MAX_PARTS], position)
+
+
+def _without(parts: list[memoryview], count: int) -> list[memoryview]:
+    """What is left of the parts when their first `count` bytes are gone."""
+    for index, part in enumerate(parts):
+        if count < len(part):
+            return [part[count:], *parts[index + 1 :]]
+        count -= len(part)
+    return []
+
+
+if sys.platform != "win32":
+    import fcntl
+
+    def _pread(fd: int, length: int, position: int) -> bytes:
+        return os.pread(fd, length, position)
+
+    def _pwritev(fd: int, parts: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(fd, parts, position)
+
+    if sys.platform == "darwin":
+
+        def _fsync(fd: int) -> None:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's cache
+    else:
+
+        def _fsync(fd: int) -> None:
+            os.fdatasync(fd)  # as durable as fsync for what we read back: the data and the length
+
+else:
+    # Positioned reads and writes are missing there: the position belongs to the descriptor, so one call at a
+    # time.
+    _seeking = threading.Lock()
+
+    def _pread(fd: int, length: int, position: int) -> bytes:
+        with _seeking:
+            os.lseek(fd, position, os.SEEK_SET)
+            return os.read(fd, length)
+
+    def _pwritev(fd: int, parts: Sequence[Buffer], position: int) -> int:
+        with _seeking:
+            os.lseek(fd, position, os.SEEK_SET)
+            return os.write(fd, b"".join(parts))
+
+    def _fsync(fd: int) -> None:
+        os.fsync(fd)

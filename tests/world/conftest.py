@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.world.disk_memory import MemoryDisk
+from ottla.world.disk_real import RealDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ottla.world.disk import Disk
+
+
+@pytest.fixture(params=["real", "memory"])
+def disk(request: pytest.FixtureRequest) -> Iterator[Disk]:
+    made: Disk = RealDisk() if request.param == "real" else MemoryDisk()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def root(disk: Disk, tmp_path: Path) -> str:
+    """A folder that exists on the disk under test."""
+    path = tmp_path.as_posix()
+    disk.make_dirs(path)
+    return path
