@@ -1,0 +1,230 @@
+"""The header of a record batch: read at a position of a buffer, checked, and stamped in place.
+
+Knows the 61 bytes in front of the records and the CRC-32C; the records themselves are not opened here.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+
+from ottla.records.errors import CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, InvalidRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+MAGIC: Final = 2
+LOG_OVERHEAD: Final = 12  # base offset and batch length: what stands before the bytes that the length counts
+HEADER_SIZE: Final = 61
+MAGIC_POSITION: Final = 16
+CRC_POSITION: Final = 17
+ATTRIBUTES_POSITION: Final = 21  # the CRC covers everything from here to the batch's end
+MAX_TIMESTAMP_POSITION: Final = 35
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = -1
+MAX_INT32: Final = 0x7FFFFFFF
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
+KNOWN_ATTRIBUTES: Final = 0x7F
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_LENGTH_AND_MAGIC = struct.Struct(">i4xb")
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_CRC_AND_ATTRIBUTES = struct.Struct(">Ih")
+
+
+class TimestampType(IntEnum):
+    """Who set the records' timestamps: the producer, or the broker when it appended them."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """One batch's header; `position` is where the batch starts in the buffer that it was read from."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    position: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def end(self) -> int:
+        """The position behind the batch's last byte."""
+        return self.position + LOG_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the batch's last record, counted also where compaction removed it."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that follows the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the batch's last record, or -1 where the producer is not idempotent."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def compression(self) -> int:
+        """The codec's number, a `CompressionType` unless the bytes are hostile (5 to 7 mean nothing)."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Whether timestamps are the producer's or the broker's."""
+        if self.attributes & LOG_APPEND_TIME_FLAG:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch is part of a transaction (markers are, too)."""
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds control records, which consumers never see."""
+        return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether compaction wrote its delete horizon in place of the base timestamp."""
+        return bool(self.attributes & DELETE_HORIZON_FLAG)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers of this batch may go, or None where compaction has not decided it."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether an idempotent or transactional producer wrote the batch."""
+        return self.producer_id > NO_PRODUCER_ID
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """Add to a sequence number, which starts again at 0 after 2**31 - 1."""
+    if sequence > MAX_INT32 - increment:
+        return increment - (MAX_INT32 - sequence) - 1
+    return sequence + increment
+
+
+def decrement_sequence(sequence: int, decrement: int) -> int:
+    """Subtract from a sequence number, which goes on at 2**31 - 1 below 0."""
+    if sequence < decrement:
+        return MAX_INT32 - (decrement - sequence) + 1
+    return sequence - decrement
+
+
+def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
+    """Read the header at a position; only that the 61 bytes are there is checked."""
+    try:
+        return BatchHeader._make((*HEADER.unpack_from(buffer, position), position))
+    except struct.error:
+        raise InvalidRecords(
+            CORRUPT_MESSAGE,
+            f"a batch header needs {HEADER_SIZE} bytes at position {position}, fewer are there",
+        ) from None
+
+
+def iter_batches(buffer: ReadableBuffer, position: int = 0, end: int | None = None) -> Iterator[BatchHeader]:
+    """Walk over whole batches one behind the other, and stop at a batch that is cut off.
+
+    A length no batch can have or another magic raises; contents are not checked (see `check_crc`).
+    """
+    if end is None:
+        end = len(memoryview(buffer))
+    while end - position >= MAGIC_POSITION + 1:
+        length, magic = _LENGTH_AND_MAGIC.unpack_from(buffer, position + 8)
+        if magic != MAGIC:
+            raise _wrong_magic(magic, position)
+        size = LOG_OVERHEAD + length
+        if size < HEADER_SIZE:
+            raise InvalidRecords(
+                CORRUPT_MESSAGE,
+                f"batch at position {position} claims {size} bytes, fewer than its header has",
+            )
+        if size > end - position:
+            return
+        yield BatchHeader._make((*HEADER.unpack_from(buffer, position), position))
+        position += size
+
+
+def _wrong_magic(magic: int, position: int) -> InvalidRecords:
+    if magic in (0, 1):
+        return InvalidRecords(
+            UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"batch at position {position} has message format {magic}; only format 2 can be read",
+        )
+    return InvalidRecords(CORRUPT_MESSAGE, f"batch at position {position} has unknown magic {magic}")
+
+
+def compute_crc(buffer: ReadableBuffer, position: int, size: int) -> int:
+    """The CRC-32C of the batch of that size at that position, over all that follows its CRC field."""
+    with memoryview(buffer) as view:
+        return crc32c(view[position + ATTRIBUTES_POSITION : position + size])
+
+
+def check_crc(buffer: ReadableBuffer, header: BatchHeader) -> bool:
+    """Whether the batch's bytes are the ones its CRC was computed over."""
+    return compute_crc(buffer, header.position, header.size) == header.crc
+
+
+def stamp_offset(
+    buffer: WriteableBuffer, position: int, base_offset: int, partition_leader_epoch: int
+) -> None:
+    """Write the offset and the leader epoch that the log gives a batch; the CRC covers neither."""
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _EPOCH.pack_into(buffer, position + LOG_OVERHEAD, partition_leader_epoch)
+
+
+def stamp_timestamp(
+    buffer: WriteableBuffer, position: int, timestamp_type: TimestampType, max_timestamp: int
+) -> bool:
+    """Write timestamp type and maximum, and the new CRC; where both stand already nothing is written."""
+    header = read_header(buffer, position)
+    if header.timestamp_type == timestamp_type and header.max_timestamp == max_timestamp:
+        return False
+    attributes = header.attributes & KNOWN_ATTRIBUTES & ~LOG_APPEND_TIME_FLAG
+    if timestamp_type == TimestampType.LOG_APPEND_TIME:
+        attributes |= LOG_APPEND_TIME_FLAG
+    _CRC_AND_ATTRIBUTES.pack_into(buffer, position + CRC_POSITION, 0, attributes)
+    _OFFSET.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, max_timestamp)
+    crc = compute_crc(buffer, position, header.size)
+    _CRC_AND_ATTRIBUTES.pack_into(buffer, position + CRC_POSITION, crc, attributes)
+    return True

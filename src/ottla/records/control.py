@@ -1,0 +1,75 @@
+"""Control records: their key, and the value of the two that end a transaction.
+
+The values of the quorum's control records are messages of their own and belong to `protocol`.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.records.errors import INVALID_RECORD, InvalidRecords
+
+_KEY = struct.Struct(">hh")
+_MARKER = struct.Struct(">hi")
+
+
+class ControlType(IntEnum):
+    """What a control record says; a reader passes over types it does not know."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+    UNKNOWN = -1
+
+
+class EndTransactionMarker(NamedTuple):
+    """The end of a transaction on one partition, with the epoch of the coordinator that ended it."""
+
+    control_type: ControlType
+    coordinator_epoch: int
+
+
+def control_key(control_type: ControlType) -> bytes:
+    """The key of a control record of that type."""
+    if control_type == ControlType.UNKNOWN:
+        raise ValueError("an unknown control type cannot be written")
+    return _KEY.pack(0, control_type)
+
+
+def parse_control_key(key: bytes | None) -> ControlType:
+    """The type that a control record's key names; later versions of the key only add to it."""
+    if key is None or len(key) < _KEY.size:
+        raise InvalidRecords(
+            INVALID_RECORD, f"a control record's key has 4 bytes or more, not {len(key or b'')}"
+        )
+    version, number = _KEY.unpack_from(key)
+    if version < 0:
+        raise InvalidRecords(INVALID_RECORD, f"a control record's key has version {version}")
+    try:
+        return ControlType(number)
+    except ValueError:
+        return ControlType.UNKNOWN
+
+
+def marker_value(coordinator_epoch: int) -> bytes:
+    """The value of an end-transaction marker."""
+    return _MARKER.pack(0, coordinator_epoch)
+
+
+def parse_marker(key: bytes | None, value: bytes | None) -> EndTransactionMarker:
+    """The end-transaction marker that a control record holds."""
+    control_type = parse_control_key(key)
+    if control_type not in (ControlType.ABORT, ControlType.COMMIT):
+        raise InvalidRecords(INVALID_RECORD, f"{control_type.name} does not end a transaction")
+    if value is None or len(value) < _MARKER.size:
+        raise InvalidRecords(INVALID_RECORD, f"a marker has 6 bytes or more, not {len(value or b'')}")
+    version, coordinator_epoch = _MARKER.unpack_from(value)
+    if version < 0:
+        raise InvalidRecords(INVALID_RECORD, f"a marker has version {version}")
+    return EndTransactionMarker(control_type, coordinator_epoch)
