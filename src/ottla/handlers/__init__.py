@@ -1,0 +1,1 @@
+"""What each API does, one file per API, named by its key."""

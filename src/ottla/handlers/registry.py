@@ -1,0 +1,70 @@
+"""The table of APIs: key, versions, access check, handler. Dispatch, ApiVersions and the docs derive from it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+Handler = Callable[..., Any]
+OnError = Callable[[Any, int, ErrorCode, str | None], Any]
+
+
+@dataclass(slots=True, frozen=True)
+class Api:
+    """One API as ottla serves it."""
+
+    key: int
+    versions: range
+    handler: Handler
+    on_error: OnError
+    advertised: range
+
+    @property
+    def name(self) -> str:
+        """The handler's name."""
+        return self.handler.__name__
+
+
+_apis: dict[int, Api] = {}
+
+
+def api(
+    key: int, *, versions: tuple[int, int], on_error: OnError, advertised: tuple[int, int] | None = None
+) -> Callable[[Handler], Handler]:
+    """Register a handler for all of `versions`.
+
+    `on_error(request, version, code, message)` makes the response that carries an error of the whole request.
+    `advertised` differs from `versions` only where Kafka itself advertises what it then rejects.
+    """
+
+    def register(handler: Handler) -> Handler:
+        assert key not in _apis, f"two handlers for API {key}"
+        served = range(versions[0], versions[1] + 1)
+        _apis[key] = Api(
+            key, served, handler, on_error, range(advertised[0], advertised[1] + 1) if advertised else served
+        )
+        return handler
+
+    return register
+
+
+def apis() -> dict[int, Api]:
+    """Every API by key, in order."""
+    if not _apis:
+        package = importlib.import_module("ottla.handlers")
+        for module in sorted(name for _, name, _ in pkgutil.iter_modules(package.__path__)):
+            if module[0] == "k" and module[1:3].isdigit():
+                importlib.import_module(f"ottla.handlers.{module}")
+    return dict(sorted(_apis.items()))
+
+
+def kafka_error(error: BaseException) -> tuple[ErrorCode, str | None]:
+    """The code and message a client gets for an exception."""
+    if isinstance(error, KafkaError):
+        return error.code, error.message
+    return ErrorCode.UNKNOWN_SERVER_ERROR, None

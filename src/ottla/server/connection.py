@@ -1,0 +1,321 @@
+"""One client connection: frames in, answers out, in order and with back-pressure both ways.
+
+It knows sockets and framing; what a frame means is the dispatcher's business. Frames are cut out of the receive buffer as
+views, so whoever handles one must not keep it. Like Apache Kafka, a connection has one request in progress at a time: the
+next frame waits until the answer to the last is known, unless the last has taken effect and only its answer is awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ottla.pending import Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.broker.session import Session
+    from ottla.world.clock import Clock, Timer
+
+log = logging.getLogger(__name__)
+
+LENGTH = Struct(">i")
+INITIAL_BUFFER = 16 * 1024
+LARGEST_KEPT_BUFFER = 4 * 1024 * 1024
+WRITE_PIECE = 1024 * 1024
+MOST_UNANSWERED = 64
+
+
+class BadFrameError(Exception):
+    """The bytes on a connection are not a request that can be answered; the connection ends, alone."""
+
+
+class Slice(Protocol):
+    """A range of a file that is read while the socket drains."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Bytes of the range."""
+        ...
+
+    def release(self) -> None:
+        """The range is no longer needed."""
+        ...
+
+
+Part = bytes | bytearray | memoryview | Slice
+Answer = "Sequence[Part] | Pending[Sequence[Part]] | None"
+
+
+class Dispatcher(Protocol):
+    """What a connection asks of the broker behind it."""
+
+    max_frame_size: int
+    clock: Clock
+
+    def connected(self, connection: Connection) -> Session | None:
+        """A client came; None refuses it."""
+        ...
+
+    def disconnected(self, connection: Connection, session: Session) -> None:
+        """A client is gone."""
+        ...
+
+    def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
+        """Answer one frame: the parts of a response, a promise of them, or None where Kafka sends none."""
+        ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object behind one socket."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._clock = dispatcher.clock
+        self._buffer = bytearray(INITIAL_BUFFER)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._answers: deque[Sequence[Part] | Pending[Sequence[Part]]] = deque()
+        self._out: deque[Part] = deque()
+        self._slice_position = 0
+        self._writable = True
+        self._reading = True
+        self._busy = False
+        self._draining = False
+        self._mute: Timer | None = None
+        self._transport: asyncio.Transport | None = None
+        self.session: Session | None = None
+        self.last_active = self._clock.monotonic()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client connected."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_PIECE, low=WRITE_PIECE // 4)
+        self.session = self._dispatcher.connected(self)
+        if self.session is None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone: what it waited for is cancelled, what was being sent is let go."""
+        self._transport = None
+        answers, self._answers = self._answers, deque()
+        for answer in answers:
+            if isinstance(answer, Pending):
+                if answer.done:
+                    _release(answer.response)
+                answer.cancel()
+            else:
+                _release(answer)
+        _release(self._out)
+        self._out.clear()
+        if self._mute is not None:
+            self._mute.cancel()
+            self._mute = None
+        if self.session is not None:
+            session, self.session = self.session, None
+            self._dispatcher.disconnected(self, session)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        if self._end == len(self._buffer):
+            self._make_room()
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes arrived."""
+        self._end += nbytes
+        self.last_active = self._clock.monotonic()
+        self._work()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; its socket is closed with whatever it still waited for, as Kafka does."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: take no more from it until it does."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._writable = True
+        self._work()
+
+    # What the server calls.
+
+    @property
+    def peer(self) -> str:
+        """The client's address, for people."""
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return f"{name[0]}:{name[1]}" if name else "a closed socket"
+
+    def mute(self, seconds: float) -> None:
+        """Take nothing from this client for a while (a quota was passed, KIP-219)."""
+        if self._mute is not None:
+            self._mute.cancel()
+        self._mute = self._clock.call_later(seconds, self._unmute)
+
+    def drain(self) -> None:
+        """Take no new request; finish what is in progress, then close."""
+        self._draining = True
+        self._work()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def unanswered(self) -> int:
+        """Requests whose answer is not known yet."""
+        return len(self._answers)
+
+    # Inside.
+
+    def _unmute(self) -> None:
+        self._mute = None
+        self._work()
+
+    def _work(self) -> None:
+        """Take frames while it may, pass answers on, and write."""
+        if self._busy or self._transport is None:
+            return
+        self._busy = True
+        try:
+            while True:
+                self._take_frames()
+                if not self._pass_answers_on():
+                    break
+            self._write()
+        except BadFrameError as error:
+            log.warning("closing the connection of %s: %s", self.peer, error)
+            self.abort()
+        finally:
+            self._busy = False
+        self._settle_reading()
+        if self._draining and not self._answers and not self._out and self._transport is not None:
+            self._transport.close()
+
+    def _may_take(self) -> bool:
+        if self._draining or self._mute is not None or not self._writable or self._transport is None:
+            return False
+        if not self._answers:
+            return True
+        last = self._answers[-1]
+        if isinstance(last, Pending) and not last.done and not last.effect_applied:
+            return False
+        return len(self._answers) < MOST_UNANSWERED
+
+    def _take_frames(self) -> None:
+        while self._may_take():
+            available = self._end - self._start
+            if available < 4:
+                break
+            size = LENGTH.unpack_from(self._buffer, self._start)[0]
+            if size < 0 or size > self._dispatcher.max_frame_size:
+                raise BadFrameError(
+                    f"a frame of {size} bytes, allowed are 0 to {self._dispatcher.max_frame_size} "
+                    "(socket.request.max.bytes)"
+                )
+            if available < 4 + size:
+                break
+            begin = self._start + 4
+            self._start = begin + size
+            assert self.session is not None
+            answer = self._dispatcher.handle(self.session, self._view[begin : self._start])
+            if answer is None:
+                continue
+            self._answers.append(answer)
+            if isinstance(answer, Pending) and not answer.done:
+                answer.on_complete(self._completed)
+            elif len(self._answers) == 1:
+                self._pass_answers_on()
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > LARGEST_KEPT_BUFFER:
+                self._replace_buffer(INITIAL_BUFFER)
+
+    def _completed(self, _: Sequence[Part]) -> None:
+        self._work()
+
+    def _pass_answers_on(self) -> bool:
+        """Move known answers, in the order of their requests, to what is written; whether there were any."""
+        moved = False
+        while self._answers:
+            head = self._answers[0]
+            if isinstance(head, Pending):
+                if not head.done:
+                    break
+                head = head.response
+            self._answers.popleft()
+            self._out.extend(head)
+            moved = True
+        return moved
+
+    def _write(self) -> None:
+        while self._out and self._writable and self._transport is not None:
+            pieces: list[bytes | bytearray | memoryview] = []
+            size = 0
+            while self._out and size < WRITE_PIECE:
+                part = self._out[0]
+                if isinstance(part, bytes | bytearray | memoryview):
+                    self._out.popleft()
+                    pieces.append(part)
+                    size += len(part)
+                else:
+                    length = min(WRITE_PIECE - size, len(part) - self._slice_position)
+                    if length > 0:
+                        try:
+                            pieces.append(part.read(self._slice_position, length))
+                        except OSError as error:
+                            raise BadFrameError(f"what was to be sent cannot be read: {error}") from error
+                        self._slice_position += length
+                        size += length
+                    if self._slice_position >= len(part):
+                        self._slice_position = 0
+                        self._out.popleft()
+                        part.release()
+            if len(pieces) == 1:
+                self._transport.write(pieces[0])
+            else:
+                self._transport.writelines(pieces)
+
+    def _settle_reading(self) -> None:
+        """Read on only while there is a use for the bytes: the kernel's window is the client's back-pressure."""
+        if self._transport is None:
+            return
+        wanted = self._end < len(self._buffer) or self._may_take()
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _make_room(self) -> None:
+        if self._start > 0:
+            left = self._end - self._start
+            self._buffer[:left] = self._buffer[self._start : self._end]
+            self._start, self._end = 0, left
+        if self._end == len(self._buffer):
+            self._replace_buffer(2 * len(self._buffer))
+
+    def _replace_buffer(self, size: int) -> None:
+        buffer = bytearray(size)
+        left = self._end - self._start
+        buffer[:left] = self._buffer[self._start : self._end]
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._start, self._end = 0, left
+
+
+def _release(parts: Sequence[Part] | deque[Part]) -> None:
+    for part in parts:
+        if not isinstance(part, bytes | bytearray | memoryview):
+            part.release()
