@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -12,8 +14,8 @@ S = TypeVar("S")
 class Pending(Generic[R]):
     """A promise of a response, kept or cancelled once, on the loop that owns the broker.
 
-    `effect_applied` says that the request has done all it does and only its answer waits (for the disk, say), so that the
-    next request on the connection may go ahead.
+    `effect_applied` says that the request has done all it does and only its answer waits (for the disk, say), so that
+    the next request on the connection may go ahead.
     """
 
     __slots__ = ("_cancelled", "_done", "_on_cancel", "_on_complete", "_response", "effect_applied")
