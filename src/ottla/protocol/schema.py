@@ -1,0 +1,473 @@
+"""The schema language: a Kafka message is declared once, as a class whose fields are a table.
+
+What lives here is the declaration only: names, types, version ranges, defaults. How a declaration becomes
+bytes is `codec`'s work, and how it is explained byte by byte is `walk`'s.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast, dataclass_transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+MAX_VERSION = 32767
+
+# What a `records` field holds. Decoding gives a memoryview of the frame; encoding takes anything bytes-like,
+# or any object with a length, which `encode_parts` hands through as it is (a slice of a file, sent later).
+Records: TypeAlias = Any
+
+
+class Uuid(bytes):
+    """Sixteen bytes that print as Kafka prints them: URL-safe base64 without padding."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: bytes | bytearray | memoryview = bytes(16)) -> Self:
+        """Take sixteen bytes as they are."""
+        if len(value) != 16:
+            raise ValueError(f"a Uuid has 16 bytes, not {len(value)}")
+        return bytes.__new__(cls, value)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the text form that `str()` gives."""
+        try:
+            value = base64.urlsafe_b64decode(text + "==")
+        except (binascii.Error, ValueError):
+            raise ValueError(f"not a Uuid in URL-safe base64: {text!r}") from None
+        if len(value) != 16:
+            raise ValueError(f"not a Uuid of 16 bytes: {text!r}")
+        return bytes.__new__(cls, value)
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(self).decode("ascii").rstrip("=")
+
+    def __repr__(self) -> str:
+        return f"Uuid.parse({str(self)!r})"
+
+    def __reduce__(self) -> tuple[type[Uuid], tuple[bytes]]:
+        return type(self), (bytes(self),)
+
+
+ZERO_UUID = Uuid()
+
+NO_VERSIONS = range(0)
+ALL_VERSIONS = range(MAX_VERSION + 1)
+_parsed_versions: dict[str, range] = {"none": NO_VERSIONS, "0+": ALL_VERSIONS}
+
+
+def parse_versions(text: str) -> range:
+    """Turn Kafka's way of writing versions ("4-18", "12+", "3", "none") into a range."""
+    versions = _parsed_versions.get(text)
+    if versions is None:
+        first, dash, last = text.partition("-")
+        if first.endswith("+"):
+            versions = range(int(first[:-1]), MAX_VERSION + 1)
+        else:
+            versions = range(int(first), int(last if dash else first) + 1)
+        _parsed_versions[text] = versions
+    return versions
+
+
+def format_versions(versions: range) -> str:
+    """Write a range the way Kafka does; the inverse of `parse_versions`."""
+    if not versions:
+        return "none"
+    first, last = versions[0], versions[-1]
+    if last == MAX_VERSION:
+        return f"{first}+"
+    return str(first) if first == last else f"{first}-{last}"
+
+
+class Field:
+    """One row of a message: where it exists, how it is written, what it is when absent."""
+
+    __slots__ = (
+        "default",
+        "factory",
+        "flexible",
+        "ignorable",
+        "kind",
+        "name",
+        "nullable",
+        "of",
+        "tag",
+        "tagged",
+        "versions",
+    )
+
+    name: str
+    kind: str
+    of: str | type[Struct] | None
+    versions: range
+    nullable: range
+    tag: int | None
+    tagged: range
+    flexible: range
+    default: Any
+    factory: Callable[[], Any] | None
+    ignorable: bool
+
+    def __init__(
+        self,
+        kind: str,
+        of: str | type[Struct] | None,
+        default: Any,
+        factory: Callable[[], Any] | None,
+        versions: str,
+        nullable: str,
+        tag: int | None,
+        tagged: str | None,
+        ignorable: bool,
+        flexible: str,
+    ) -> None:
+        self.name = ""
+        self.kind = kind
+        self.of = of
+        self.versions = parse_versions(versions)
+        self.nullable = parse_versions(nullable)
+        self.tag = tag
+        self.tagged = NO_VERSIONS if tag is None else parse_versions(tagged or versions)
+        self.flexible = parse_versions(flexible)
+        self.default = default
+        self.factory = factory
+        self.ignorable = ignorable
+
+    def __repr__(self) -> str:
+        return f"<Field {self.name}: {self.kind} {format_versions(self.versions)}>"
+
+    @property
+    def struct(self) -> type[Struct] | None:
+        """The nested structure that this field holds, or holds many of."""
+        return None if self.of is None or isinstance(self.of, str) else self.of
+
+    def new_default(self) -> Any:
+        """Return the value that a message without this field has."""
+        return self.factory() if self.factory is not None else self.default
+
+    def present(self, version: int) -> bool:
+        """Whether the field is written at its place in this version (a tagged field is not)."""
+        return version in self.versions and version not in self.tagged
+
+
+def boolean(
+    *,
+    default: bool = False,
+    versions: str = "0+",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare a bool of one byte."""
+    return Field("bool", None, default, None, versions, "none", tag, tagged, ignorable, "0+")
+
+
+def int8(
+    *,
+    default: int = 0,
+    versions: str = "0+",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare a signed integer of one byte."""
+    return Field("int8", None, default, None, versions, "none", tag, tagged, ignorable, "0+")
+
+
+def int16(
+    *,
+    default: int = 0,
+    versions: str = "0+",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare a signed integer of two bytes."""
+    return Field("int16", None, default, None, versions, "none", tag, tagged, ignorable, "0+")
+
+
+def uint16(
+    *,
+    default: int = 0,
+    versions: str = "0+",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare an unsigned integer of two bytes."""
+    return Field("uint16", None, default, None, versions, "none", tag, tagged, ignorable, "0+")
+
+
+def int32(
+    *,
+    default: int = 0,
+    versions: str = "0+",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare a signed integer of four bytes."""
+    return Field("int32", None, default, None, versions, "none", tag, tagged, ignorable, "0+")
+
+
+def uint32(
+    *,
+    default: int = 0,
+    versions: str = "0+",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare an unsigned integer of four bytes."""
+    return Field("uint32", None, default, None, versions, "none", tag, tagged, ignorable, "0+")
+
+
+def int64(
+    *,
+    default: int = 0,
+    versions: str = "0+",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare a signed integer of eight bytes."""
+    return Field("int64", None, default, None, versions, "none", tag, tagged, ignorable, "0+")
+
+
+def float64(
+    *,
+    default: float = 0.0,
+    versions: str = "0+",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare a floating-point number of eight bytes."""
+    return Field("float64", None, default, None, versions, "none", tag, tagged, ignorable, "0+")
+
+
+def uuid(
+    *,
+    default: Uuid = ZERO_UUID,
+    versions: str = "0+",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare a Uuid."""
+    return Field("uuid", None, default, None, versions, "none", tag, tagged, ignorable, "0+")
+
+
+def string(
+    *,
+    default: str | None = "",
+    versions: str = "0+",
+    nullable: str = "none",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+    flexible: str = "0+",
+) -> Any:
+    """Declare a string; `flexible` narrows the versions in which its length may be a varint."""
+    return Field("string", None, default, None, versions, nullable, tag, tagged, ignorable, flexible)
+
+
+def bytes_(
+    *,
+    default: bytes | None = b"",
+    versions: str = "0+",
+    nullable: str = "none",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare bytes, which are copied out of the frame."""
+    return Field("bytes", None, default, None, versions, nullable, tag, tagged, ignorable, "0+")
+
+
+def records_(
+    *,
+    default: None = None,
+    versions: str = "0+",
+    nullable: str = "none",
+    ignorable: bool = False,
+) -> Any:
+    """Declare record batches, which are never copied (see `Records`)."""
+    return Field("records", None, default, None, versions, nullable, None, None, ignorable, "0+")
+
+
+def array(
+    of: type[Struct] | Callable[..., Any],
+    *,
+    default: None = None,
+    default_factory: Callable[[], list[Any]] | None = None,
+    versions: str = "0+",
+    nullable: str = "none",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare a list of a structure, or of a primitive that is named by its specifier."""
+    element = of if isinstance(of, type) else _PRIMITIVES[of]
+    return Field("array", element, default, default_factory, versions, nullable, tag, tagged, ignorable, "0+")
+
+
+def struct(
+    of: type[Struct],
+    *,
+    default: None = None,
+    default_factory: Callable[[], Struct] | None = None,
+    versions: str = "0+",
+    nullable: str = "none",
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """Declare a nested structure."""
+    return Field("struct", of, default, default_factory, versions, nullable, tag, tagged, ignorable, "0+")
+
+
+_PRIMITIVES: dict[Callable[..., Any], str] = {
+    boolean: "bool",
+    int8: "int8",
+    int16: "int16",
+    uint16: "uint16",
+    int32: "int32",
+    uint32: "uint32",
+    int64: "int64",
+    float64: "float64",
+    uuid: "uuid",
+    string: "string",
+    bytes_: "bytes",
+}
+
+
+class Schema:
+    """What a message class declares, for those who read it: the codec, the walk, the documents."""
+
+    __slots__ = ("api_key", "cls", "fields", "flexible", "kind", "name", "versions")
+
+    def __init__(
+        self,
+        cls: type[Struct],
+        fields: tuple[Field, ...],
+        api_key: int | None,
+        kind: str,
+        versions: range,
+        flexible: range,
+    ) -> None:
+        self.cls = cls
+        self.name = cls.__name__
+        self.fields = fields
+        self.api_key = api_key
+        self.kind = kind
+        self.versions = versions
+        self.flexible = flexible
+
+    def __repr__(self) -> str:
+        return f"<Schema {self.name} v{format_versions(self.versions)}>"
+
+
+class _StructType(type):
+    """Moves the declared fields out of the class body, so that they can be slots."""
+
+    def __new__(
+        mcls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        api_key: int | None = None,
+        kind: str = "struct",
+        versions: str = "0+",
+        flexible: str = "none",
+    ) -> _StructType:
+        fields = []
+        for key, value in list(namespace.items()):
+            if isinstance(value, Field):
+                value.name = key
+                fields.append(value)
+                del namespace[key]
+        namespace.setdefault("__slots__", tuple([field.name for field in fields]))
+        cls = super().__new__(mcls, name, bases, namespace)
+        cls.__schema__ = Schema(  # type: ignore[attr-defined]
+            cast("type[Struct]", cls),
+            tuple(fields),
+            api_key,
+            kind,
+            parse_versions(versions),
+            parse_versions(flexible),
+        )
+        return cls
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any) -> None:
+        super().__init__(name, bases, namespace)
+
+
+@dataclass_transform(
+    kw_only_default=True,
+    field_specifiers=(
+        boolean, int8, int16, uint16, int32, uint32, int64, float64, uuid, string, bytes_, records_, array,
+        struct,
+    ),
+)  # fmt: skip
+class Struct(metaclass=_StructType):
+    """A structure inside a message: keyword constructor, equality and repr come from its fields.
+
+    `unknown_tags` keeps tagged fields that the schema does not know, tag to bytes, or is None.
+    """
+
+    __slots__ = ("unknown_tags",)
+    __schema__: ClassVar[Schema]
+    __hash__ = None  # type: ignore[assignment]
+    unknown_tags: dict[int, bytes] | None
+
+    def __init__(self, **values: Any) -> None:
+        # The first instance of a class builds its constructor; importing a message module builds none.
+        cls = type(self)
+        cls.__init__ = _make_init(cls)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        values = attrgetter("unknown_tags", *[field.name for field in self.__schema__.fields])
+        return bool(values(self) == values(other))
+
+    def __repr__(self) -> str:
+        shown = [f"{field.name}={getattr(self, field.name)!r}" for field in self.__schema__.fields]
+        if self.unknown_tags:
+            shown.append(f"unknown_tags={self.unknown_tags!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _make_init(cls: type[Struct]) -> Callable[..., None]:
+    parameters, lines = [], [" self.unknown_tags = None"]
+    scope: dict[str, Any] = {"_absent": object()}
+    for field in cls.__schema__.fields:
+        name = field.name
+        if field.factory is None:
+            scope[f"_{name}"] = field.default
+            parameters.append(f"{name}=_{name}")
+            lines.append(f" self.{name} = {name}")
+        else:
+            scope[f"_{name}"] = field.factory
+            parameters.append(f"{name}=_absent")
+            lines.append(f" self.{name} = _{name}() if {name} is _absent else {name}")
+    star = ", *, " if parameters else ""
+    source = f"def __init__(self{star}{', '.join(parameters)}):\n" + "\n".join(lines)
+    exec(source, scope)
+    init: Callable[..., None] = scope["__init__"]
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    return init
+
+
+class Message(Struct):
+    """A structure that stands on its own: a request, a response, a header, or the value of a record."""
+
+    __slots__ = ()
