@@ -33,6 +33,10 @@ _SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "300",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.share.min.heartbeat.interval.ms": "300",
+    "group.share.heartbeat.interval.ms": "300",
     "group.share.initialize.retry.interval.ms": "1000",
     "num.network.threads": "2",
     "num.io.threads": "2",
@@ -216,9 +220,7 @@ class ApacheKafka:
         if not self._ready.wait(timeout) or not self.running:
             if self.running:
                 self.kill()
-            raise KafkaDiedError(
-                f"Apache Kafka on {self.log_dir} did not start; its log ends with\n{self.log_tail()}"
-            )
+            raise KafkaDiedError(f"Apache Kafka on {self.log_dir} did not start; its log ends with\n{self.log_tail()}")
         return self
 
     def _copy_log(self, process: subprocess.Popen[bytes]) -> None:
@@ -242,9 +244,7 @@ class ApacheKafka:
                 self._process.wait(timeout)
             except subprocess.TimeoutExpired as problem:
                 self.kill()
-                raise KafkaDiedError(
-                    f"Apache Kafka did not stop in {timeout} s\n{self.log_tail()}"
-                ) from problem
+                raise KafkaDiedError(f"Apache Kafka did not stop in {timeout} s\n{self.log_tail()}") from problem
         self._finish()
 
     def kill(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .apache_kafka import ApacheKafka
+from .java_client import JavaClients
 from .jvm import Jvm, JvmMissingError, jvm
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ def apache_kafka(
     request.config.stash.setdefault(_NODES, []).append(node)
     with node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def java_clients(kafka_jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClients]:
+    """Kafka's Java clients in one JVM for the whole session; they talk to Apache Kafka and to ottla alike."""
+    with JavaClients(log_file=tmp_path_factory.mktemp("java-clients") / "clients.log") as clients:
+        yield clients
 
 
 @pytest.fixture

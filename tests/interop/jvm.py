@@ -33,9 +33,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 
-_DEPENDENCY = (
-    "<dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>"
-)
+_DEPENDENCY = "<dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>"
 
 _LOG4J = """<Configuration status="ERROR" shutdownHook="disable">
   <Appenders><Console name="out" target="SYSTEM_ERR">
@@ -114,8 +112,7 @@ class Jvm:
         )
         if check and result.returncode != 0:
             raise ToolFailedError(
-                f"{main} {' '.join(args)} ended with code {result.returncode}\n"
-                f"{result.stdout}\n{result.stderr}"
+                f"{main} {' '.join(args)} ended with code {result.returncode}\n{result.stdout}\n{result.stderr}"
             )
         return result
 
@@ -136,7 +133,7 @@ def missing() -> str | None:
 
 @lru_cache(maxsize=1)
 def jvm() -> Jvm:
-    """Return the Java to run Kafka with; the first call on a machine fetches jars and compiles our programs."""
+    """Return the Java to run Kafka with; the first call on a machine fetches jars and runs javac."""
     problem = missing()
     if problem is not None:
         raise JvmMissingError(problem)
@@ -159,9 +156,7 @@ def jvm() -> Jvm:
         if not log4j.exists() or log4j.read_text() != _LOG4J:
             log4j.write_text(_LOG4J)
         classes = _classes(home, lib)
-    classpath = os.pathsep.join(
-        [str(classes / "programs.jar"), *sorted(str(jar) for jar in lib.glob("*.jar"))]
-    )
+    classpath = os.pathsep.join([str(classes / "programs.jar"), *sorted(str(jar) for jar in lib.glob("*.jar"))])
     return Jvm(java, lib, classes, log4j, classpath)
 
 
@@ -188,9 +183,7 @@ def _jars(home: Path, name: str, artifacts: Sequence[tuple[str, str, str]]) -> P
         ["mvn", "-B", "-q", "-f", str(pom), *goals], capture_output=True, text=True, check=False, timeout=1200
     )
     if done.returncode != 0:
-        raise JvmMissingError(
-            f"Maven could not fetch Apache Kafka {KAFKA_VERSION}:\n{done.stdout}{done.stderr}"
-        )
+        raise JvmMissingError(f"Maven could not fetch Apache Kafka {KAFKA_VERSION}:\n{done.stdout}{done.stderr}")
     pom.unlink()
     work.rename(target)
     return target

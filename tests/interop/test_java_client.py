@@ -1,0 +1,100 @@
+"""The Java clients' handles, tried on the real Kafka, so that a failure elsewhere is not theirs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .java_client import JavaClients, KafkaClientError, Record, sasl_config
+
+if TYPE_CHECKING:
+    from .apache_kafka import ApacheKafka
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_records_come_back_as_they_were_sent(
+    apache_kafka: ApacheKafka, java_clients: JavaClients, compression: str
+) -> None:
+    topic = f"round-trip-{compression}"
+    java_clients.admin(apache_kafka.bootstrap).create_topic(topic, 2)
+    records = [
+        Record(topic, b"value", b"key", (("a", b"1"), ("a", None), ("", b"")), partition=0, timestamp=1000),
+        Record(topic, None, b"key", partition=0, timestamp=2000),
+        Record(topic, b"\xff\x00", None, partition=1, timestamp=3000),
+    ]
+    with java_clients.producer(apache_kafka.bootstrap, compression_type=compression) as producer:
+        sent = producer.send(records)
+    assert [(each["partition"], each["offset"]) for each in sent] == [(0, 0), (0, 1), (1, 0)]
+    read = java_clients.read_all(apache_kafka.bootstrap, [topic])
+    assert [each.to_json() for each in read] == [each.to_json() for each in records]
+
+
+def test_an_aborted_transaction_is_not_read(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
+    java_clients.admin(apache_kafka.bootstrap).create_topic("aborted")
+    with java_clients.producer(apache_kafka.bootstrap, transactional_id="harness") as producer:
+        producer.init_transactions()
+        producer.begin()
+        producer.send([Record("aborted", b"no")])
+        producer.abort()
+        producer.begin()
+        producer.send([Record("aborted", b"yes")])
+        producer.send_offsets({"aborted:0": 1}, group="harness-offsets")
+        producer.commit()
+    read = java_clients.read_all(apache_kafka.bootstrap, ["aborted"], isolation_level="read_committed")
+    assert [each.value for each in read] == [b"yes"]
+    offsets = java_clients.admin(apache_kafka.bootstrap).call("list_group_offsets", groups=["harness-offsets"])
+    assert offsets["harness-offsets"]["aborted:0"]["offset"] == 1
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_two_consumers_share_a_group(apache_kafka: ApacheKafka, java_clients: JavaClients, protocol: str) -> None:
+    topic, group = f"shared-{protocol}", f"group-{protocol}"
+    admin = java_clients.admin(apache_kafka.bootstrap)
+    admin.create_topic(topic, 2)
+    settings = {"group_id": group, "group_protocol": protocol}
+    with (
+        java_clients.consumer(apache_kafka.bootstrap, **settings) as one,
+        java_clients.consumer(apache_kafka.bootstrap, **settings) as two,
+    ):
+        one.subscribe(topic)
+        one.await_assignment(2)
+        two.subscribe(topic)
+        first = one.call_later("await_assignment", count=1)
+        assert sorted([*two.await_assignment(1), *first.result(30)]) == [f"{topic}:0", f"{topic}:1"]
+        members = admin.call("describe_consumer_groups", groups=[group])[group]["members"]
+        assert len(members) == 2
+
+
+def test_a_share_group_acknowledges(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
+    admin = java_clients.admin(apache_kafka.bootstrap)
+    admin.create_topic("shares")
+    ops = [["SET", "share.auto.offset.reset", "earliest"]]
+    admin.call("alter_configs", changes=[{"resource": ["GROUP", "share-group"], "ops": ops}])
+    with java_clients.producer(apache_kafka.bootstrap) as producer:
+        producer.send([Record("shares", b"%d" % number) for number in range(3)])
+    explicit = "explicit"
+    settings = {"group_id": "share-group", "share_acknowledgement_mode": explicit}
+    with java_clients.share_consumer(apache_kafka.bootstrap, **settings) as consumer:
+        consumer.subscribe("shares")
+        read = consumer.poll(min_records=3, acknowledge="ACCEPT")
+    assert [(each.value, each.delivery_count) for each in read] == [(b"0", 1), (b"1", 1), (b"2", 1)]
+
+
+def test_errors_keep_kafkas_names(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
+    admin = java_clients.admin(apache_kafka.bootstrap)
+    admin.create_topic("twice")
+    with pytest.raises(KafkaClientError) as caught:
+        admin.create_topic("twice")
+    assert (caught.value.name, caught.value.code) == ("TOPIC_ALREADY_EXISTS", 36)
+
+
+def test_scram_users_log_in(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
+    admin = java_clients.admin(apache_kafka.bootstrap)
+    user = {"user": "harness", "mechanism": "SCRAM-SHA-256", "password": "secret"}
+    admin.call("alter_scram", users=[user])
+    sasl = sasl_config("SCRAM-SHA-256", "harness", "secret")
+    cluster = java_clients.admin(apache_kafka.sasl_bootstrap, **sasl).call("describe_cluster")
+    assert cluster["cluster_id"] == apache_kafka.cluster_id
