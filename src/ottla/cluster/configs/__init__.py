@@ -1,0 +1,78 @@
+"""The one table of configs: what exists for topics, brokers, groups and client metrics, and what each may be."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from ottla.cluster.configs.broker_cluster import BROKER_CLUSTER_KEYS
+from ottla.cluster.configs.broker_coordinators import BROKER_COORDINATORS_KEYS
+from ottla.cluster.configs.broker_log import BROKER_LOG_KEYS
+from ottla.cluster.configs.broker_remote import BROKER_REMOTE_KEYS
+from ottla.cluster.configs.broker_security import BROKER_SECURITY_KEYS
+from ottla.cluster.configs.broker_server import BROKER_SERVER_KEYS
+from ottla.cluster.configs.client_metrics import CLIENT_METRICS_KEYS
+from ottla.cluster.configs.group import GROUP_KEYS
+from ottla.cluster.configs.key import REQUIRED, ConfigKey, UpdateMode, table
+from ottla.cluster.configs.topic import TOPIC_KEYS
+from ottla.cluster.configs.values import ConfigType, Value, to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "BROKER",
+    "BROKER_QUOTAS",
+    "BY_RESOURCE",
+    "CLIENT_METRICS",
+    "GROUP",
+    "REQUIRED",
+    "TOPIC",
+    "ConfigKey",
+    "ConfigResourceType",
+    "ConfigType",
+    "UpdateMode",
+    "Value",
+    "to_text",
+]
+
+
+class ConfigResourceType(IntEnum):
+    """What a config belongs to, numbered as on the wire and in ConfigRecord."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+TOPIC: Final = table(TOPIC_KEYS)
+GROUP: Final = table(GROUP_KEYS)
+CLIENT_METRICS: Final = table(CLIENT_METRICS_KEYS)
+BROKER: Final = table(
+    (
+        *BROKER_CLUSTER_KEYS,
+        *BROKER_COORDINATORS_KEYS,
+        *BROKER_LOG_KEYS,
+        *BROKER_REMOTE_KEYS,
+        *BROKER_SECURITY_KEYS,
+        *BROKER_SERVER_KEYS,
+    )
+)
+BROKER_QUOTAS: Final = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Broker configs that can only be set dynamically: a broker does not describe them until somebody sets them."""
+
+BY_RESOURCE: Final[Mapping[ConfigResourceType, Mapping[str, ConfigKey]]] = {
+    ConfigResourceType.TOPIC: TOPIC,
+    ConfigResourceType.BROKER: BROKER,
+    ConfigResourceType.GROUP: GROUP,
+    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS,
+}

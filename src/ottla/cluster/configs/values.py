@@ -1,0 +1,117 @@
+"""Config values: from text to value and back, as Kafka's `ConfigDef` does both. Not which values a key allows."""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import IntEnum
+from typing import Final
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+Value = bool | int | float | str | tuple[str, ...] | None
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+TRIMMED: Final = "".join(chr(code) for code in range(0x21))
+_COMMA: Final = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_DOUBLE: Final = re.compile(r"[+-]?(NaN|Infinity|(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?)")
+
+_HEX_DOUBLE: Final = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
+
+
+class ConfigType(IntEnum):
+    """Type of a config, numbered as DescribeConfigs reports it."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+_INTEGER_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+
+
+def invalid(name: str, value: str, reason: str | None = None) -> KafkaError:
+    """The error for a value that a config cannot take."""
+    tail = f": {reason}" if reason is not None else ""
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}{tail}")
+
+
+def java_double(value: float) -> str:
+    """A double as Java prints it: `0.5`, `1.0E7`, `1.7976931348623157E308`."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        text = format(value, "f") if "e" in repr(value) else repr(value)
+        return text if "." in text else text + ".0"
+    exponent = int(format(value, ".17e").partition("e")[2])
+    shortest = repr(value)
+    mantissa = shortest.split("e")[0] if "e" in shortest else _mantissa(shortest)
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{exponent}"
+
+
+def _mantissa(plain: str) -> str:
+    """The significant digits of a decimal without exponent, with the point after the first one."""
+    sign = "-" if plain.startswith("-") else ""
+    significant = plain.lstrip("-").replace(".", "").lstrip("0").rstrip("0") or "0"
+    return f"{sign}{significant[0]}.{significant[1:] or '0'}"
+
+
+def to_text(value: Value) -> str | None:
+    """A parsed value as the text that DescribeConfigs answers."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return java_double(value)
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+def shown(value: Value) -> str:
+    """A parsed value as it appears inside an error message."""
+    if isinstance(value, tuple):
+        return "[" + ", ".join(value) + "]"
+    return to_text(value) or ("null" if value is None else "")
+
+
+def parse_text(name: str, text: str, kind: ConfigType) -> Value:
+    """Turn text into a value of its type, or raise INVALID_CONFIG as Kafka does."""
+    trimmed = text.strip(TRIMMED)
+    match kind:
+        case ConfigType.BOOLEAN:
+            lowered = trimmed.lower()
+            if lowered in ("true", "false"):
+                return lowered == "true"
+            raise invalid(name, text, "Expected value to be either true or false")
+        case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
+            bits = _INTEGER_BITS[kind]
+            # The length is checked first: int() of a hostile megabyte of digits takes its time.
+            if len(trimmed) <= 64 and _INTEGER.fullmatch(trimmed):
+                number = int(trimmed)
+                if -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+                    return number
+            raise invalid(name, text, f"Not a number of type {kind.name}")
+        case ConfigType.DOUBLE:
+            if _DOUBLE.fullmatch(trimmed):
+                return float(trimmed.rstrip("fFdD"))
+            if _HEX_DOUBLE.fullmatch(trimmed):
+                return float.fromhex(trimmed.rstrip("fFdD"))
+            raise invalid(name, text, f"Not a number of type {kind.name}")
+        case ConfigType.LIST:
+            return tuple(_COMMA.split(trimmed)) if trimmed else ()
+        case _:
+            return trimmed

@@ -1,0 +1,93 @@
+"""`meta.properties`: to which cluster and node a log directory belongs. Version 1 is written, version 0 read too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ottla.cluster.properties_file import PropertiesError, parse_properties
+from ottla.protocol.schema import ZERO_UUID, Uuid
+
+if TYPE_CHECKING:
+    from ottla.world.disk import Disk
+
+FILE_NAME = "meta.properties"
+
+# Ids below this are reserved: 0 unknown, 1 unassigned, 2 lost, and more for later.
+_RESERVED_DIRECTORY_IDS = frozenset(Uuid(number.to_bytes(16, "big")) for number in range(100))
+
+
+class MetaPropertiesError(ValueError):
+    """A `meta.properties` that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """The identity of one log directory."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: Uuid | None = None
+    version: int = 1
+
+
+def parse_meta_properties(data: bytes, source: str = FILE_NAME) -> MetaProperties:
+    """Read either version; version 0 calls the node `broker.id` and may lack the cluster's id."""
+    try:
+        values = {entry.key: entry.value.strip() for entry in parse_properties(data.decode("latin-1"))}
+    except PropertiesError as error:
+        raise MetaPropertiesError(f"{source}: {error}") from error
+
+    def number(key: str) -> int:
+        text = values.get(key)
+        if text is None:
+            raise MetaPropertiesError(f"{source}: {key} is missing")
+        if not text.lstrip("-").isdecimal() or len(text) > 10:
+            raise MetaPropertiesError(f"{source}: {key} is {text!r}, not a number")
+        return int(text)
+
+    version = number("version")
+    if version not in (0, 1):
+        raise MetaPropertiesError(f"{source}: version {version} is not known (0 and 1 are)")
+    cluster_id = values.get("cluster.id")
+    if cluster_id is None:
+        if version == 1:
+            raise MetaPropertiesError(f"{source}: cluster.id is missing")
+        cluster_id = ""
+    node_id = number("node.id" if version == 1 else "broker.id")
+    directory_id: Uuid | None = None
+    if "directory.id" in values:
+        try:
+            directory_id = Uuid.parse(values["directory.id"])
+        except ValueError as error:
+            raise MetaPropertiesError(f"{source}: directory.id: {error}") from error
+        if directory_id in _RESERVED_DIRECTORY_IDS:
+            raise MetaPropertiesError(f"{source}: directory.id {directory_id} is reserved")
+    return MetaProperties(cluster_id, node_id, directory_id, version)
+
+
+def format_meta_properties(meta: MetaProperties, now_ms: int) -> bytes:
+    """Version 1 as Kafka's own writer lays it out, with the time of writing in a comment."""
+    written = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
+    lines = ["#", f"#{written}", f"node.id={meta.node_id}"]
+    if meta.directory_id is not None:
+        lines.append(f"directory.id={meta.directory_id}")
+    lines += ["version=1", f"cluster.id={meta.cluster_id}"]
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+def read_meta_properties(disk: Disk, log_dir: str) -> MetaProperties | None:
+    """The identity of a log directory; `None` if it has none yet."""
+    path = f"{log_dir}/{FILE_NAME}"
+    return parse_meta_properties(disk.read(path), path) if disk.exists(path) else None
+
+
+def write_meta_properties(disk: Disk, log_dir: str, meta: MetaProperties, now_ms: int) -> None:
+    """Replace the identity of a log directory."""
+    disk.write_atomic(f"{log_dir}/{FILE_NAME}", format_meta_properties(meta, now_ms))
+
+
+def usable_directory_id(candidate: Uuid) -> bool:
+    """Whether a random id may name a directory: not reserved, and not starting with a dash, as Kafka's never do."""
+    return candidate != ZERO_UUID and candidate not in _RESERVED_DIRECTORY_IDS and not str(candidate).startswith("-")
