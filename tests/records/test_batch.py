@@ -18,7 +18,7 @@ from ottla.records.batch import (
     stamp_timestamp,
 )
 from ottla.records.builder import BatchBuilder, build_batch
-from ottla.records.errors import CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, InvalidRecords
+from ottla.records.errors import ErrorCode, InvalidRecords
 from ottla.records.iterate import Record, iter_records
 
 
@@ -101,12 +101,16 @@ def test_walk_refuses_a_length_that_no_batch_has(length: int) -> None:
     struct.pack_into(">i", data, 8, length)
     with pytest.raises(InvalidRecords) as caught:
         list(iter_batches(data))
-    assert caught.value.code == CORRUPT_MESSAGE
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize(
     ("magic", "code"),
-    [(0, UNSUPPORTED_FOR_MESSAGE_FORMAT), (1, UNSUPPORTED_FOR_MESSAGE_FORMAT), (3, CORRUPT_MESSAGE)],
+    [
+        (0, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (1, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (3, ErrorCode.CORRUPT_MESSAGE),
+    ],
 )
 def test_walk_refuses_another_magic(magic: int, code: int) -> None:
     data = batch()
@@ -119,7 +123,7 @@ def test_walk_refuses_another_magic(magic: int, code: int) -> None:
 def test_header_that_is_not_there_is_corrupt() -> None:
     with pytest.raises(InvalidRecords) as caught:
         read_header(batch()[: HEADER_SIZE - 1])
-    assert caught.value.code == CORRUPT_MESSAGE
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_crc_covers_everything_behind_it() -> None:

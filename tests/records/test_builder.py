@@ -12,7 +12,7 @@ from ottla.records.control import (
     parse_control_key,
     parse_marker,
 )
-from ottla.records.errors import INVALID_RECORD, InvalidRecords
+from ottla.records.errors import ErrorCode, InvalidRecords
 from ottla.records.iterate import Record, iter_all_records, iter_records
 from records.strategies import codecs, record_lists
 
@@ -84,7 +84,7 @@ def test_only_commit_and_abort_end_a_transaction() -> None:
 def test_bad_control_keys_are_invalid(key: bytes | None) -> None:
     with pytest.raises(InvalidRecords) as caught:
         parse_control_key(key)
-    assert caught.value.code == INVALID_RECORD
+    assert caught.value.code == ErrorCode.INVALID_RECORD
 
 
 def test_unknown_control_types_and_later_versions_are_passed_over() -> None:
@@ -106,4 +106,4 @@ def test_unknown_control_types_and_later_versions_are_passed_over() -> None:
 def test_bad_markers_are_invalid(key: bytes, value: bytes | None) -> None:
     with pytest.raises(InvalidRecords) as caught:
         parse_marker(key, value)
-    assert caught.value.code == INVALID_RECORD
+    assert caught.value.code == ErrorCode.INVALID_RECORD

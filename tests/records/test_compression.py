@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.records.compression import CompressionType, compress, decompress
-from ottla.records.errors import MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR, InvalidRecords
+from ottla.records.errors import ErrorCode, InvalidRecords
 
 REAL_CODECS = [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD]
 payloads = st.one_of(
@@ -52,9 +52,7 @@ def test_other_libraries_read_what_is_written() -> None:
     assert snappy_decode(compress(CompressionType.SNAPPY, data)) == data
     assert lz4_decode(compress(CompressionType.LZ4, data)) == data
     assert lz4.frame.decompress(compress(CompressionType.LZ4, data)) == data
-    assert (
-        zstandard.ZstdDecompressor().decompressobj().decompress(compress(CompressionType.ZSTD, data)) == data
-    )
+    assert zstandard.ZstdDecompressor().decompressobj().decompress(compress(CompressionType.ZSTD, data)) == data
 
 
 def test_what_other_libraries_write_is_read() -> None:
@@ -89,7 +87,7 @@ def test_more_than_the_limit_is_refused(codec: CompressionType) -> None:
     for limit in (0, 1, 1000, len(data) - 1):
         with pytest.raises(InvalidRecords) as caught:
             decompress(codec, packed, limit=limit)
-        assert caught.value.code == MESSAGE_TOO_LARGE
+        assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
@@ -103,7 +101,7 @@ def test_a_bomb_costs_no_more_memory_than_the_limit(codec: CompressionType) -> N
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert caught.value.code == MESSAGE_TOO_LARGE
+    assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
     assert peak < 4 * limit + len(packed)
 
 
@@ -129,7 +127,7 @@ def test_a_frame_cut_at_any_byte_is_refused(codec: CompressionType) -> None:
             continue  # the framing's header alone is a stream of no blocks
         with pytest.raises(InvalidRecords) as caught:
             decompress(codec, packed[:cut])
-        assert caught.value.code == UNKNOWN_SERVER_ERROR
+        assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 @given(st.sampled_from(REAL_CODECS), st.data())

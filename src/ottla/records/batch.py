@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
-from ottla.records.errors import CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, InvalidRecords
+from ottla.records.errors import ErrorCode, InvalidRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,7 +157,7 @@ def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
         return BatchHeader._make((*HEADER.unpack_from(buffer, position), position))
     except struct.error:
         raise InvalidRecords(
-            CORRUPT_MESSAGE,
+            ErrorCode.CORRUPT_MESSAGE,
             f"a batch header needs {HEADER_SIZE} bytes at position {position}, fewer are there",
         ) from None
 
@@ -176,7 +176,7 @@ def iter_batches(buffer: ReadableBuffer, position: int = 0, end: int | None = No
         size = LOG_OVERHEAD + length
         if size < HEADER_SIZE:
             raise InvalidRecords(
-                CORRUPT_MESSAGE,
+                ErrorCode.CORRUPT_MESSAGE,
                 f"batch at position {position} claims {size} bytes, fewer than its header has",
             )
         if size > end - position:
@@ -188,10 +188,10 @@ def iter_batches(buffer: ReadableBuffer, position: int = 0, end: int | None = No
 def _wrong_magic(magic: int, position: int) -> InvalidRecords:
     if magic in (0, 1):
         return InvalidRecords(
-            UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             f"batch at position {position} has message format {magic}; only format 2 can be read",
         )
-    return InvalidRecords(CORRUPT_MESSAGE, f"batch at position {position} has unknown magic {magic}")
+    return InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"batch at position {position} has unknown magic {magic}")
 
 
 def compute_crc(buffer: ReadableBuffer, position: int, size: int) -> int:
@@ -205,17 +205,13 @@ def check_crc(buffer: ReadableBuffer, header: BatchHeader) -> bool:
     return compute_crc(buffer, header.position, header.size) == header.crc
 
 
-def stamp_offset(
-    buffer: WriteableBuffer, position: int, base_offset: int, partition_leader_epoch: int
-) -> None:
+def stamp_offset(buffer: WriteableBuffer, position: int, base_offset: int, partition_leader_epoch: int) -> None:
     """Write the offset and the leader epoch that the log gives a batch; the CRC covers neither."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + LOG_OVERHEAD, partition_leader_epoch)
 
 
-def stamp_timestamp(
-    buffer: WriteableBuffer, position: int, timestamp_type: TimestampType, max_timestamp: int
-) -> bool:
+def stamp_timestamp(buffer: WriteableBuffer, position: int, timestamp_type: TimestampType, max_timestamp: int) -> bool:
     """Write timestamp type and maximum, and the new CRC; where both stand already nothing is written."""
     header = read_header(buffer, position)
     if header.timestamp_type == timestamp_type and header.max_timestamp == max_timestamp:

@@ -25,6 +25,7 @@ from ottla.records.batch import (
 )
 from ottla.records.compression import CompressionType, compress
 from ottla.records.control import ControlType, control_key, marker_value
+from ottla.records.kernel import encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -125,9 +126,7 @@ class BatchBuilder:
             raise ValueError(f"timestamp {timestamp} is negative")
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
-        encode_record(
-            self._body, timestamp - self._base_timestamp, offset - self.base_offset, key, value, headers
-        )
+        encode_record(self._body, timestamp - self._base_timestamp, offset - self.base_offset, key, value, headers)
         self._last_offset = offset
         self.record_count += 1
         if timestamp > self.max_timestamp:
@@ -212,9 +211,7 @@ def seal_batch(
     return sealed
 
 
-def build_batch(
-    records: Iterable[Record], base_offset: int = 0, **options: Unpack[BatchOptions]
-) -> bytearray:
+def build_batch(records: Iterable[Record], base_offset: int = 0, **options: Unpack[BatchOptions]) -> bytearray:
     """One batch of these records, numbered from the base offset; options are those of `BatchBuilder`."""
     builder = BatchBuilder(base_offset, **options)
     for record in records:
@@ -269,42 +266,3 @@ def build_end_transaction_marker(
         producer_epoch=producer_epoch,
         transactional=True,
     )
-
-
-def encode_record(
-    out: bytearray,
-    timestamp_delta: int,
-    offset_delta: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[tuple[str | bytes, bytes | None]] = (),
-) -> None:
-    """Write one record behind `out`."""
-    body = bytearray(b"\x00")  # no attribute of a record is in use
-    write_varint(body, timestamp_delta)
-    write_varint(body, offset_delta)
-    _write_bytes(body, key)
-    _write_bytes(body, value)
-    write_varint(body, len(headers))
-    for name, content in headers:
-        _write_bytes(body, name.encode() if isinstance(name, str) else name)
-        _write_bytes(body, content)
-    write_varint(out, len(body))
-    out += body
-
-
-def _write_bytes(out: bytearray, data: bytes | None) -> None:
-    if data is None:
-        out.append(1)  # the length -1
-    else:
-        write_varint(out, len(data))
-        out += data
-
-
-def write_varint(out: bytearray, value: int) -> None:
-    """Write a zigzag varint of up to 64 bits."""
-    value = (value << 1) ^ (value >> 63)
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import cramjam
 
-from ottla.records.errors import MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR, InvalidRecords
+from ottla.records.errors import ErrorCode, InvalidRecords
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -93,16 +93,16 @@ def decompress(codec: int, data: ReadableBuffer, limit: int = MAX_DECOMPRESSED) 
 
 
 def _unknown_codec(codec: int) -> InvalidRecords:
-    return InvalidRecords(UNKNOWN_SERVER_ERROR, f"unknown compression type {codec}")
+    return InvalidRecords(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {codec}")
 
 
 def _corrupt(reason: str) -> InvalidRecords:
     # Kafka has no error of its own for records that do not decompress and answers its general one.
-    return InvalidRecords(UNKNOWN_SERVER_ERROR, f"failed to decompress records: {reason}")
+    return InvalidRecords(ErrorCode.UNKNOWN_SERVER_ERROR, f"failed to decompress records: {reason}")
 
 
 def _too_large(limit: int) -> InvalidRecords:
-    return InvalidRecords(MESSAGE_TOO_LARGE, f"records decompress to more than {limit} bytes")
+    return InvalidRecords(ErrorCode.MESSAGE_TOO_LARGE, f"records decompress to more than {limit} bytes")
 
 
 def _decompress_gzip(data: memoryview, limit: int) -> bytes | bytearray:
@@ -193,9 +193,7 @@ def _compress_lz4(data: memoryview, level: int) -> bytes:
             block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
         else:
             block = bytes(
-                cramjam.lz4.compress_block(
-                    plain, mode="high_compression", compression=level, store_size=False
-                )
+                cramjam.lz4.compress_block(plain, mode="high_compression", compression=level, store_size=False)
             )
         if len(block) < len(plain):
             pieces.append(_UINT32_LE.pack(len(block)))

@@ -9,7 +9,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from ottla.records.errors import INVALID_RECORD, InvalidRecords
+from ottla.records.errors import ErrorCode, InvalidRecords
 
 _KEY = struct.Struct(">hh")
 _MARKER = struct.Struct(">hi")
@@ -46,11 +46,11 @@ def parse_control_key(key: bytes | None) -> ControlType:
     """The type that a control record's key names; later versions of the key only add to it."""
     if key is None or len(key) < _KEY.size:
         raise InvalidRecords(
-            INVALID_RECORD, f"a control record's key has 4 bytes or more, not {len(key or b'')}"
+            ErrorCode.INVALID_RECORD, f"a control record's key has 4 bytes or more, not {len(key or b'')}"
         )
     version, number = _KEY.unpack_from(key)
     if version < 0:
-        raise InvalidRecords(INVALID_RECORD, f"a control record's key has version {version}")
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"a control record's key has version {version}")
     try:
         return ControlType(number)
     except ValueError:
@@ -66,10 +66,10 @@ def parse_marker(key: bytes | None, value: bytes | None) -> EndTransactionMarker
     """The end-transaction marker that a control record holds."""
     control_type = parse_control_key(key)
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
-        raise InvalidRecords(INVALID_RECORD, f"{control_type.name} does not end a transaction")
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"{control_type.name} does not end a transaction")
     if value is None or len(value) < _MARKER.size:
-        raise InvalidRecords(INVALID_RECORD, f"a marker has 6 bytes or more, not {len(value or b'')}")
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"a marker has 6 bytes or more, not {len(value or b'')}")
     version, coordinator_epoch = _MARKER.unpack_from(value)
     if version < 0:
-        raise InvalidRecords(INVALID_RECORD, f"a marker has version {version}")
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"a marker has version {version}")
     return EndTransactionMarker(control_type, coordinator_epoch)

@@ -1,16 +1,12 @@
-"""What records raise: one exception with Kafka's error code, and Kafka's per-record complaints beside it."""
+"""What records raise: Kafka's error for a batch, and beside it Kafka's complaint about single records."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-UNKNOWN_SERVER_ERROR = -1
-CORRUPT_MESSAGE = 2
-MESSAGE_TOO_LARGE = 10
-INVALID_TIMESTAMP = 32
-UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-UNSUPPORTED_COMPRESSION_TYPE = 76
-INVALID_RECORD = 87
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+__all__ = ["ErrorCode", "InvalidRecords", "RecordError"]
 
 
 class RecordError(NamedTuple):
@@ -20,11 +16,11 @@ class RecordError(NamedTuple):
     message: str
 
 
-class InvalidRecords(Exception):  # noqa: N818 - it names what arrived, as Kafka's InvalidRecordException does
-    """Bytes that are not the record batch they claim to be; `code` is the error that Kafka answers."""
+class InvalidRecords(KafkaError):  # noqa: N818 - it names what arrived, as Kafka's InvalidRecordException does
+    """Bytes that are not a record batch, or one that a log does not take; `code` is the error that Kafka answers."""
+
+    message: str
 
     def __init__(self, code: int, message: str, record_errors: tuple[RecordError, ...] = ()) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+        super().__init__(code, message)
         self.record_errors = record_errors

@@ -5,16 +5,31 @@ For coordinators, inspectors and tests; whole logs go through `kernel` and `colu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.records import kernel
 from ottla.records.batch import HEADER_SIZE, BatchHeader, TimestampType, iter_batches, read_header
 from ottla.records.compression import MAX_DECOMPRESSED, CompressionType, decompress
-from ottla.records.errors import INVALID_RECORD, InvalidRecords
+from ottla.records.errors import ErrorCode, InvalidRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from _typeshed import ReadableBuffer
+
+_WALK_ERRORS: Final = {
+    kernel.BAD_RECORD_LENGTH: "its length does not fit into the batch",
+    kernel.BAD_TIMESTAMP_DELTA: "its timestamp delta cannot be read",
+    kernel.BAD_OFFSET_DELTA: "its offset delta cannot be read",
+    kernel.BAD_KEY: "its key does not fit into the record",
+    kernel.BAD_VALUE: "its value does not fit into the record",
+    kernel.BAD_HEADER_COUNT: "its number of headers is negative or does not fit into the record",
+    kernel.BAD_HEADER_KEY: "a header's key has a negative length or does not fit into the record",
+    kernel.BAD_HEADER_VALUE: "a header's value does not fit into the record",
+    kernel.RECORD_SIZE_MISMATCH: "its length is not the length of its fields",
+    kernel.TRAILING_BYTES: "more bytes follow it, the last of the batch",
+    kernel.OFFSET_GAP: "its offset delta is not its place in the batch",
+}
 
 
 class Record(NamedTuple):
@@ -33,7 +48,7 @@ def record_bytes(
     """The bytes of a batch's records, decompressed where they are compressed, else a view of the buffer."""
     view = memoryview(buffer)[header.position + HEADER_SIZE : header.end]
     if len(view) != header.size - HEADER_SIZE:
-        raise InvalidRecords(INVALID_RECORD, "the batch is longer than the buffer it stands in")
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, "the batch is longer than the buffer it stands in")
     if header.compression == CompressionType.NONE:
         return view
     return decompress(header.compression, view, limit)
@@ -46,34 +61,25 @@ def iter_records(
     if header is None:
         header = read_header(buffer)
     if header.record_count < 0:
-        raise InvalidRecords(INVALID_RECORD, f"the batch claims {header.record_count} records")
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"the batch claims {header.record_count} records")
     if header.record_count == 0:
         return
     data = memoryview(record_bytes(buffer, header, limit))
-    log_append_time = header.timestamp_type == TimestampType.LOG_APPEND_TIME
-    position = 0
-    for _ in range(header.record_count):
-        length, position = _read_varint(data, position)
-        end = position + length
-        if length < 0 or end > len(data):
-            raise InvalidRecords(INVALID_RECORD, f"a record at byte {position} claims {length} bytes")
-        record = data[:end]
-        timestamp_delta, position = _read_varint(record, position + 1, bits=64)
-        offset_delta, position = _read_varint(record, position)
-        key, position = _read_bytes(record, position)
-        value, position = _read_bytes(record, position)
-        headers, position = _read_headers(record, position)
-        if position != end:
-            raise InvalidRecords(INVALID_RECORD, f"a record has {end - position} bytes more than its fields")
-        timestamp = header.max_timestamp if log_append_time else header.base_timestamp + timestamp_delta
-        yield Record(header.base_offset + offset_delta, timestamp, key, value, headers)
-    if position != len(data):
-        raise InvalidRecords(INVALID_RECORD, f"{len(data) - position} bytes follow the batch's last record")
+    stamped = header.timestamp_type == TimestampType.LOG_APPEND_TIME
+    walk = kernel.RecordWalk(data, 0, len(data), header.record_count)
+    while walk.advance():
+        yield Record(
+            header.base_offset + walk.offset_delta,
+            header.max_timestamp if stamped else header.base_timestamp + walk.timestamp_delta,
+            _field(data, walk.key_position, walk.key_length),
+            _field(data, walk.value_position, walk.value_length),
+            _headers(walk) if walk.header_count else (),
+        )
+    if walk.error:
+        raise invalid_record(walk)
 
 
-def iter_all_records(
-    buffer: ReadableBuffer, *, control: bool = False
-) -> Iterator[tuple[BatchHeader, Record]]:
+def iter_all_records(buffer: ReadableBuffer, *, control: bool = False) -> Iterator[tuple[BatchHeader, Record]]:
     """The records of all whole batches in a buffer, each with its batch; control batches only if wanted."""
     for header in iter_batches(buffer):
         if control or not header.is_control:
@@ -81,46 +87,15 @@ def iter_all_records(
                 yield header, record
 
 
-def _read_headers(data: memoryview, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, position = _read_varint(data, position)
-    if count == 0:
-        return (), position
-    if count < 0 or count > len(data) - position:
-        raise InvalidRecords(INVALID_RECORD, f"a record claims {count} headers")
-    headers = []
-    for _ in range(count):
-        name, position = _read_bytes(data, position)
-        if name is None:
-            raise InvalidRecords(INVALID_RECORD, "a header's name has a negative length")
-        value, position = _read_bytes(data, position)
-        headers.append((name.decode(errors="replace"), value))
-    return tuple(headers), position
+def invalid_record(walk: kernel.RecordWalk) -> InvalidRecords:
+    """What to raise for a walk that stopped at an error."""
+    return InvalidRecords(ErrorCode.INVALID_RECORD, f"record {walk.index} is invalid: {_WALK_ERRORS[walk.error]}")
 
 
-def _read_bytes(data: memoryview, position: int) -> tuple[bytes | None, int]:
-    length, position = _read_varint(data, position)
-    if length < 0:
-        return None, position
-    end = position + length
-    if end > len(data):
-        raise InvalidRecords(INVALID_RECORD, f"a field at byte {position} claims {length} bytes")
-    return bytes(data[position:end]), end
+def _field(data: memoryview, position: int, length: int) -> bytes | None:
+    return None if length < 0 else bytes(data[position : position + length])
 
 
-def _read_varint(data: memoryview, position: int, bits: int = 32) -> tuple[int, int]:
-    value = 0
-    shift = 0
-    try:
-        while True:
-            byte = data[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift >= bits:
-                raise InvalidRecords(INVALID_RECORD, f"a number at byte {position} is too long")
-    except IndexError:
-        raise InvalidRecords(INVALID_RECORD, f"a number at byte {position} is cut off") from None
-    value &= (1 << bits) - 1
-    return (value >> 1) ^ -(value & 1), position
+def _headers(walk: kernel.RecordWalk) -> tuple[tuple[str, bytes | None], ...]:
+    # As in Java, a name that is not UTF-8 is read with replacement characters.
+    return tuple((name.decode(errors="replace"), value) for name, value in kernel.read_headers(walk))

@@ -1,0 +1,256 @@
+"""Decides whether a log may take a batch, by the rules of Kafka's LogValidator and with its error for each.
+
+Header rules are here, the walk over the records is the kernel's. Producer state (sequences that follow one another,
+transactions) is the log's own business.
+
+Stricter than Kafka in two points, because Kafka appends what no consumer can read: offset deltas must count up from 0
+(Kafka looks at them in compressed batches only, and renumbers those), and a record's length must be the length of its
+fields in compressed batches as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.records import kernel
+from ottla.records.batch import (
+    HEADER_SIZE,
+    KNOWN_ATTRIBUTES,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    NO_TIMESTAMP,
+    BatchHeader,
+    TimestampType,
+    compute_crc,
+    read_header,
+    stamp_offset,
+    stamp_timestamp,
+)
+from ottla.records.builder import seal_batch
+from ottla.records.compression import MAX_DECOMPRESSED, CompressionType, compress, decompress
+from ottla.records.errors import ErrorCode, InvalidRecords, RecordError
+from ottla.records.iterate import invalid_record
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+MAX_INT64: Final = 2**63 - 1
+_LEGACY_OVERHEAD: Final = 14  # the least that any batch of any format has behind its length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRules:
+    """What a log asks of a batch: the topic's configs that matter here, and who appends."""
+
+    compacted: bool = False
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    timestamp_before_max_ms: int = MAX_INT64
+    timestamp_after_max_ms: int = 3_600_000
+    max_message_bytes: int = 1_048_588
+    compression: CompressionType | None = None  # None keeps what the producer chose
+    compression_level: int | None = None
+    from_client: bool = True  # the coordinators may write control batches and name offsets, clients may not
+    max_decompressed: int = MAX_DECOMPRESSED
+
+
+class ValidBatch(NamedTuple):
+    """A batch that a log may take; `batch` is what was given, or its re-encoding where the log wants another codec."""
+
+    batch: memoryview
+    header: BatchHeader  # of the batch as it was given, at position 0
+    rewritten: bool
+    timestamp_type: TimestampType
+    max_timestamp: int
+    max_timestamp_delta: int  # the offset delta of the first record with the largest timestamp, -1 without timestamps
+    log_append_time: int  # -1 unless the log stamps its own time
+
+    @property
+    def record_count(self) -> int:
+        """How many offsets the batch takes."""
+        return self.header.record_count
+
+    def stamp(self, base_offset: int, partition_leader_epoch: int) -> memoryview:
+        """Write what the log decides into the batch (into a copy where its buffer is read-only) and return it."""
+        batch = self.batch
+        if batch.readonly:
+            batch = memoryview(bytearray(batch))
+        stamp_offset(batch, 0, base_offset, partition_leader_epoch)
+        stamp_timestamp(batch, 0, self.timestamp_type, self.max_timestamp)
+        return batch
+
+
+def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_version: int | None = None) -> ValidBatch:
+    """Check the one batch that a produce request has for a partition; `InvalidRecords` tells why it is refused.
+
+    Bytes behind the batch that are no whole batch are left out, as Kafka does. The produce version matters to zstd,
+    which came with version 7.
+    """
+    view = memoryview(buffer)
+    batch, header = _only_batch(view)
+    codec = header.compression
+    if produce_version is not None and produce_version < 7 and codec == CompressionType.ZSTD:
+        raise InvalidRecords(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd is not allowed in version {produce_version} of Produce"
+        )
+    _check_header(batch, header, rules)
+
+    start, records = HEADER_SIZE, batch
+    plain: bytes | bytearray | None = None
+    if codec != CompressionType.NONE:
+        plain = decompress(codec, batch[HEADER_SIZE:], rules.max_decompressed)
+        start, records = 0, memoryview(plain)
+    batch_stamped = bool(header.attributes & LOG_APPEND_TIME_FLAG)
+    create_time = rules.timestamp_type == TimestampType.CREATE_TIME
+    walk = kernel.RecordWalk(records, start, len(records), header.record_count)
+    accepted = kernel.check_records(
+        walk,
+        header.max_timestamp if batch_stamped else header.base_timestamp,
+        batch_stamped,
+        rules.compacted,
+        create_time,
+        now,
+        rules.timestamp_before_max_ms,
+        rules.timestamp_after_max_ms,
+    )
+    if walk.error:
+        raise invalid_record(walk)
+    if not accepted or (batch_stamped and (not create_time or header.max_timestamp == NO_TIMESTAMP)):
+        raise _rejected(records, start, header, rules, now)
+
+    if create_time:
+        max_timestamp, log_append_time = walk.max_timestamp, NO_TIMESTAMP
+    else:
+        max_timestamp = log_append_time = now
+    target = codec if rules.compression is None else rules.compression
+    rewritten = target != codec and not (header.is_control and codec == CompressionType.NONE)
+    if rewritten:
+        batch = _recompress(batch[HEADER_SIZE:] if plain is None else plain, header, target, rules, max_timestamp)
+    return ValidBatch(
+        batch,
+        header,
+        rewritten,
+        rules.timestamp_type,
+        max_timestamp,
+        walk.max_timestamp_index,
+        log_append_time,
+    )
+
+
+def _only_batch(view: memoryview) -> tuple[memoryview, BatchHeader]:
+    size = _next_batch_size(view)
+    if size is None:
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, "a partition to produce to needs one whole record batch")
+    if view[MAGIC_POSITION] != MAGIC:
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"message format {view[MAGIC_POSITION]} is not 2")
+    if size < HEADER_SIZE:
+        raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes is smaller than its header")
+    if size < len(view) and _next_batch_size(view[size:]) is not None:
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, "only one record batch is allowed for a partition")
+    return view[:size], read_header(view)
+
+
+def _next_batch_size(view: memoryview) -> int | None:
+    """The size of the batch that a buffer starts with; None where none is whole."""
+    if len(view) < LOG_OVERHEAD:
+        return None
+    length = int.from_bytes(view[8:12], "big", signed=True)
+    if length < _LEGACY_OVERHEAD:
+        raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"no batch has a length of {length}")
+    if len(view) <= MAGIC_POSITION:
+        return None
+    if view[MAGIC_POSITION] > MAGIC:
+        raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"unknown magic {view[MAGIC_POSITION]}")
+    return None if length + LOG_OVERHEAD > len(view) else length + LOG_OVERHEAD
+
+
+def _check_header(batch: memoryview, header: BatchHeader, rules: LogRules) -> None:
+    size = len(batch)
+    if rules.from_client and header.base_offset != 0:
+        raise _invalid(f"the base offset of a new batch is 0, not {header.base_offset}")
+    if size > rules.max_message_bytes:
+        raise _too_large(size, rules)
+    crc = compute_crc(batch, 0, size)
+    if crc != header.crc:
+        raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"the batch has CRC {crc:#010x}, not {header.crc:#010x}")
+    if header.compression > CompressionType.ZSTD:
+        raise InvalidRecords(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {header.compression}")
+    count = header.record_count
+    if rules.from_client:
+        if header.last_offset_delta < 0:
+            raise _invalid(f"the last offset delta is {header.last_offset_delta}")
+        if count <= 0:
+            raise _invalid(f"the batch claims {count} records")
+        if header.last_offset_delta + 1 != count:
+            raise _invalid(f"a last offset delta of {header.last_offset_delta} does not go with {count} records")
+        if header.is_control:
+            raise _invalid("clients may not write control records")
+        if header.has_producer_id and header.base_sequence < 0:
+            raise _invalid(f"producer {header.producer_id} sent the sequence number {header.base_sequence}")
+    elif count < 0:
+        raise _invalid(f"the batch claims {count} records")
+
+
+def _invalid(message: str) -> InvalidRecords:
+    return InvalidRecords(ErrorCode.INVALID_RECORD, message)
+
+
+def _too_large(size: int, rules: LogRules) -> InvalidRecords:
+    return InvalidRecords(
+        ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, the topic allows {rules.max_message_bytes}"
+    )
+
+
+def _rejected(records: memoryview, start: int, header: BatchHeader, rules: LogRules, now: int) -> InvalidRecords:
+    """Walk once more over records that broke the log's rules, now to say which and why."""
+    stamped = bool(header.attributes & LOG_APPEND_TIME_FLAG)
+    walk = kernel.RecordWalk(records, start, len(records), header.record_count)
+    errors: list[RecordError] = []
+    code = ErrorCode.INVALID_RECORD
+    earliest, latest = now - rules.timestamp_before_max_ms, now + rules.timestamp_after_max_ms
+    while walk.advance():
+        index = walk.index - 1
+        timestamp = header.max_timestamp if stamped else _int64(header.base_timestamp + walk.timestamp_delta)
+        if rules.compacted and walk.key_length < 0:
+            errors.append(RecordError(index, "a compacted topic takes no record without a key"))
+        elif rules.timestamp_type == TimestampType.CREATE_TIME and timestamp != NO_TIMESTAMP:
+            age = _int64(now - timestamp)
+            if age > rules.timestamp_before_max_ms or _int64(-age) > rules.timestamp_after_max_ms:
+                code = ErrorCode.INVALID_TIMESTAMP
+                errors.append(RecordError(index, f"timestamp {timestamp} is not from {earliest} to {latest}"))
+        elif stamped:
+            code = ErrorCode.INVALID_TIMESTAMP
+            errors.append(RecordError(index, "only the broker may set the timestamp type LogAppendTime"))
+    what = "timestamps" if code == ErrorCode.INVALID_TIMESTAMP else "records"
+    return InvalidRecords(code, f"the batch has invalid {what}; {len(errors)} of its records failed", tuple(errors))
+
+
+def _int64(value: int) -> int:
+    return (value + 2**63 & 2**64 - 1) - 2**63
+
+
+def _recompress(
+    plain: memoryview | bytes | bytearray, header: BatchHeader, codec: int, rules: LogRules, max_timestamp: int
+) -> memoryview:
+    """The batch in the codec that the topic asks for; its records stay byte for byte."""
+    attributes = header.attributes & KNOWN_ATTRIBUTES & ~(CompressionType(header.compression) | LOG_APPEND_TIME_FLAG)
+    if rules.timestamp_type == TimestampType.LOG_APPEND_TIME:
+        attributes |= LOG_APPEND_TIME_FLAG
+    batch = seal_batch(
+        compress(codec, plain, rules.compression_level) if codec != CompressionType.NONE else plain,
+        base_offset=header.base_offset,
+        partition_leader_epoch=header.partition_leader_epoch,
+        attributes=attributes | codec,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=header.record_count,
+    )
+    if len(batch) > rules.max_message_bytes:
+        raise _too_large(len(batch), rules)
+    return memoryview(batch)
