@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.world.disk_faulty import FaultyDisk
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
+from ottla.world.random import SeededRandom
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,9 +16,15 @@ if TYPE_CHECKING:
     from ottla.world.disk import Disk
 
 
-@pytest.fixture(params=["real", "memory"])
+@pytest.fixture(params=["real", "memory", "faulty"])
 def disk(request: pytest.FixtureRequest) -> Iterator[Disk]:
-    made: Disk = RealDisk() if request.param == "real" else MemoryDisk()
+    made: Disk
+    if request.param == "real":
+        made = RealDisk()
+    elif request.param == "memory":
+        made = MemoryDisk()
+    else:
+        made = FaultyDisk(SeededRandom(1))
     yield made
     made.close()
 

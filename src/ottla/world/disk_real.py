@@ -207,9 +207,8 @@ class RealDisk:
 
     def remove(self, path: str) -> None:
         """Delete a file."""
-        if os.path.isdir(path) and not os.path.islink(
-            path
-        ):  # unlink of a folder has another errno on each platform
+        # unlink of a folder has another errno on each platform
+        if os.path.isdir(path) and not os.path.islink(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         os.unlink(path)
 

@@ -13,9 +13,8 @@ import sys
 import threading
 
 _registry_guard = threading.Lock()
-_held: dict[
-    tuple[int, int], int
-] = {}  # (device, inode) -> process; a forked child has the table but not the locks
+# (device, inode) -> process; a forked child has the table but not the locks
+_held: dict[tuple[int, int], int] = {}
 
 
 class RealLock:

@@ -1,0 +1,660 @@
+"""A disk that fails as real ones do: it crashes in a write, forgets what was not synced, fills and rots.
+
+It remembers, beside what programs see, what would survive a loss of power. What becomes of the rest is drawn
+from a seed, within what the journals of ext4 and XFS allow:
+
+- A write that was not synced is there, is missing, is there up to some byte, or is zeros up to its end.
+- Changes of names are undone from the last one backwards, never one before another that stays; a rename is
+one change. `sync_dir` keeps all changes up to the last in that folder; syncing a file keeps its bytes, not
+its name. - Once a cut (truncate) is lost, so are the writes to that file after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fnmatch
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from ottla.world.disk_memory import Contents, Folder, MemoryDisk, MemoryFile
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Iterator, Sequence
+
+    from ottla.world.clock import Clock
+    from ottla.world.disk import Buffer, File, SyncDone
+    from ottla.world.random import Random
+
+Operation = Literal["read", "write", "sync"]
+_Assignment = tuple[Folder, str, "Folder | Contents | None"]
+
+
+# Kernels write back what is old without being asked, and memory has an end here too.
+_WRITEBACK = 4096
+
+
+class SimulatedCrash(BaseException):
+    """The machine or the process is gone. Not an `Exception`: nothing may carry on as if it were not."""
+
+
+@dataclass(slots=True)
+class Fault:
+    """A rule: the `nth` call on a matching path fails, and the `times - 1` after it (None: all)."""
+
+    operation: Operation
+    path: str
+    nth: int
+    times: int | None
+    code: int
+    calls: int = 0
+
+    def hits(self, operation: Operation, path: str) -> bool:
+        """Count a call and say whether it is to fail."""
+        if operation != self.operation or not fnmatch.fnmatchcase(path, self.path):
+            return False
+        self.calls += 1
+        return self.calls >= self.nth and (self.times is None or self.calls < self.nth + self.times)
+
+
+@dataclass(slots=True)
+class _Change:
+    """A write that has not been synced, or (data is None) a cut to `position`."""
+
+    number: int
+    position: int
+    data: bytes | None
+
+
+@dataclass(slots=True)
+class _Inode:
+    """What is durable of a file, and what came after."""
+
+    durable: Contents
+    changes: list[_Change] = field(default_factory=list)
+    failed: OSError | None = None
+
+    def keep(self, number: int) -> None:
+        """Make the changes up to a number durable."""
+        count = 0
+        for change in self.changes:
+            if change.number > number:
+                break
+            _apply(self.durable, change)
+            count += 1
+        del self.changes[:count]
+
+    def fail(self, error: OSError, random: Random) -> None:
+        """A sync failed: the kernel calls the pages clean all the same; what is not out never will be."""
+        self.failed = error
+        for change in self.changes:
+            if change.data is None or random.below(2):
+                _apply(self.durable, change)
+        self.changes.clear()
+
+
+class _Platter:
+    """What outlives a process: the files as programs see them, and what a loss of power would leave."""
+
+    def __init__(self, cap_bytes: int | None, clock: Clock | None) -> None:
+        self.seen = MemoryDisk(cap_bytes, clock)
+        self.inodes: dict[Contents, _Inode] = {}
+        self.names: dict[Folder, dict[str, Folder | Contents]] = {self.seen.root: {}}
+        self.name_changes: list[list[_Assignment]] = []
+        self.number = 0
+
+    def inode(self, contents: Contents) -> _Inode:
+        found = self.inodes.get(contents)
+        if found is None:
+            found = self.inodes[contents] = _Inode(Contents())
+        return found
+
+    def note(self, contents: Contents, position: int, data: bytes | None) -> None:
+        self.number += 1
+        inode = self.inode(contents)
+        inode.changes.append(_Change(self.number, position, data))
+        if len(inode.changes) > _WRITEBACK and inode.failed is None:
+            inode.keep(inode.changes[_WRITEBACK // 2].number)
+
+    def keep_names(self, count: int) -> None:
+        """Make the first changes of names durable."""
+        for change in self.name_changes[:count]:
+            for folder, name, entry in change:
+                before = _assign(self.names, folder, name, entry)
+                if isinstance(before, Contents) and not before.linked:
+                    self.inodes.pop(before, None)
+                elif isinstance(before, Folder) and not before.entries and entry is None:
+                    self.names.pop(before, None)
+        del self.name_changes[:count]
+
+    def lose_power(self, random: Random) -> None:
+        """Leave what is durable and some of what is not."""
+        mode = random.choice(("all lost", "all kept", "in order", "any", "any"))
+        names = {folder: dict(entries) for folder, entries in self.names.items()}
+        kept = {"all lost": 0, "all kept": len(self.name_changes)}.get(mode)
+        for change in self.name_changes[: random.below(len(self.name_changes) + 1) if kept is None else kept]:
+            for folder, name, entry in change:
+                _assign(names, folder, name, entry)
+
+        before = self.seen
+        self.seen = MemoryDisk(before.cap_bytes, before._clock)
+        survivors = self.inodes
+        self.inodes, self.names, self.name_changes = {}, {}, []
+
+        def rebuild(old: Folder, new: Folder) -> None:
+            new.modified_ms = old.modified_ms
+            for name, entry in names.get(old, {}).items():
+                if isinstance(entry, Folder):
+                    made = new.entries[name] = Folder()
+                    rebuild(entry, made)
+                else:
+                    contents = new.entries[name] = _survivor(survivors.get(entry), mode, random)
+                    contents.modified_ms = entry.modified_ms
+                    self.seen.used_bytes += contents.length
+                    self.inodes[contents] = _Inode(contents.copy())
+            self.names[new] = dict(new.entries)
+
+        rebuild(before.root, self.seen.root)
+
+
+class FaultyFile:
+    """A file of a faulty disk. After a crash it is dead: whoever still uses it gets `SimulatedCrash`."""
+
+    __slots__ = ("_disk", "_file", "path")
+
+    def __init__(self, disk: FaultyDisk, file: MemoryFile) -> None:
+        self.path = file.path
+        self._disk = disk
+        self._file = file
+
+    def __repr__(self) -> str:
+        return f"FaultyFile({self.path!r})"
+
+    def size(self) -> int:
+        """Its length in bytes."""
+        self._disk._check_alive()
+        return self._file.size()
+
+    def append(self, *parts: Buffer) -> None:
+        """Write all parts at the end."""
+        data = b"".join(parts)
+        end = self._file.size()
+        try:
+            self._write(end, data)
+        except OSError:
+            if self._file.size() > end:
+                self._cut(end)
+            raise
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Overwrite (or extend) at a position."""
+        self._file._check(True, position)
+        self._write(position, bytes(data))
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only where the file ends."""
+        self._disk._check_alive()
+        self._disk._fail_if_told("read", self.path)
+        return self._file.read_at(position, length)
+
+    def truncate(self, size: int) -> None:
+        """Cut (or extend with zeros) to `size`."""
+        self._file._check(True, size)
+        with self._disk._step():
+            self._cut(size)
+
+    def sync(self) -> None:
+        """Make what was written durable; once this has failed for a file, it fails for ever."""
+        with self._disk._step():
+            self._sync(self._disk._platter.number)
+
+    def close(self) -> None:
+        """Forget the handle."""
+        self._file.close()
+
+    def _write(self, position: int, data: bytes) -> None:
+        self._file._check(True)
+        disk = self._disk
+        disk._check_alive()
+        if not data:
+            return
+        torn = disk._count_write(len(data))
+        if torn is not None:
+            with contextlib.suppress(OSError):
+                self._put(position, data[:torn])
+            disk._die()
+        try:
+            disk._fail_if_told("write", self.path)
+        except OSError:
+            self._put(position, data[: disk.random.below(len(data))])
+            raise
+        room = disk._room()
+        grown = position + len(data) - self._file.size()
+        if room is not None and grown > room:
+            self._put(position, data[: max(len(data) - (grown - room), 0)])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        self._put(position, data)
+
+    def _put(self, position: int, data: bytes) -> None:
+        if data:
+            self._file.write_at(position, data)
+            self._disk._platter.note(self._file.contents, position, data)
+
+    def _cut(self, size: int) -> None:
+        self._file.truncate(size)
+        self._disk._platter.note(self._file.contents, size, None)
+
+    def _sync(self, number: int) -> None:
+        self._file.sync()
+        inode = self._disk._platter.inode(self._file.contents)
+        if inode.failed is not None:
+            raise inode.failed
+        try:
+            self._disk._fail_if_told("sync", self.path)
+        except OSError as error:
+            inode.fail(error, self._disk.random)
+            raise
+        inode.keep(number)
+
+
+class FaultyDisk:
+    """A disk for simulations: everything that it does wrong is asked for, or drawn from the seed."""
+
+    def __init__(
+        self,
+        random: Random,
+        clock: Clock | None = None,
+        *,
+        cap_bytes: int | None = None,
+        sync_seconds: tuple[float, float] = (0.0, 0.0),
+        _platter: _Platter | None = None,
+    ) -> None:
+        self.random = random
+        self.sync_seconds = sync_seconds
+        self.writes = 0
+        self.steps = 0
+        self._clock = clock
+        self._platter = _platter or _Platter(cap_bytes, clock)
+        self._alive = True
+        self._closed = False
+        self._faults: list[Fault] = []
+        self._crash_write: int | None = None
+        self._crash_step: int | None = None
+        self._torn_bytes: int | None = None
+        self._locked: set[str] = set()
+        self._queue: list[tuple[list[FaultyFile], SyncDone]] = []
+        self._syncing = False
+
+    # What goes wrong.
+
+    def crash_after(self, writes: int, *, torn_bytes: int | None = None) -> None:
+        """Crash in the middle of the n-th write from now, with `torn_bytes` of it done (else any number)."""
+        self._crash_write = self.writes + writes
+        self._torn_bytes = torn_bytes
+
+    def crash_at_step(self, steps: int) -> None:
+        """Crash at the n-th change or sync from now: in the middle of a write, before or after others."""
+        self._crash_step = self.steps + steps
+
+    def crash(self, process_only: bool = False) -> None:
+        """End this process, and unless `process_only` the power too. `reopen` shows what is left."""
+        self._alive = False
+        self._queue.clear()
+        if not process_only:
+            self._platter.lose_power(self.random)
+
+    def reopen(self) -> FaultyDisk:
+        """The disk after the crash, as a new process finds it: the same bytes, no faults, no locks.
+
+        A sync that failed is forgotten with the process that was told of it, as the kernel does.
+        """
+        self._alive = False
+        for inode in self._platter.inodes.values():
+            inode.failed = None
+        return FaultyDisk(self.random, self._clock, sync_seconds=self.sync_seconds, _platter=self._platter)
+
+    def fail(
+        self,
+        operation: Operation,
+        path: str = "*",
+        *,
+        nth: int = 1,
+        times: int | None = 1,
+        code: int = errno.EIO,
+    ) -> Fault:
+        """Let the n-th such call on a path that matches the pattern fail."""
+        fault = Fault(operation, path, nth, times, code)
+        self._faults.append(fault)
+        return fault
+
+    def heal(self) -> None:
+        """Forget the faults that were asked for. A file whose sync has failed stays failed."""
+        self._faults.clear()
+        self._crash_write = self._crash_step = self._torn_bytes = None
+        self._platter.seen.cap_bytes = None
+
+    def fill_after(self, count: int) -> None:
+        """Let the disk be full when that many more bytes are in its files."""
+        self._platter.seen.cap_bytes = self._platter.seen.used_bytes + count
+
+    def flip(self, path: str, byte: int, bit: int) -> None:
+        """Turn one bit of a file over, where it is seen and where it is durable."""
+        contents = self._platter.seen._file(path)
+        if not 0 <= byte < contents.length or not 0 <= bit < 8:
+            raise ValueError(f"{path} has no bit {bit} of byte {byte}")
+        for copy in (contents, self._platter.inode(contents).durable):
+            if byte < copy.length:
+                copy.write(byte, bytes([copy.read(byte, 1)[0] ^ 1 << bit]))
+
+    def unsynced_bytes(self, path: str) -> int:
+        """How many written bytes of a file a loss of power could still take."""
+        inode = self._platter.inode(self._platter.seen._file(path))
+        return sum(len(change.data or b"") for change in inode.changes)
+
+    # The disk.
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> FaultyFile:
+        """Open a file for reading and, if `writable`, writing; `create` makes it if it is not there."""
+        self._check_alive()
+        seen = self._platter.seen
+        if create and not seen.exists(path):
+            with self._step():
+                file = seen.open(path, create=True, writable=writable)
+                folder, name = seen._parent(path)
+                self._rename([(folder, name, file.contents)])
+        else:
+            file = seen.open(path, writable=writable)
+        return FaultyFile(self, file)
+
+    def read(self, path: str) -> bytes:
+        """A whole (small) file."""
+        self._check_alive()
+        self._fail_if_told("read", path)
+        return self._platter.seen.read(path)
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        """Replace a small file so that a crash leaves the old or the new one."""
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        try:
+            try:
+                file.truncate(0)
+                file.append(data)
+                file.sync()
+            finally:
+                file.close()
+            self.rename(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.remove(temporary)
+            raise
+        self.sync_dir(path.rpartition("/")[0] or "/")
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder has that name."""
+        self._check_alive()
+        return self._platter.seen.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        """Whether it is a folder."""
+        self._check_alive()
+        return self._platter.seen.is_dir(path)
+
+    def size(self, path: str) -> int:
+        """Length of a file by name."""
+        self._check_alive()
+        return self._platter.seen.size(path)
+
+    def modified_ms(self, path: str) -> int:
+        """When it was last written, in milliseconds since 1970."""
+        self._check_alive()
+        return self._platter.seen.modified_ms(path)
+
+    def set_modified_ms(self, path: str, when: int) -> None:
+        """Say when it was last written."""
+        self._check_alive()
+        self._platter.seen.set_modified_ms(path, when)
+
+    def list(self, path: str) -> list[str]:
+        """Names in a folder, sorted."""
+        self._check_alive()
+        return self._platter.seen.list(path)
+
+    def make_dirs(self, path: str) -> None:
+        """Make a folder and those above it; fine if it exists."""
+        self._check_alive()
+        seen = self._platter.seen
+        missing: builtins.list[str] = []
+        above = path
+        while not seen.exists(above):
+            missing.append(above)
+            above = above.rstrip("/").rpartition("/")[0]
+        if not missing:
+            seen.make_dirs(path)
+        for step in reversed(missing):
+            with self._step():
+                seen.make_dirs(step)
+                folder, name = seen._parent(step)
+                self._rename([(folder, name, folder.entries[name])])
+
+    def rename(self, old: str, new: str) -> None:
+        """Move a file or folder over `new`, atomically."""
+        with self._step():
+            seen = self._platter.seen
+            from_folder, from_name = seen._parent(old)
+            moved = from_folder.entries.get(from_name)
+            seen.rename(old, new)
+            to_folder, to_name = seen._parent(new)
+            if (from_folder, from_name) != (to_folder, to_name):
+                self._rename([(from_folder, from_name, None), (to_folder, to_name, moved)])
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        with self._step():
+            self._platter.seen.remove(path)
+            folder, name = self._platter.seen._parent(path)
+            self._rename([(folder, name, None)])
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a folder and all in it, one after the other: a crash may leave a part."""
+        path = path.rstrip("/")
+        for name in self.list(path):
+            below = f"{path}/{name}"
+            if self.is_dir(below):
+                self.remove_tree(below)
+            else:
+                self.remove(below)
+        with self._step():
+            folder, name = self._platter.seen._parent(path)
+            self._platter.seen.remove_tree(path)
+            if name:
+                self._rename([(folder, name, None)])
+
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a folder durable, and with them all changes of names before."""
+        with self._step():
+            folder = self._platter.seen._folder(path)
+            self._fail_if_told("sync", path)
+            changes = self._platter.name_changes
+            for index in range(len(changes) - 1, -1, -1):
+                if any(where is folder for where, _, _ in changes[index]):
+                    self._platter.keep_names(index + 1)
+                    return
+
+    def sync(self, files: Sequence[File], done: SyncDone) -> None:
+        """Make files durable. With a clock it takes `sync_seconds`; calls meanwhile are served next."""
+        self._check_alive()
+        if self._closed:
+            raise OSError(errno.EBADF, "the disk is closed")
+        mine: builtins.list[FaultyFile] = []
+        for file in files:
+            if not isinstance(file, FaultyFile):
+                raise TypeError(f"{file!r} is not a file of this disk")
+            mine.append(file)
+        if self._clock is None:
+            with self._step():
+                error = _first_error(mine, self._platter.number)
+            done(error)
+            return
+        self._queue.append((mine, done))
+        if not self._syncing:
+            self._start_sync()
+
+    def lock(self, path: str) -> FaultyLock:
+        """Take the lock file of a data directory; a crash gives it up."""
+        self._check_alive()
+        name = os.path.normpath(path)
+        if name in self._locked:
+            raise BlockingIOError(errno.EAGAIN, "the directory is in use by this process", path)
+        self.open(path, create=True).close()
+        self._locked.add(name)
+        return FaultyLock(self._locked, name)
+
+    def close(self) -> None:
+        """Take no more syncs."""
+        self._closed = True
+
+    # How it does it.
+
+    def _start_sync(self) -> None:
+        assert self._clock is not None
+        batch, self._queue = self._queue, []
+        self._syncing = True
+        low, high = self.sync_seconds
+        delay = low + (high - low) * self.random.float() if high else 0.0
+        self._clock.call_later(delay, self._finish_sync, batch, self._platter.number)
+
+    def _finish_sync(self, batch: Sequence[tuple[Sequence[FaultyFile], SyncDone]], number: int) -> None:
+        if not self._alive:
+            return
+        with self._step():
+            results = [_first_error(files, number) for files, _ in batch]
+        self._syncing = False
+        if self._queue:
+            self._start_sync()
+        for (_, done), result in zip(batch, results, strict=True):
+            done(result)
+
+    def _rename(self, change: builtins.list[_Assignment]) -> None:
+        self._platter.name_changes.append(change)
+
+    def _room(self) -> int | None:
+        seen = self._platter.seen
+        return None if seen.cap_bytes is None else max(seen.cap_bytes - seen.used_bytes, 0)
+
+    def _fail_if_told(self, operation: Operation, path: str) -> None:
+        told: OSError | None = None
+        for fault in self._faults:
+            if fault.hits(operation, path) and told is None:
+                told = OSError(fault.code, os.strerror(fault.code), path)
+        if told is not None:
+            raise told
+
+    def _check_alive(self) -> None:
+        if not self._alive:
+            raise SimulatedCrash("the process that used this disk has crashed")
+
+    def _die(self) -> None:
+        self._alive = False
+        self._queue.clear()
+        raise SimulatedCrash(f"at write {self.writes}, step {self.steps}")
+
+    def _count_write(self, length: int) -> int | None:
+        """Count a write, and say how much of it is done if the crash comes now."""
+        self.writes += 1
+        self.steps += 1
+        if self.writes == self._crash_write or self.steps == self._crash_step:
+            if self._torn_bytes is not None:
+                return min(self._torn_bytes, length)
+            return self.random.below(length + 1)
+        return None
+
+    @contextlib.contextmanager
+    def _step(self) -> Iterator[None]:
+        """Count a change that is done or not done, and crash before or after it if now is the time."""
+        self._check_alive()
+        self.steps += 1
+        now = self.steps == self._crash_step
+        if now and self.random.below(2):
+            self._die()
+        yield
+        if now:
+            self._die()
+
+
+class FaultyLock:
+    """A lock that dies with its process."""
+
+    __slots__ = ("_locked", "_name")
+
+    def __init__(self, locked: set[str], name: str) -> None:
+        self._locked = locked
+        self._name: str | None = name
+
+    def release(self) -> None:
+        """Let another have it. Releasing twice is fine."""
+        if self._name is not None:
+            self._locked.discard(self._name)
+            self._name = None
+
+
+def _first_error(files: Sequence[FaultyFile], number: int) -> OSError | None:
+    first: OSError | None = None
+    for file in files:
+        try:
+            file._sync(number)
+        except OSError as error:
+            first = first or error
+    return first
+
+
+def _assign(
+    names: dict[Folder, dict[str, Folder | Contents]],
+    folder: Folder,
+    name: str,
+    entry: Folder | Contents | None,
+) -> Folder | Contents | None:
+    """Give a name to something, or to nothing; what had it before."""
+    entries = names.setdefault(folder, {})
+    before = entries.pop(name, None)
+    if entry is not None:
+        entries[name] = entry
+    return before
+
+
+def _apply(contents: Contents, change: _Change) -> None:
+    if change.data is None:
+        contents.resize(change.position)
+    else:
+        contents.write(change.position, change.data)
+
+
+def _survivor(inode: _Inode | None, mode: str, random: Random) -> Contents:
+    """What is left of a file when the power goes."""
+    if inode is None:
+        return Contents()
+    left = inode.durable
+    changes = inode.changes
+    if mode == "all lost":
+        changes = []
+    elif mode == "in order":
+        changes = changes[: random.below(len(changes) + 1)]
+    for index, change in enumerate(changes):
+        fate = "kept"
+        if mode == "any":
+            fate = random.choice(("kept", "kept", "lost", "torn", "zeros"))
+        elif mode == "in order" and index == len(changes) - 1:
+            fate = random.choice(("kept", "torn"))
+        if change.data is None:
+            if fate != "kept":
+                break
+            left.resize(change.position)
+        elif fate == "kept":
+            left.write(change.position, change.data)
+        elif fate == "torn":
+            left.write(change.position, change.data[: random.below(len(change.data) + 1)])
+        elif fate == "zeros" and left.length < change.position + len(change.data):
+            left.resize(change.position + len(change.data))
+    return left

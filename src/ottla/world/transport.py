@@ -1,0 +1,195 @@
+"""Connections: listening and connecting on the machine's sockets (a network in memory is elsewhere).
+
+Both hand out transports of asyncio's shape to protocols of asyncio's shape; framing and meaning are for
+those above.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import ssl as tls
+    from collections.abc import Callable
+
+    ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+
+Address = tuple[str, int]
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+_PORT_ATTEMPTS = 20
+
+
+class Listener(Protocol):
+    """Something that accepts connections."""
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where it listens: one address, or several for a name or "all" that stands for several."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """The port, the same for all its addresses."""
+        ...
+
+    def close(self) -> None:
+        """Accept no more; connections that are made live on. Closing twice is fine."""
+        ...
+
+
+class Transport(Protocol):
+    """Where connections come from."""
+
+    async def listen(
+        self,
+        factory: ProtocolFactory,
+        host: str | None,
+        port: int,
+        *,
+        ssl: tls.SSLContext | None = None,
+        backlog: int = 1024,
+        reuse_port: bool = False,
+    ) -> Listener:
+        """Accept connections, each with a protocol of its own. Port 0 takes a free one; no host means all."""
+        ...
+
+    async def connect(
+        self,
+        factory: Callable[[], P],
+        host: str,
+        port: int,
+        *,
+        ssl: tls.SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> tuple[asyncio.Transport, P]:
+        """Make a connection; `OSError` if there is none to be had."""
+        ...
+
+
+class LoopListener:
+    """Sockets that a loop listens on."""
+
+    __slots__ = ("_servers", "addresses")
+
+    def __init__(self, servers: list[asyncio.AbstractServer], addresses: list[Address]) -> None:
+        self._servers = servers
+        self.addresses = addresses
+
+    @property
+    def port(self) -> int:
+        """The port, the same for all its addresses."""
+        return self.addresses[0][1]
+
+    def close(self) -> None:
+        """Accept no more."""
+        for server in self._servers:
+            server.close()
+
+
+class LoopTransport:
+    """TCP sockets on an event loop of asyncio or uvloop, without Nagle's delay."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    async def listen(
+        self,
+        factory: ProtocolFactory,
+        host: str | None,
+        port: int,
+        *,
+        ssl: tls.SSLContext | None = None,
+        backlog: int = 1024,
+        reuse_port: bool = False,
+    ) -> LoopListener:
+        """Accept connections. With port 0 all addresses of the host get the same free port."""
+        found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        wanted: list[tuple[int, tuple[Any, ...]]] = list(dict.fromkeys((entry[0], entry[4]) for entry in found))
+        sockets = _bind(wanted, port, reuse_port)
+        servers: list[asyncio.AbstractServer] = []
+        try:
+            for listening in sockets:
+                listening.listen(backlog)
+                servers.append(await self._loop.create_server(factory, sock=listening, ssl=ssl, backlog=backlog))
+        except BaseException:
+            for server in servers:
+                server.close()
+            for listening in sockets:
+                listening.close()
+            raise
+        return LoopListener(servers, [listening.getsockname()[:2] for listening in sockets])
+
+    async def connect(
+        self,
+        factory: Callable[[], P],
+        host: str,
+        port: int,
+        *,
+        ssl: tls.SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> tuple[asyncio.Transport, P]:
+        """Make a connection."""
+        transport, protocol = await self._loop.create_connection(
+            factory, host, port, ssl=ssl, server_hostname=server_hostname if ssl is not None else None
+        )
+        made = transport.get_extra_info("socket")
+        if made is not None:
+            with contextlib.suppress(OSError):
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return transport, protocol
+
+
+def _bind(wanted: list[tuple[int, tuple[Any, ...]]], port: int, reuse_port: bool) -> list[socket.socket]:
+    """Bind every address to one port; try again if what is free on one is taken on another."""
+    for attempt in range(_PORT_ATTEMPTS):
+        sockets: list[socket.socket] = []
+        try:
+            for family, address in wanted:
+                chosen = sockets[0].getsockname()[1] if sockets else port
+                bound = _bind_one(family, (address[0], chosen, *address[2:]), reuse_port)
+                if bound is not None:
+                    sockets.append(bound)
+        except OSError as error:
+            for bound in sockets:
+                bound.close()
+            if error.errno == errno.EADDRINUSE and port == 0 and sockets and attempt < _PORT_ATTEMPTS - 1:
+                continue
+            raise
+        if sockets:
+            return sockets
+        break
+    raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), str(wanted))
+
+
+def _bind_one(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.socket | None:
+    """A bound socket, or None if the machine has no such kind of address (IPv6 is often switched off)."""
+    try:
+        made = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:
+        return None
+    try:
+        if sys.platform == "win32":
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if reuse_port:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is accepted inherits it
+        made.setblocking(False)
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        if error.errno == errno.EADDRNOTAVAIL and family == socket.AF_INET6:
+            return None
+        raise OSError(error.errno, error.strerror, f"{address[0]}:{address[1]}") from None
+    return made

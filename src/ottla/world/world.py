@@ -1,0 +1,61 @@
+"""The four doors to the outside in one object, real or simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.world.clock import Clock, LoopClock, VirtualClock
+from ottla.world.disk_faulty import FaultyDisk
+from ottla.world.disk_real import RealDisk
+from ottla.world.random import Random, SeededRandom, SystemRandom
+from ottla.world.transport import LoopTransport, Transport
+from ottla.world.transport_simulated import SimulatedTransport
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.world.disk import Disk
+
+
+@dataclass(slots=True)
+class World:
+    """Time, files, connections and chance, as everything above takes them in."""
+
+    clock: Clock
+    disk: Disk
+    transport: Transport
+    random: Random
+
+    @classmethod
+    def real(cls, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> World:
+        """This machine, on a loop; with a `MemoryDisk` it leaves no files."""
+        return cls(LoopClock(loop), disk or RealDisk(loop), LoopTransport(loop), SystemRandom())
+
+    @classmethod
+    def simulated(cls, seed: int | str) -> SimulatedWorld:
+        """A world of virtual time in which everything follows from the seed."""
+        return SimulatedWorld(seed)
+
+
+class SimulatedWorld(World):
+    """A world whose doors are known to be simulated, so that tests can move time and break things."""
+
+    __slots__ = ("seed",)
+
+    clock: VirtualClock
+    disk: FaultyDisk
+    transport: SimulatedTransport
+    random: SeededRandom
+
+    def __init__(self, seed: int | str) -> None:
+        random = SeededRandom(seed)
+        clock = VirtualClock()
+        self.seed = seed
+        World.__init__(
+            self,
+            clock,
+            FaultyDisk(random.fork("disk"), clock, sync_seconds=(0.000_2, 0.01)),
+            SimulatedTransport(clock, random.fork("transport")),
+            random,
+        )
