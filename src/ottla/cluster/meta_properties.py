@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ottla.cluster.properties_file import PropertiesError, parse_properties
-from ottla.protocol.schema import ZERO_UUID, Uuid
+from ottla.protocol.schema import Uuid
 
 if TYPE_CHECKING:
     from ottla.world.disk import Disk
@@ -86,8 +86,3 @@ def read_meta_properties(disk: Disk, log_dir: str) -> MetaProperties | None:
 def write_meta_properties(disk: Disk, log_dir: str, meta: MetaProperties, now_ms: int) -> None:
     """Replace the identity of a log directory."""
     disk.write_atomic(f"{log_dir}/{FILE_NAME}", format_meta_properties(meta, now_ms))
-
-
-def usable_directory_id(candidate: Uuid) -> bool:
-    """Whether a random id may name a directory: not reserved, and not starting with a dash, as Kafka's never do."""
-    return candidate != ZERO_UUID and candidate not in _RESERVED_DIRECTORY_IDS and not str(candidate).startswith("-")
