@@ -1,7 +1,7 @@
 """One client connection: frames in, answers out, in order and with back-pressure both ways.
 
 It knows sockets and framing; what a frame means is the dispatcher's business. Frames are cut out of the receive buffer
-as views, so whoever handles one must not keep it. Like Apache Kafka, a connection has one request in progress at a time:
+as views, so whoever handles one must not keep it. Like in Apache Kafka, one request of a connection is in progress:
 the next frame waits until the answer to the last is known, unless the last has taken effect and only its answer is
 awaited.
 """

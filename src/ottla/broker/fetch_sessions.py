@@ -1,0 +1,223 @@
+"""Fetch sessions (KIP-227): what a client fetches, remembered, so that its requests and our answers carry only changes.
+
+One cache per node, bounded. Nothing here reads a log.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ottla.protocol.messages.k01_fetch import FetchRequest, PartitionData
+    from ottla.protocol.schema import Uuid
+    from ottla.world.clock import Clock
+    from ottla.world.random import Random
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+LARGEST_EPOCH = 2**31 - 1
+LARGEST_ID = 2**31 - 1
+
+PartitionKey = tuple["Uuid | str", int]
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """One partition that a client wants, and what it was last told about it."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    told_high_watermark: int = -1
+    told_log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """One client's remembered partitions, in the order in which they are served next."""
+
+    id: int
+    by_id: bool
+    epoch: int
+    created: float
+    last_used: float
+    partitions: OrderedDict[PartitionKey, FetchedPartition] = field(default_factory=OrderedDict)
+
+
+class FetchContext:
+    """What one fetch request asks for, all told, and how its answer is cut down."""
+
+    __slots__ = ("_incremental", "partitions", "session")
+
+    def __init__(self, partitions: list[FetchedPartition], session: FetchSession | None, incremental: bool) -> None:
+        self.partitions = partitions
+        self.session = session
+        self._incremental = incremental
+
+    @property
+    def session_id(self) -> int:
+        """The id that the answer carries."""
+        return self.session.id if self.session is not None else NO_SESSION
+
+    def included(self, answered: Iterable[tuple[FetchedPartition, PartitionData]]) -> Iterator[PartitionData]:
+        """Choose what is sent: everything, or in an incremental fetch only what is news.
+
+        A partition that had records moves to the end of the line, so that all get their turn.
+        """
+        session = self.session
+        if session is None:
+            for _, data in answered:
+                yield data
+            return
+        for wanted, data in answered:
+            news = (
+                bool(data.records)
+                or data.error_code != 0
+                or data.high_watermark != wanted.told_high_watermark
+                or data.log_start_offset != wanted.told_log_start_offset
+                or data.preferred_read_replica != -1
+                or data.diverging_epoch.end_offset >= 0
+            )
+            if news:
+                wanted.told_high_watermark = data.high_watermark
+                wanted.told_log_start_offset = data.log_start_offset
+                if data.error_code != 0:
+                    wanted.told_high_watermark = -1
+            if self._incremental and data.records:
+                key = _key(session.by_id, wanted)
+                if key in session.partitions:
+                    session.partitions.move_to_end(key)
+            if news or not self._incremental:
+                yield data
+
+
+class FetchSessions:
+    """The sessions of one node."""
+
+    def __init__(self, clock: Clock, random: Random, slots: int = 1000, eviction_seconds: float = 120.0) -> None:
+        self._clock = clock
+        self._random = random
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self.slots = slots
+        self.eviction_seconds = eviction_seconds
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def context(self, request: FetchRequest, version: int, names: dict[Uuid, str]) -> FetchContext:
+        """Find out what a request asks for, by the four rows of KIP-227's table; errors of the session are raised."""
+        by_id = version >= 13
+        requested = _requested(request, by_id, names)
+        epoch = request.session_epoch
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                self._sessions.pop(request.session_id, None)
+            session = None
+            if epoch == INITIAL_EPOCH:
+                session = self._create(by_id, requested)
+            return FetchContext(list(requested.values()), session, incremental=False)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.by_id != by_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        self._update(session, request, requested)
+        if not session.partitions:
+            del self._sessions[session.id]
+            return FetchContext([], None, incremental=True)
+        session.epoch = _next_epoch(epoch)
+        session.last_used = self._clock.monotonic()
+        self._sessions.move_to_end(session.id)
+        return FetchContext(list(session.partitions.values()), session, incremental=True)
+
+    def _create(self, by_id: bool, requested: OrderedDict[PartitionKey, FetchedPartition]) -> FetchSession | None:
+        """Remember a new session, if there is room or an old one may go."""
+        if not requested:
+            return None
+        now = self._clock.monotonic()
+        if len(self._sessions) >= self.slots and not self._evict(len(requested), now):
+            return None
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = 1 + self._random.below(LARGEST_ID)
+        session = FetchSession(session_id, by_id, _next_epoch(INITIAL_EPOCH), now, now, OrderedDict(requested))
+        self._sessions[session_id] = session
+        return session
+
+    def _evict(self, size: int, now: float) -> bool:
+        """Make room: the longest unused, if it is stale; else a smaller one that had its time."""
+        if self.slots <= 0:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now - oldest.last_used > self.eviction_seconds:
+            victim = oldest
+        else:
+            settled = [s for s in self._sessions.values() if now - s.created > self.eviction_seconds]
+            victim = min(settled, key=lambda s: (len(s.partitions), s.created), default=oldest)
+            if not settled or len(victim.partitions) >= size:
+                return False
+        del self._sessions[victim.id]
+        self.evictions += 1
+        return True
+
+    @staticmethod
+    def _update(
+        session: FetchSession, request: FetchRequest, requested: OrderedDict[PartitionKey, FetchedPartition]
+    ) -> None:
+        for key, wanted in requested.items():
+            known = session.partitions.get(key)
+            if known is None:
+                session.partitions[key] = wanted
+            else:
+                known.fetch_offset = wanted.fetch_offset
+                known.max_bytes = wanted.max_bytes
+                known.current_leader_epoch = wanted.current_leader_epoch
+                known.last_fetched_epoch = wanted.last_fetched_epoch
+                known.log_start_offset = wanted.log_start_offset
+        for topic in request.forgotten_topics_data:
+            for partition in topic.partitions:
+                session.partitions.pop((topic.topic_id if session.by_id else topic.topic, partition), None)
+
+
+def _requested(
+    request: FetchRequest, by_id: bool, names: dict[Uuid, str]
+) -> OrderedDict[PartitionKey, FetchedPartition]:
+    requested: OrderedDict[PartitionKey, FetchedPartition] = OrderedDict()
+    for topic in request.topics:
+        name: Any = names.get(topic.topic_id, "") if by_id else topic.topic
+        for p in topic.partitions:
+            wanted = FetchedPartition(
+                name,
+                topic.topic_id,
+                p.partition,
+                p.fetch_offset,
+                p.partition_max_bytes,
+                p.current_leader_epoch,
+                p.last_fetched_epoch,
+                p.log_start_offset,
+            )
+            requested[_key(by_id, wanted)] = wanted
+    return requested
+
+
+def _key(by_id: bool, wanted: FetchedPartition) -> PartitionKey:
+    return (wanted.topic_id if by_id else wanted.topic, wanted.partition)
+
+
+def _next_epoch(epoch: int) -> int:
+    return 1 if epoch == LARGEST_EPOCH else epoch + 1

@@ -1,0 +1,220 @@
+"""One blocking connection to one broker: framing, version negotiation, TLS. Where a request belongs is `client`'s."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from ottla.protocol.api import find_api, response_class, response_header_version
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.protocol.framing import encode_request
+from ottla.protocol.messages.header import ResponseHeader
+from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla.protocol.schema import Message
+
+R = TypeVar("R", bound="Message")
+LENGTH = Struct(">i")
+LARGEST_RESPONSE = 256 * 1024 * 1024
+API_VERSIONS = 18
+SOFTWARE = "ottla"
+
+
+class ConnectionFailedError(Exception):
+    """A broker could not be reached, or stopped answering."""
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How to talk to a broker: in the clear unless a TLS context is given."""
+
+    tls: ssl.SSLContext | None = None
+
+
+class BrokerConnection:
+    """One socket to one broker; requests are sent one at a time."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str = SOFTWARE,
+        timeout: float = 30.0,
+        security: Security | None = None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self._timeout = timeout
+        self._security = security or Security()
+        self._socket: socket.socket | None = None
+        self._correlation_id = 0
+        self._versions: dict[int, range] = {}
+
+    def __repr__(self) -> str:
+        return f"<BrokerConnection {self.host}:{self.port}>"
+
+    @property
+    def address(self) -> str:
+        """Where it leads."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def versions(self) -> dict[int, range]:
+        """What the broker serves, by API key."""
+        self._connect()
+        return self._versions
+
+    def send(
+        self, request: Message, response: type[R], *, version: int | None = None, timeout: float | None = None
+    ) -> R:
+        """Send a request and wait for its answer, in the newest version both sides know unless one is given."""
+        self._connect()
+        key = request.__schema__.api_key
+        assert key is not None
+        if version is None:
+            version = self.best_version(key)
+        return cast("R", self._exchange(request, version, timeout or self._timeout))
+
+    def send_without_answer(self, request: Message, *, version: int | None = None) -> None:
+        """Send a request that Kafka answers with nothing: a produce with acks 0."""
+        self._connect()
+        key = request.__schema__.api_key
+        assert key is not None
+        self._write(request, self.best_version(key) if version is None else version)
+
+    def best_version(self, key: int) -> int:
+        """The newest version of an API that the broker serves and we speak."""
+        self._connect()
+        api = find_api(key)
+        theirs = self._versions.get(key)
+        if api is None or theirs is None:
+            name = f"API {key}" if api is None else api.name
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not serve {name}.")
+        newest = min(api.max_stable_version, theirs[-1])
+        if newest < max(api.min_version, theirs[0]):
+            ours = f"v{api.min_version}-{api.max_stable_version}"
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self.address} serves {api.name} v{theirs[0]}-{theirs[-1]}, we speak {ours}.",
+            )
+        return newest
+
+    def close(self) -> None:
+        """Hang up. Closing twice is fine."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    # Inside.
+
+    def _connect(self) -> None:
+        if self._socket is not None:
+            return
+        try:
+            raw = socket.create_connection((self.host, self.port), timeout=self._timeout)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._security.tls is not None:
+                raw = self._security.tls.wrap_socket(raw, server_hostname=self.host)
+        except OSError as error:
+            raise ConnectionFailedError(f"cannot connect to {self.address}: {error}") from error
+        self._socket = raw
+        try:
+            self._negotiate()
+        except BaseException:
+            self.close()
+            raise
+
+    def _negotiate(self) -> None:
+        """Ask what the broker speaks; one that does not know our version says so in version 0 (KIP-511)."""
+        request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version=_our_version())
+        correlation_id = self._write(request, 4)
+        frame = self._read_frame(self._timeout)
+        position = self._check_header(frame, correlation_id, API_VERSIONS, 4)
+        if int.from_bytes(frame[position : position + 2], "big") == ErrorCode.UNSUPPORTED_VERSION:
+            offered = ApiVersionsResponse.decode_from(frame, position, 0)[0]
+            best = max((each.max_version for each in offered.api_keys if each.api_key == API_VERSIONS), default=0)
+            answer = cast("ApiVersionsResponse", self._exchange(request, min(best, 4), self._timeout))
+        else:
+            answer = ApiVersionsResponse.decode_from(frame, position, 4)[0]
+        if answer.error_code:
+            raise KafkaError(answer.error_code, f"{self.address} refused ApiVersions.")
+        self._versions = {each.api_key: range(each.min_version, each.max_version + 1) for each in answer.api_keys}
+
+    def _exchange(self, request: Message, version: int, timeout: float) -> Message:
+        key = request.__schema__.api_key
+        assert key is not None
+        correlation_id = self._write(request, version)
+        frame = self._read_frame(timeout)
+        position = self._check_header(frame, correlation_id, key, version)
+        try:
+            response, end = response_class(key).decode_from(frame, position, version)
+        except ProtocolError as error:
+            self.close()
+            raise ConnectionFailedError(f"{self.address} sent what is no answer: {error}") from error
+        if end != len(frame):
+            self.close()
+            raise ConnectionFailedError(f"{self.address} sent {len(frame) - end} bytes too many")
+        return response
+
+    def _write(self, request: Message, version: int) -> int:
+        key = request.__schema__.api_key
+        assert key is not None
+        assert self._socket is not None
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        data = encode_request(key, version, self._correlation_id, self.client_id, request)
+        try:
+            self._socket.settimeout(self._timeout)
+            self._socket.sendall(data)
+        except OSError as error:
+            self.close()
+            raise ConnectionFailedError(f"{self.address} took no more: {error}") from error
+        return self._correlation_id
+
+    def _read_frame(self, timeout: float) -> memoryview:
+        size = LENGTH.unpack(self._read_exactly(4, timeout))[0]
+        if not 4 <= size <= LARGEST_RESPONSE:
+            self.close()
+            raise ConnectionFailedError(f"{self.address} announced an answer of {size} bytes; is it a Kafka broker?")
+        return self._read_exactly(size, timeout)
+
+    def _read_exactly(self, count: int, timeout: float) -> memoryview:
+        assert self._socket is not None
+        self._socket.settimeout(timeout)
+        # Grown as bytes arrive, so that a lying length costs nothing.
+        buffer = bytearray(min(count, 1024 * 1024))
+        filled = 0
+        try:
+            while filled < count:
+                if filled == len(buffer):
+                    buffer.extend(bytes(min(count - filled, len(buffer))))
+                with memoryview(buffer) as view, view[filled:] as free:
+                    received = self._socket.recv_into(free)
+                if not received:
+                    raise ConnectionError("it closed the connection")
+                filled += received
+        except OSError as error:
+            self.close()
+            raise ConnectionFailedError(f"{self.address} did not answer: {error}") from error
+        return memoryview(buffer)
+
+    def _check_header(self, frame: memoryview, correlation_id: int, key: int, version: int) -> int:
+        header, position = ResponseHeader.decode_from(frame, 0, response_header_version(key, version))
+        if header.correlation_id != correlation_id:
+            self.close()
+            raise ConnectionFailedError(
+                f"{self.address} answered request {header.correlation_id} while {correlation_id} was asked"
+            )
+        return int(position)
+
+
+def _our_version() -> str:
+    from ottla import __version__
+
+    return __version__

@@ -1,0 +1,259 @@
+"""Explains frames byte by byte: what `walk` finds, in lines that people and programs can read.
+
+It knows headers, and which answer belongs to which request. How lines are printed is the command line's business, and
+what is inside a `records` field is told by whoever is handed in for it (`ottla.records.inspect`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from struct import Struct as Layout
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.protocol.api import (
+    find_api,
+    request_class,
+    request_header_version,
+    response_class,
+    response_header_version,
+)
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.messages.header import RequestHeader, ResponseHeader
+from ottla.protocol.walk import Node, walk
+
+if TYPE_CHECKING:
+    from ottla.protocol.schema import Message
+
+LENGTH = Layout(">i")
+PREFIX = Layout(">hhi")
+API_VERSIONS = 18
+UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+SECRET_FIELDS = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "stored_key", "server_key"})
+
+
+class _Null:
+    """A field that is null, told apart from a row that has no value."""
+
+    def __repr__(self) -> str:
+        return "null"
+
+
+NULL = _Null()
+
+
+class Line(NamedTuple):
+    """One row of the tree: a name, a value if it has one, and the bytes of the frame that it stands for."""
+
+    depth: int
+    label: str
+    value: Any
+    position: int
+    end: int
+    type: str = ""
+    secret: bool = False
+
+
+RecordsOpener = Callable[[bytes | memoryview, int, int, int], Iterator[Line]]
+"""Given the frame, where records begin and end in it, and a depth: the lines of the batches."""
+
+
+@dataclass(slots=True)
+class Inspection:
+    """One frame, explained as far as it could be."""
+
+    frame: bytes
+    kind: str
+    api_key: int | None = None
+    version: int | None = None
+    correlation_id: int | None = None
+    lines: list[Line] = field(default_factory=list)
+    error: ProtocolError | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is, for a title."""
+        api = None if self.api_key is None else find_api(self.api_key)
+        what = {"request": "Request", "response": "Response"}.get(self.kind, self.kind)
+        if api is None:
+            return what if self.api_key is None else f"{what} of unknown API {self.api_key}"
+        return f"{api.name}{what} v{self.version}"
+
+
+class Inspector:
+    """Explains a conversation: it remembers requests, so that it can read their answers."""
+
+    def __init__(self, open_records: RecordsOpener | None = None) -> None:
+        self._open_records = open_records
+        self._asked: dict[int, tuple[int, int]] = {}
+
+    def stream(self, data: bytes, *, api: int | None = None, version: int | None = None) -> Iterator[Inspection]:
+        """Explain frames that follow each other, each with its length before it."""
+        position = 0
+        while position < len(data):
+            left = len(data) - position
+            if left < 4:
+                yield self._cut(data[position:], f"expected int32 to be 4 bytes, got {left}", 0)
+                return
+            size = LENGTH.unpack_from(data, position)[0]
+            if size < 0 or size > left - 4:
+                frame = data[position:]
+                found = self.frame(frame, api=api, version=version)
+                expected = f"expected a frame of {size} bytes, got {left - 4}"
+                if found.error is None or size < 0:
+                    found.error = ProtocolError(expected, message=found.name, path="message_size", position=0)
+                yield found
+                return
+            yield self.frame(data[position : position + 4 + size], api=api, version=version)
+            position += 4 + size
+
+    def frame(self, frame: bytes, *, api: int | None = None, version: int | None = None) -> Inspection:
+        """Explain one frame with its length before it.
+
+        With `api` it is the answer of that API in that version. Else it is the answer to a request seen before, if its
+        correlation id says so and it reads as one; else a request.
+        """
+        if len(frame) < 12 and api is None and len(frame) < 8:
+            return self._cut(frame, f"expected a header, got {max(len(frame) - 4, 0)} bytes after the size", 4)
+        if api is not None:
+            return self.response(frame, api, 0 if version is None else version)
+        correlation_id = LENGTH.unpack_from(frame, 4)[0]
+        asked = self._asked.get(correlation_id)
+        if asked is not None:
+            answer = self.response(frame, *asked)
+            if answer.error is None or not self._reads_as_request(frame):
+                del self._asked[correlation_id]
+                return answer
+        return self.request(frame)
+
+    def request(self, frame: bytes) -> Inspection:
+        """Explain a request."""
+        if len(frame) < 12:
+            return self._cut(frame, f"expected a request header of 8 bytes or more, got {len(frame) - 4}", 4)
+        key, version, correlation_id = PREFIX.unpack_from(frame, 4)
+        found = Inspection(frame, "request", key, version, correlation_id, [_size_line(frame)])
+        versions = _versions(key)
+        if version not in versions:
+            self._header(found, RequestHeader, 1)
+            if found.error is None:
+                known = f"versions {versions[0]} to {versions[-1]}" if versions else "no API of Kafka"
+                found.error = ProtocolError(
+                    f"expected a known API and version, got API {key} ({known}) in version {version}",
+                    message="RequestHeader",
+                    path="request_api_version" if versions else "request_api_key",
+                    position=6 if versions else 4,
+                )
+            return found
+        position = self._header(found, RequestHeader, request_header_version(key, version))
+        if position is not None:
+            self._body(found, request_class(key), version, position)
+        self._asked[correlation_id] = (key, version)
+        return found
+
+    def response(self, frame: bytes, key: int, version: int) -> Inspection:
+        """Explain the answer to a request of that API in that version."""
+        found = Inspection(frame, "response", key, version, None, [_size_line(frame)])
+        if len(frame) >= 8:
+            found.correlation_id = LENGTH.unpack_from(frame, 4)[0]
+        if (
+            key == API_VERSIONS
+            and len(frame) >= 10
+            and int.from_bytes(frame[8:10], "big") == ErrorCode.UNSUPPORTED_VERSION
+        ):
+            # KIP-511: this answer is in version 0, whatever was asked.
+            found.version = version = 0
+        position = self._header(found, ResponseHeader, response_header_version(key, version))
+        if position is not None:
+            self._body(found, response_class(key), version, position)
+        return found
+
+    # Inside.
+
+    def _reads_as_request(self, frame: bytes) -> bool:
+        if len(frame) < 12:
+            return False
+        key, version, _ = PREFIX.unpack_from(frame, 4)
+        return version in _versions(key) and Inspector(None).request(frame).error is None
+
+    def _header(self, found: Inspection, header: type[Message], version: int) -> int | None:
+        found.lines.append(Line(0, header.__name__, None, 4, 4))
+        return self._walk(found, header, version, 4)
+
+    def _body(self, found: Inspection, body: type[Message], version: int, position: int) -> None:
+        label = "RequestBody" if found.kind == "request" else "ResponseBody"
+        found.lines.append(Line(0, label, None, position, position))
+        end = self._walk(found, body, version, position)
+        left = 0 if end is None else len(found.frame) - end
+        if end is not None and left:
+            some = "1 byte" if left == 1 else f"{left} bytes"
+            name = body.__schema__.name
+            found.error = ProtocolError(
+                f"{some} left after {name} v{version}", message=name, version=version, position=end
+            )
+
+    def _walk(self, found: Inspection, cls: type[Message], version: int, position: int) -> int | None:
+        end = position
+        try:
+            for node in walk(cls, found.frame, version, position):
+                found.lines.append(line_of(node))
+                end = node.end
+                if node.type == "records" and node.value and self._open_records is not None:
+                    start = node.end - len(node.value)
+                    try:
+                        found.lines.extend(self._open_records(found.frame, start, node.end, node.depth + 2))
+                    except ProtocolError as error:
+                        error.path = f"{node.path}{'.' if error.path else ''}{error.path}"
+                        found.error = error
+        except ProtocolError as error:
+            found.error = error
+            return None
+        return end if found.error is None else None
+
+    def _cut(self, frame: bytes, expected: str, position: int) -> Inspection:
+        found = Inspection(frame, "frame")
+        found.error = ProtocolError(expected, message="frame", position=position)
+        return found
+
+
+def _versions(key: int) -> range:
+    """Every version that a request has; none if there is no such API."""
+    return range(0) if find_api(key) is None else request_class(key).__schema__.versions
+
+
+def _size_line(frame: bytes) -> Line:
+    if len(frame) < 4:
+        return Line(0, "message_size", NULL, 0, len(frame))
+    size, there = LENGTH.unpack_from(frame, 0)[0], len(frame) - 4
+    return Line(0, "message_size", size if size == there else f"{size}, but {there} bytes follow", 0, 4)
+
+
+def line_of(node: Node) -> Line:
+    """The row of one node, a level below the message that it belongs to."""
+    depth = node.depth + 1
+    if node.kind == "array":
+        count = NULL if node.value is None else node.value
+        return Line(depth, f"num_{node.name}", count, node.position, node.end, f"array of {node.type}")
+    if node.kind == "tags":
+        value = node.value or None
+        return Line(depth, "TAG_BUFFER", value, node.position, node.end, "tags")
+    if node.kind == "struct":
+        label = _struct_label(node.name) if "[" in node.name else node.name
+        return Line(depth, label, NULL if node.value is None else None, node.position, node.end, node.type)
+    secret = node.name in SECRET_FIELDS and bool(node.value)
+    return Line(depth, node.name, _value(node), node.position, node.end, node.type, secret)
+
+
+def _struct_label(name: str) -> str:
+    """`api_keys[0]` as `ApiKeys[0]`: an element of an array is named after the array."""
+    stem, _, index = name.partition("[")
+    return "".join(word.capitalize() for word in stem.split("_")) + "[" + index
+
+
+def _value(node: Node) -> Any:
+    if node.value is None:
+        return NULL
+    if node.type == "uuid":
+        return str(node.value)
+    if node.type in ("bytes", "records", "unknown"):
+        return memoryview(node.value)
+    return node.value

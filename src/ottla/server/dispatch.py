@@ -1,0 +1,153 @@
+"""From a frame to a handler and back to bytes: versions, headers, errors, and what is measured on the way."""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.session import Call
+from ottla.handlers.registry import Api, apis, kafka_error
+from ottla.pending import Pending
+from ottla.protocol.api import request_class
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.server.connection import BadFrameError, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ottla.broker.node import Broker
+    from ottla.broker.session import Session
+
+log = logging.getLogger(__name__)
+
+PREFIX = Struct(">hhi")
+ANSWER = Struct(">ii")
+FLEXIBLE_ANSWER = Struct(">iib")
+CLIENT_ID_LENGTH = Struct(">h")
+API_VERSIONS = 18
+BEFORE_AUTHENTICATION = frozenset({17, API_VERSIONS, 36})
+
+
+class Route:
+    """All that is known beforehand about one API at one version."""
+
+    __slots__ = ("api", "decode", "flexible_request", "flexible_response", "version")
+
+    def __init__(self, api: Api, version: int) -> None:
+        request = request_class(api.key)
+        self.api = api
+        self.version = version
+        self.decode: Callable[..., Any] = request.decode_from
+        self.flexible_request = version in request.__schema__.flexible
+        # KIP-511: a client that does not know the broker's versions must be able to read this one header.
+        self.flexible_response = self.flexible_request and api.key != API_VERSIONS
+
+
+class Dispatch:
+    """Answers the frames that reach one node."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._apis = apis()
+        self._routes: dict[tuple[int, int], Route] = {}
+
+    def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
+        """Answer one frame, which is only borrowed."""
+        if len(frame) < PREFIX.size:
+            raise BadFrameError(f"a request of {len(frame)} bytes is shorter than its header")
+        key, version, correlation_id = PREFIX.unpack_from(frame)
+        route = self._routes.get((key, version)) or self._route(key, version)
+        if route is None:
+            return _unsupported_api_versions(self._apis[API_VERSIONS], correlation_id)
+        if not session.authenticated and key not in BEFORE_AUTHENTICATION:
+            raise BadFrameError(f"API {key} before authentication")
+        client_id, position = _client_id(frame, route.flexible_request)
+        session.client_id = client_id
+        try:
+            request, position = route.decode(frame, position, version)
+        except ProtocolError as error:
+            raise BadFrameError(str(error)) from error
+        if position != len(frame):
+            raise BadFrameError(f"{len(frame) - position} bytes left after {type(request).__name__} v{version}")
+        call = Call(self._broker, session, key, version, correlation_id, client_id)
+        try:
+            response = route.api.handler(call, request)
+        except Exception as error:
+            response = self._failed(route, request, error)
+        if response is None:
+            return None
+        if isinstance(response, Pending):
+            return response.map(lambda answer: self._encode(route, correlation_id, request, answer))
+        return self._encode(route, correlation_id, request, response)
+
+    def _route(self, key: int, version: int) -> Route | None:
+        """Find the way of a request seen for the first time; None means ApiVersions in a version nobody knows."""
+        api = self._apis.get(key)
+        if api is None:
+            raise BadFrameError(f"unknown API {key} (version {version})")
+        if version not in api.versions:
+            if key == API_VERSIONS:
+                return None
+            raise BadFrameError(
+                f"{api.name} (API {key}) in version {version}, served are {api.versions[0]} to {api.versions[-1]}"
+            )
+        route = self._routes[key, version] = Route(api, version)
+        return route
+
+    def _failed(self, route: Route, request: Any, error: Exception) -> Any:
+        code, message = kafka_error(error)
+        if code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            log.exception("%s v%d failed on %r", route.api.name, route.version, request)
+        return route.api.on_error(request, route.version, code, message)
+
+    def _encode(self, route: Route, correlation_id: int, request: Any, response: Any) -> Sequence[Part]:
+        try:
+            parts: list[Part] = response.encode_parts(route.version)
+        except ProtocolError as error:
+            response = self._failed(route, request, error)
+            parts = response.encode_parts(route.version)
+        size = sum([len(part) for part in parts])
+        if route.flexible_response:
+            parts.insert(0, FLEXIBLE_ANSWER.pack(5 + size, correlation_id, 0))
+        else:
+            parts.insert(0, ANSWER.pack(4 + size, correlation_id))
+        return parts
+
+
+def _client_id(frame: memoryview, flexible: bool) -> tuple[str | None, int]:
+    """The rest of a request header: client id, then (flexible versions) its tagged fields."""
+    if len(frame) < 10:
+        raise BadFrameError("the request header ends before its client id")
+    length = CLIENT_ID_LENGTH.unpack_from(frame, 8)[0]
+    position = 10
+    client_id = None
+    if length >= 0:
+        position += length
+        if position > len(frame):
+            raise BadFrameError(f"a client id of {length} bytes in a request of {len(frame)}")
+        try:
+            client_id = str(frame[10:position], "utf-8")
+        except UnicodeDecodeError:
+            raise BadFrameError("a client id that is not UTF-8") from None
+    if flexible:
+        if position < len(frame) and frame[position] == 0:
+            return client_id, position + 1
+        position = _skip_tags(frame, position)
+    return client_id, position
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    from ottla.protocol.messages.header import RequestHeader
+
+    try:
+        return int(RequestHeader.decode_from(frame, 0, 2)[1])
+    except ProtocolError as error:
+        raise BadFrameError(str(error)) from error
+
+
+def _unsupported_api_versions(api: Api, correlation_id: int) -> Sequence[Part]:
+    """KIP-511: version 0's format, so that any client can read it, with the versions that would be fine."""
+    response = api.on_error(None, 0, ErrorCode.UNSUPPORTED_VERSION, None)
+    body = response.encode(0)
+    return [ANSWER.pack(4 + len(body), correlation_id), body]
