@@ -14,7 +14,8 @@ from ottla.records.control import (
 )
 from ottla.records.errors import ErrorCode, InvalidRecords
 from ottla.records.iterate import Record, iter_all_records, iter_records
-from records.strategies import codecs, record_lists
+
+from .strategies import codecs, record_lists
 
 
 @given(record_lists, codecs)

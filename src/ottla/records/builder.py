@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from ottla.records import batch as header_format
+from ottla.records import kernel
 from ottla.records.batch import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
@@ -25,7 +26,6 @@ from ottla.records.batch import (
 )
 from ottla.records.compression import CompressionType, compress
 from ottla.records.control import ControlType, control_key, marker_value
-from ottla.records.kernel import encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -126,7 +126,9 @@ class BatchBuilder:
             raise ValueError(f"timestamp {timestamp} is negative")
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
-        encode_record(self._body, timestamp - self._base_timestamp, offset - self.base_offset, key, value, headers)
+        kernel.encode_record(
+            self._body, timestamp - self._base_timestamp, offset - self.base_offset, key, value, headers
+        )
         self._last_offset = offset
         self.record_count += 1
         if timestamp > self.max_timestamp:

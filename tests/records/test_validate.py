@@ -1,0 +1,411 @@
+"""Each rule of Kafka's LogValidator with the error that Kafka answers, on both forms of the kernel."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ottla.records.batch import TimestampType, check_crc, read_header
+from ottla.records.builder import build_batch, build_end_transaction_marker
+from ottla.records.compression import CompressionType
+from ottla.records.control import ControlType
+from ottla.records.errors import ErrorCode, InvalidRecords, RecordError
+from ottla.records.iterate import Record, iter_records
+from ottla.records.validate import MAX_INT64, LogRules, ValidBatch, validate
+
+from .malformed import NOW, field, framed, good_records, record, sealed, varint
+
+pytestmark = pytest.mark.usefixtures("either_kernel")
+
+RULES = LogRules()
+ALL_CODECS = pytest.mark.parametrize("codec", list(CompressionType), ids=lambda codec: codec.name.lower())
+
+
+def refused(
+    data: bytes | bytearray, code: ErrorCode, rules: LogRules = RULES, *, now: int = NOW, version: int = 12
+) -> InvalidRecords:
+    with pytest.raises(InvalidRecords) as caught:
+        validate(data, rules, now, produce_version=version)
+    assert caught.value.code == code, caught.value
+    return caught.value
+
+
+def accepted(data: bytes | bytearray, rules: LogRules = RULES, now: int = NOW) -> ValidBatch:
+    return validate(data, rules, now, produce_version=12)
+
+
+# what is taken
+
+
+@ALL_CODECS
+def test_a_good_batch_is_taken_and_stamped_in_place(codec: CompressionType) -> None:
+    data = build_batch(good_records(5), compression=codec, producer_id=3, producer_epoch=1, base_sequence=0)
+    crc = read_header(data).crc
+    valid = accepted(data)
+    assert (valid.record_count, valid.max_timestamp, valid.max_timestamp_delta) == (5, NOW + 4, 4)
+    assert valid.log_append_time == -1
+    assert not valid.rewritten
+    stamped = valid.stamp(1000, 7)
+    assert stamped.obj is data
+    header = read_header(data)
+    assert (header.base_offset, header.partition_leader_epoch, header.crc) == (1000, 7, crc)
+    assert check_crc(data, header)
+    assert list(iter_records(data)) == [r._replace(offset=1000 + i) for i, r in enumerate(good_records(5))]
+
+
+def test_a_batch_in_a_read_only_buffer_is_stamped_in_a_copy() -> None:
+    data = bytes(build_batch(good_records()))
+    stamped = accepted(data).stamp(5, 0)
+    assert read_header(stamped).base_offset == 5
+    assert read_header(data).base_offset == 0
+
+
+@ALL_CODECS
+def test_log_append_time_replaces_type_and_maximum(codec: CompressionType) -> None:
+    rules = LogRules(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    data = build_batch(good_records(), compression=codec)
+    valid = accepted(data, rules, now=NOW + 500)
+    assert (valid.max_timestamp, valid.log_append_time) == (NOW + 500, NOW + 500)
+    stamped = valid.stamp(0, 0)
+    header = read_header(stamped)
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert header.max_timestamp == NOW + 500
+    assert check_crc(stamped, header)
+    assert [r.timestamp for r in iter_records(stamped)] == [NOW + 500] * 3
+
+
+@ALL_CODECS
+def test_a_wrong_maximum_in_the_header_is_put_right(codec: CompressionType) -> None:
+    body = record(0, timestamp_delta=5) + record(1, timestamp_delta=-3)
+    valid = accepted(sealed(body, 2, codec, max_timestamp=12))
+    assert (valid.max_timestamp, valid.max_timestamp_delta) == (NOW + 5, 0)
+    stamped = valid.stamp(0, 0)
+    assert read_header(stamped).max_timestamp == NOW + 5
+    assert check_crc(stamped, read_header(stamped))
+
+
+def test_records_without_timestamps_are_taken_whatever_the_time() -> None:
+    valid = accepted(build_batch([Record(0, -1, None, b"v")]), LogRules(timestamp_before_max_ms=0))
+    assert (valid.max_timestamp, valid.max_timestamp_delta) == (-1, -1)
+
+
+def test_a_client_that_claims_log_append_time_in_range_is_taken_and_corrected() -> None:
+    # Kafka looks at the type only where it does not look at the time.
+    valid = accepted(build_batch(good_records(), log_append_time=NOW - 1))
+    header = read_header(valid.stamp(0, 0))
+    assert header.timestamp_type is TimestampType.CREATE_TIME
+    assert header.max_timestamp == NOW - 1
+
+
+def test_null_and_empty_fields_and_any_negative_length_of_a_nullable_one_are_taken() -> None:
+    body = framed(b"\0" + varint(0) + varint(0) + varint(-9) + varint(-2) + varint(1) + field(b"") + varint(-7))
+    assert accepted(sealed(body)).record_count == 1
+    body = framed(b"\0" + varint(0) + varint(0) + varint(0) + varint(0) + varint(1) + field(b"") + field(b""))
+    assert accepted(sealed(body), LogRules(compacted=True)).record_count == 1
+
+
+def test_bytes_behind_the_batch_that_are_no_whole_batch_are_left_out() -> None:
+    data = build_batch(good_records())
+    for tail in (b"\xff" * 11, bytes(8) + struct.pack(">i", 500) + bytes(3), bytes(data[:-1])):
+        assert len(accepted(data + tail).batch) == len(data)
+
+
+# the request's one batch
+
+
+@pytest.mark.parametrize("size", [0, 11, 16])
+def test_no_batch(size: int) -> None:
+    refused(bytes(build_batch(good_records()))[:size], ErrorCode.INVALID_RECORD)
+
+
+def test_a_batch_that_is_cut_off() -> None:
+    data = build_batch(good_records())
+    for cut in range(17, len(data)):
+        refused(data[:cut], ErrorCode.INVALID_RECORD)
+
+
+def test_more_than_one_batch() -> None:
+    data = build_batch(good_records())
+    refused(data + data, ErrorCode.INVALID_RECORD)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_message_formats(magic: int) -> None:
+    data = build_batch(good_records())
+    data[16] = magic
+    refused(data, ErrorCode.INVALID_RECORD)
+
+
+@pytest.mark.parametrize("magic", [3, 127, 128, 255])
+def test_unknown_magic(magic: int) -> None:
+    data = build_batch(good_records())
+    data[16] = magic
+    refused(data, ErrorCode.CORRUPT_MESSAGE)
+
+
+@pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 14, 48])
+def test_lengths_that_no_batch_has(length: int) -> None:
+    data = build_batch(good_records())
+    struct.pack_into(">i", data, 8, length)
+    refused(data, ErrorCode.CORRUPT_MESSAGE)
+
+
+def test_bad_bytes_behind_the_batch() -> None:
+    refused(build_batch(good_records()) + bytes(12), ErrorCode.CORRUPT_MESSAGE)
+
+
+def test_zstd_before_produce_version_7() -> None:
+    data = build_batch(good_records(), compression=CompressionType.ZSTD)
+    refused(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, version=6)
+    assert validate(data, RULES, NOW, produce_version=7).record_count == 3
+
+
+# the header
+
+
+def test_size_limit() -> None:
+    data = build_batch(good_records())
+    assert accepted(data, LogRules(max_message_bytes=len(data)))
+    refused(data, ErrorCode.MESSAGE_TOO_LARGE, LogRules(max_message_bytes=len(data) - 1))
+
+
+@ALL_CODECS
+def test_every_flipped_bit_behind_the_crc_is_found(codec: CompressionType) -> None:
+    data = build_batch(good_records(), compression=codec)
+    for position in range(17, len(data)):
+        data[position] ^= 1 << position % 8
+        refused(data, ErrorCode.CORRUPT_MESSAGE)
+        data[position] ^= 1 << position % 8
+
+
+def test_base_offset_of_a_client_is_zero() -> None:
+    data = build_batch(good_records(), 1)
+    refused(data, ErrorCode.INVALID_RECORD)
+    assert accepted(data, LogRules(from_client=False))
+
+
+@pytest.mark.parametrize(
+    ("last_offset_delta", "record_count"), [(-1, 0), (-2, 1), (0, 0), (0, -1), (0, 2), (1, 1), (2**31 - 1, 1)]
+)
+def test_offset_range_and_count_must_agree(last_offset_delta: int, record_count: int) -> None:
+    data = sealed(record(), last_offset_delta=last_offset_delta, record_count=record_count)
+    refused(data, ErrorCode.INVALID_RECORD)
+
+
+@pytest.mark.parametrize("count", [-1, -(2**31)])
+def test_a_negative_count_is_refused_from_everybody(count: int) -> None:
+    refused(sealed(record(), record_count=count), ErrorCode.INVALID_RECORD, LogRules(from_client=False))
+
+
+def test_clients_write_no_control_records_and_coordinators_do() -> None:
+    data = build_end_transaction_marker(
+        ControlType.COMMIT, producer_id=1, producer_epoch=1, coordinator_epoch=0, timestamp=NOW
+    )
+    refused(data, ErrorCode.INVALID_RECORD)
+    assert accepted(data, LogRules(from_client=False)).header.is_control
+
+
+def test_an_idempotent_producer_counts_from_zero() -> None:
+    refused(sealed(record(), producer_id=5, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD)
+    assert accepted(sealed(record(), producer_id=5, producer_epoch=0, base_sequence=0))
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_unknown_codecs(codec: int) -> None:
+    refused(sealed(record(), attributes=codec), ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+# the records
+
+
+def body_of(attributes: bytes = b"\0", *fields: bytes) -> bytes:
+    return framed(attributes + b"".join(fields))
+
+
+ZERO, ONE, NULL = varint(0), varint(1), varint(-1)
+TOO_LONG_32 = b"\xff" * 4 + b"\x1f"
+TOO_LONG_64 = b"\xff" * 9 + b"\x02"
+INVALID_BODIES = {
+    "no bytes": b"",
+    "length cut off": b"\x80",
+    "length too long": b"\x80" * 5 + b"\0",
+    "length over 32 bits": TOO_LONG_32,
+    "length zero": ZERO,
+    "length negative": varint(-5) + b"\0" * 9,
+    "length past the batch": varint(100) + record()[1:],
+    "length below the fields": varint(5) + record()[1:],
+    "length above the fields": framed(record()[1:] + b"\0"),
+    "attributes only": body_of(b"\0"),
+    "timestamp cut off": body_of(b"\0", b"\x80"),
+    "timestamp too long": body_of(b"\0", b"\x80" * 10, ZERO, ZERO, NULL, NULL, ZERO),
+    "timestamp over 64 bits": body_of(b"\0", TOO_LONG_64, ZERO, NULL, NULL, ZERO),
+    "no offset": body_of(b"\0", ZERO),
+    "offset over 32 bits": body_of(b"\0", ZERO, TOO_LONG_32, NULL, NULL, ZERO),
+    "no key": body_of(b"\0", ZERO, ZERO),
+    "key past the record": body_of(b"\0", ZERO, ZERO, varint(4), b"abc"),
+    "key of 2 GiB": body_of(b"\0", ZERO, ZERO, varint(2**31 - 1), b"abc"),
+    "no value": body_of(b"\0", ZERO, ZERO, NULL),
+    "value past the record": body_of(b"\0", ZERO, ZERO, NULL, varint(4), b"abc"),
+    "no header count": body_of(b"\0", ZERO, ZERO, NULL, NULL),
+    "negative header count": body_of(b"\0", ZERO, ZERO, NULL, NULL, NULL),
+    "more headers than bytes": body_of(b"\0", ZERO, ZERO, NULL, NULL, varint(2**31 - 1), field(b"k"), NULL),
+    "no header key": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE),
+    "negative header key": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, NULL, NULL),
+    "header key past the record": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, varint(3), b"k"),
+    "no header value": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, field(b"k")),
+    "header value past the record": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, field(b"k"), varint(3), b"v"),
+    "one header fewer than counted": body_of(b"\0", ZERO, ZERO, NULL, NULL, varint(2), field(b"k"), NULL),
+    "bytes behind the last record": record() + b"\0",
+    "a record more than counted": record(0) + record(1),
+    "offset delta not zero": record(1),
+    "offset delta negative": record(-1),
+}
+
+
+@ALL_CODECS
+@pytest.mark.parametrize("body", INVALID_BODIES.values(), ids=INVALID_BODIES)
+def test_records_that_are_none(body: bytes, codec: CompressionType) -> None:
+    refused(sealed(body, codec=codec), ErrorCode.INVALID_RECORD)
+
+
+@ALL_CODECS
+def test_fewer_records_than_counted(codec: CompressionType) -> None:
+    refused(sealed(record(0) + record(1), 3, codec), ErrorCode.INVALID_RECORD)
+
+
+@ALL_CODECS
+@pytest.mark.parametrize("deltas", [(0, 2), (0, 0), (1, 0), (0, 1, 3)])
+def test_gaps_and_repeats_in_offset_deltas(deltas: tuple[int, ...], codec: CompressionType) -> None:
+    body = b"".join(record(delta) for delta in deltas)
+    refused(sealed(body, len(deltas), codec), ErrorCode.INVALID_RECORD)
+
+
+@pytest.mark.parametrize("codec", list(CompressionType)[1:], ids=lambda codec: codec.name.lower())
+def test_records_that_do_not_decompress(codec: CompressionType) -> None:
+    refused(sealed(record(), attributes=codec), ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+@pytest.mark.parametrize("codec", list(CompressionType)[1:], ids=lambda codec: codec.name.lower())
+def test_a_decompression_bomb(codec: CompressionType) -> None:
+    data = sealed(record(value=bytes(300_000)), codec=codec)
+    assert accepted(data, LogRules(max_decompressed=400_000))
+    refused(data, ErrorCode.MESSAGE_TOO_LARGE, LogRules(max_decompressed=200_000))
+
+
+# records that the log's rules reject
+
+
+@ALL_CODECS
+def test_compacted_topics_want_keys_and_each_record_without_one_is_named(codec: CompressionType) -> None:
+    body = record(0) + record(1, key=None) + record(2, key=b"") + record(3, key=None)
+    data = sealed(body, 4, codec)
+    assert accepted(data).record_count == 4
+    error = refused(data, ErrorCode.INVALID_RECORD, LogRules(compacted=True))
+    assert [e.batch_index for e in error.record_errors] == [1, 3]
+
+
+@ALL_CODECS
+def test_timestamps_out_of_range_are_named(codec: CompressionType) -> None:
+    rules = LogRules(timestamp_before_max_ms=1000, timestamp_after_max_ms=100)
+    body = b"".join(record(i, timestamp_delta=d) for i, d in enumerate((0, -1000, -1001, 100, 101)))
+    error = refused(sealed(body, 5, codec), ErrorCode.INVALID_TIMESTAMP, rules)
+    assert error.record_errors == (
+        RecordError(2, f"timestamp {NOW - 1001} is not from {NOW - 1000} to {NOW + 100}"),
+        RecordError(4, f"timestamp {NOW + 101} is not from {NOW - 1000} to {NOW + 100}"),
+    )
+
+
+def test_one_bad_timestamp_makes_it_the_batchs_error_and_missing_keys_are_named_beside_it() -> None:
+    body = record(0, key=None) + record(1, timestamp_delta=4_000_000)
+    error = refused(sealed(body, 2), ErrorCode.INVALID_TIMESTAMP, LogRules(compacted=True))
+    assert [e.batch_index for e in error.record_errors] == [0, 1]
+
+
+def test_by_default_an_hour_ahead_is_the_limit_and_the_past_has_none() -> None:
+    assert accepted(sealed(record(timestamp_delta=3_600_000)))
+    refused(sealed(record(timestamp_delta=3_600_001)), ErrorCode.INVALID_TIMESTAMP)
+    assert accepted(sealed(record(timestamp_delta=-NOW)))
+
+
+@pytest.mark.parametrize(
+    ("base", "delta", "taken"),
+    [
+        (-(2**63), 0, False),
+        (2**63 - 1, 0, False),
+        (2**63 - 1, 1, False),
+        (0, 2**63 - 1, False),
+        (5, -(2**63), False),
+        (0, -2, True),
+        (-1, 0, True),
+    ],
+)
+def test_timestamps_at_the_ends_of_64_bits_count_as_they_do_in_java(base: int, delta: int, taken: bool) -> None:
+    data = sealed(record(timestamp_delta=delta), base_timestamp=base)
+    if taken:
+        accepted(data)
+    else:
+        refused(data, ErrorCode.INVALID_TIMESTAMP)
+
+
+def test_clients_do_not_set_log_append_time_on_a_topic_that_has_it() -> None:
+    rules = LogRules(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    error = refused(build_batch(good_records(), log_append_time=NOW), ErrorCode.INVALID_TIMESTAMP, rules)
+    assert [e.batch_index for e in error.record_errors] == [0, 1, 2]
+    refused(build_batch(good_records(), log_append_time=-1), ErrorCode.INVALID_TIMESTAMP)
+
+
+def test_log_append_time_topics_do_not_look_at_the_producers_time() -> None:
+    rules = LogRules(timestamp_type=TimestampType.LOG_APPEND_TIME, timestamp_before_max_ms=0)
+    assert accepted(sealed(record(timestamp_delta=-(10**9))), rules).max_timestamp == NOW
+
+
+def test_a_structural_error_behind_rejected_records_wins() -> None:
+    error = refused(sealed(record(0, key=None) + b"\0", 2), ErrorCode.INVALID_RECORD, LogRules(compacted=True))
+    assert error.record_errors == ()
+
+
+# topics with a codec of their own
+
+
+@ALL_CODECS
+@pytest.mark.parametrize("wanted", list(CompressionType), ids=lambda codec: f"to {codec.name.lower()}")
+def test_the_topics_codec_replaces_the_producers(codec: CompressionType, wanted: CompressionType) -> None:
+    data = build_batch(
+        good_records(), compression=codec, producer_id=8, producer_epoch=2, base_sequence=4, transactional=True
+    )
+    valid = accepted(data, LogRules(compression=wanted))
+    assert valid.rewritten is (codec != wanted)
+    stamped = valid.stamp(50, 3)
+    header = read_header(stamped)
+    assert check_crc(stamped, header)
+    assert header.compression == wanted
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (8, 2, 4)
+    assert (header.base_offset, header.partition_leader_epoch, header.is_transactional) == (50, 3, True)
+    assert list(iter_records(stamped)) == [r._replace(offset=50 + i) for i, r in enumerate(good_records())]
+
+
+def test_a_rewritten_batch_has_the_logs_timestamp_type() -> None:
+    rules = LogRules(compression=CompressionType.LZ4, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    stamped = accepted(build_batch(good_records(), compression=CompressionType.ZSTD), rules, NOW + 9).stamp(0, 0)
+    header = read_header(stamped)
+    assert (header.timestamp_type, header.max_timestamp) == (TimestampType.LOG_APPEND_TIME, NOW + 9)
+    assert check_crc(stamped, header)
+
+
+def test_a_batch_that_grows_past_the_limit_when_rewritten_is_refused() -> None:
+    data = build_batch([Record(0, NOW, None, bytes(5000))], compression=CompressionType.ZSTD)
+    rules = LogRules(compression=CompressionType.NONE, max_message_bytes=1000)
+    refused(data, ErrorCode.MESSAGE_TOO_LARGE, rules)
+
+
+def test_control_batches_stay_uncompressed() -> None:
+    data = build_end_transaction_marker(
+        ControlType.ABORT, producer_id=1, producer_epoch=1, coordinator_epoch=0, timestamp=NOW
+    )
+    valid = accepted(data, LogRules(from_client=False, compression=CompressionType.GZIP))
+    assert not valid.rewritten
+
+
+def test_limits_of_int64_are_the_defaults() -> None:
+    assert RULES.timestamp_before_max_ms == MAX_INT64
