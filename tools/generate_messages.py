@@ -436,6 +436,11 @@ class Api(NamedTuple):
     first_flexible_version: int
     listeners: tuple[str, ...]
 
+    @property
+    def versions(self) -> range:
+        """Every version that the definitions have, the unstable one too."""
+        return range(self.min_version, self.max_version + 1)
+
 
 APIS = (
 {chr(10).join(rows)}

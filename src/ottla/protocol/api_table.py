@@ -115,6 +115,11 @@ class Api(NamedTuple):
     first_flexible_version: int
     listeners: tuple[str, ...]
 
+    @property
+    def versions(self) -> range:
+        """Every version that the definitions have, the unstable one too."""
+        return range(self.min_version, self.max_version + 1)
+
 
 APIS = (
     Api(0, "Produce", "k00_produce", 3, 13, 13, 9, ("broker",)),

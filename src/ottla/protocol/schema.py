@@ -21,6 +21,8 @@ MAX_VERSION = 32767
 # or any object with a length, which `encode_parts` hands through as it is (a slice of a file, sent later).
 Records: TypeAlias = Any
 
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
 
 class Uuid(bytes):
     """Sixteen bytes that print as Kafka prints them: URL-safe base64 without padding."""
@@ -350,7 +352,9 @@ _PRIMITIVES: dict[Callable[..., Any], str] = {
 class Schema:
     """What a message class declares, for those who read it: the codec, the walk, the documents."""
 
-    __slots__ = ("api_key", "cls", "fields", "flexible", "kind", "name", "versions")
+    __slots__ = (
+        "api_key", "cls", "decoders", "encoders", "fields", "flexible", "kind", "name", "versions", "view_decoders",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -368,6 +372,10 @@ class Schema:
         self.kind = kind
         self.versions = versions
         self.flexible = flexible
+        # Compiled codecs by version, filled by `codec`.
+        self.decoders: dict[int, Callable[[Any, int, bool], Any]] = {}
+        self.view_decoders: dict[int, Callable[[Any, int, bool], Any]] = {}
+        self.encoders: dict[int, Callable[[Any, list[Any], list[int]], None]] = {}
 
     def __repr__(self) -> str:
         return f"<Schema {self.name} v{format_versions(self.versions)}>"
@@ -468,6 +476,80 @@ def _make_init(cls: type[Struct]) -> Callable[..., None]:
 
 
 class Message(Struct):
-    """A structure that stands on its own: a request, a response, a header, or the value of a record."""
+    """A structure that stands on its own: a request, a response, a header, or the value of a record.
+
+    Its codec for a version is compiled when that version is first used.
+    """
 
     __slots__ = ()
+
+    @classmethod
+    def decode(cls, buffer: Buffer, version: int, position: int = 0) -> Self:
+        """Read a message that fills the buffer (from a position on); ProtocolError if it does not, to the byte."""
+        schema = cls.__schema__
+        if type(buffer) is bytes:
+            decoder = schema.decoders.get(version) or _codec().decoder(cls, version)
+        else:
+            buffer = memoryview(buffer)
+            decoder = schema.view_decoders.get(version) or _codec().view_decoder(cls, version)
+        message: Self = decoder(buffer, position, True)
+        return message
+
+    @classmethod
+    def decode_from(cls, buffer: Buffer, position: int, version: int) -> tuple[Self, int]:
+        """Read a message that starts at a position; return it and the position after it."""
+        schema = cls.__schema__
+        if type(buffer) is bytes:
+            decoder = schema.decoders.get(version) or _codec().decoder(cls, version)
+        else:
+            buffer = memoryview(buffer)
+            decoder = schema.view_decoders.get(version) or _codec().view_decoder(cls, version)
+        result: tuple[Self, int] = decoder(buffer, position, False)
+        return result
+
+    def encode(self, version: int) -> bytes:
+        """Write the message; ProtocolError if this version cannot hold it."""
+        out: list[Any] = []
+        encoder = self.__schema__.encoders.get(version) or _codec().encoder(type(self), version)
+        try:
+            encoder(self, out, [])
+            return b"".join(out)
+        except Exception as error:
+            raise _codec().explain_encode(self, version, error) from None
+
+    def encode_parts(self, version: int) -> list[Any]:
+        """Write the message as parts to be sent in order; large `records` are parts as they are, uncopied."""
+        encoder = self.__schema__.encoders.get(version) or _codec().encoder(type(self), version)
+        out: list[Any] = []
+        large: list[int] = []
+        try:
+            encoder(self, out, large)
+            return _join_around(out, large) if large else [b"".join(out)]
+        except Exception as error:
+            raise _codec().explain_encode(self, version, error) from None
+
+
+# Shorter records are copied: one buffer more in a vectored write costs more than the copy.
+_COPY_BELOW = 1024
+
+
+def _join_around(out: list[Any], large: list[int]) -> list[Any]:
+    parts: list[Any] = []
+    start = 0
+    for index in large:
+        piece = out[index]
+        if len(piece) < _COPY_BELOW and isinstance(piece, (bytes, bytearray, memoryview)):
+            continue
+        if index > start:
+            parts.append(b"".join(out[start:index]))
+        parts.append(piece)
+        start = index + 1
+    if start < len(out):
+        parts.append(b"".join(out[start:]))
+    return parts
+
+
+def _codec() -> Any:
+    from ottla.protocol import codec  # a declaration needs no compiler until it is used
+
+    return codec

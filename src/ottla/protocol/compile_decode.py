@@ -1,0 +1,415 @@
+"""Writes the Python source that decodes one message in one version.
+
+Structures are unfolded into one function. Neighbouring fields of fixed size are read with one call, together with
+the first byte of the length that follows them. The source checks only what memory safety and a right answer need:
+a length that runs past the end is noticed by the next read or at the end of the message, and then `walk` looks
+for the byte to blame.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.protocol.schema import Uuid
+from ottla.protocol.wire import (
+    FIXED,
+    finish_uvarint,
+    layout,
+    long_length,
+    nullable_string_length,
+    read_uvarint,
+    string_length,
+    unpack_many,
+)
+
+if TYPE_CHECKING:
+    from ottla.protocol.schema import Field, Message, Struct
+
+_NUMBERS = {letter: unpack_many(letter) for letter in ("b", "h", "H", "i", "I", "q", "d")}
+
+
+def _bad() -> None:
+    raise ValueError("not the message it should be")
+
+
+def _read_unknown_tags(target: Struct, b: bytes | memoryview, p: int, n: int, end: int) -> int:
+    """Keep the tagged fields of a structure that knows none."""
+    if n > 127:
+        n, p = finish_uvarint(b, p, n)
+    unknown = {}
+    for _ in range(n):
+        tag, p = read_uvarint(b, p)
+        size, p = read_uvarint(b, p)
+        stop = p + size
+        if stop > end:
+            _bad()
+        unknown[tag] = bytes(b[p:stop])
+        p = stop
+    target.unknown_tags = unknown or None
+    return p
+
+
+class DecoderSource:
+    """The source of a decoder and the names that it uses.
+
+    The function takes (buffer, position, whole) and returns the message when `whole`, else the message and the
+    position after it. `view` says that the buffer is not bytes but a memoryview.
+    """
+
+    def __init__(self, cls: type[Message], version: int, view: bool) -> None:
+        self._version = version
+        self._flexible = version in cls.__schema__.flexible
+        self._view = view
+        self.scope: dict[str, Any] = {
+            "new": object.__new__,
+            "new_uuid": bytes.__new__,
+            "Uuid": Uuid,
+            "finish": finish_uvarint,
+            "string_length": string_length,
+            "nullable_string_length": nullable_string_length,
+            "long_length": long_length,
+            "bad": _bad,
+            "read_uvarint": read_uvarint,
+            "read_unknown_tags": _read_unknown_tags,
+        }
+        self._functions: list[str] = []
+        self._lines: list[str] = []
+        self._indent = 1
+        self._counter = 0
+        self._run_letters = ""
+        self._run_targets: list[str] = []
+        self._run_after: list[str] = []
+        body = self._message(cls)
+        self.text = "\n".join([*self._functions, *body])
+
+    # -- writing lines -------------------------------------------------------------------------------------------
+
+    def _emit(self, line: str) -> None:
+        self._lines.append("    " * self._indent + line)
+
+    def _fresh(self, letter: str) -> str:
+        self._counter += 1
+        return f"{letter}{self._counter}"
+
+    def _name_of(self, cls: type[Struct]) -> str:
+        self.scope[cls.__name__] = cls
+        return cls.__name__
+
+    def _constant(self, value: Any) -> str:
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return repr(value)
+        for name, known in self.scope.items():
+            if known is value:
+                return name
+        name = self._fresh("K")
+        self.scope[name] = value
+        return name
+
+    # -- runs of fixed size --------------------------------------------------------------------------------------
+
+    def _run(self, letter: str, target: str, after: str | None = None) -> None:
+        """Add a value of fixed size to the run that is read at the next flush."""
+        self._run_letters += letter
+        self._run_targets.append(target)
+        if after is not None:
+            self._run_after.append(after)
+
+    def _flush(self) -> None:
+        if not self._run_letters:
+            return
+        if self._run_letters == "B":
+            self._emit(f"{self._run_targets[0]} = b[p]")
+            self._emit("p += 1")
+        else:
+            name = f"U_{self._run_letters.replace('?', 'o')}"
+            made = layout(self._run_letters)
+            self.scope[name] = made.unpack_from
+            comma = "," if len(self._run_targets) == 1 else ""
+            self._emit(f"{', '.join(self._run_targets)}{comma} = {name}(b, p)")
+            self._emit(f"p += {made.size}")
+        for line in self._run_after:
+            self._emit(line)
+        self._run_letters, self._run_targets, self._run_after = "", [], []
+
+    # -- the message ---------------------------------------------------------------------------------------------
+
+    def _message(self, cls: type[Message]) -> list[str]:
+        self._emit("try:")
+        self._indent = 2
+        self._emit("end = len(b)")
+        if holds_records(cls):
+            self._emit("v = b" if self._view else "v = memoryview(b)")
+        target = self._struct(cls)
+        self._emit("if whole:")
+        self._emit("    if p == end:")
+        self._emit(f"        return {target}")
+        self._emit("elif p <= end:")
+        self._emit(f"    return {target}, p")
+        self._indent = 1
+        self._emit("except failures:")
+        self._emit("    pass")
+        self._emit("raise explain(b, start, whole)")
+        return ["def decode(b, p, whole):", "    start = p", *self._lines]
+
+    def _struct(self, cls: type[Struct]) -> str:
+        """Decode a structure into a new variable and return its name."""
+        target = self._fresh("o")
+        self._emit(f"{target} = new({self._name_of(cls)})")
+        for field in cls.__schema__.fields:
+            if field.present(self._version):
+                self._field(field, f"{target}.{field.name}")
+            else:
+                self._default(field, f"{target}.{field.name}")
+        self._emit(f"{target}.unknown_tags = None")
+        if self._flexible:
+            count = self._fresh("t")
+            self._run("B", count)
+            self._flush()
+            function = self._tags(cls)
+            self._emit(f"if {count}:")
+            self._emit(f"    p = {function}({target}, b, p, {count}, end)")
+        else:
+            self._flush()
+        return target
+
+    def _default(self, field: Field, target: str) -> None:
+        """Give a field that is not in this version, or not in its place, its default."""
+        if field.kind == "array" and field.factory is not None:
+            self._emit(f"{target} = []")
+        elif field.kind == "struct" and field.factory is not None:
+            assert field.struct is not None
+            made = self._fresh("o")
+            self._emit(f"{made} = new({self._name_of(field.struct)})")
+            for inner in field.struct.__schema__.fields:
+                self._default(inner, f"{made}.{inner.name}")
+            self._emit(f"{made}.unknown_tags = None")
+            self._emit(f"{target} = {made}")
+        else:
+            self._emit(f"{target} = {self._constant(field.default)}")
+
+    def _field(self, field: Field, target: str, tagged: bool = False) -> None:
+        nullable = self._version in field.nullable
+        compact = self._flexible and self._version in field.flexible
+        if field.kind == "array":
+            self._array(field, target, compact, nullable)
+        elif field.kind == "struct":
+            self._nested(field, target, nullable, tagged)
+        elif field.kind in FIXED:
+            self._fixed(field.kind, target)
+        else:
+            self._variable(field.kind, target, compact, nullable)
+
+    def _fixed(self, kind: str, target: str) -> None:
+        letter = FIXED[kind][0]
+        if kind == "uuid":
+            raw = self._fresh("u")
+            self._run(letter, raw, f"{target} = new_uuid(Uuid, {raw})")
+        else:
+            self._run(letter, target)
+
+    def _nested(self, field: Field, target: str, nullable: bool, tagged: bool) -> None:
+        assert field.struct is not None
+        if nullable:
+            present = self._fresh("n")
+            # A tagged struct that may be null says so with a varint where others use a byte.
+            self._run("B" if tagged else "b", present)
+            self._flush()
+            if tagged:
+                self._emit(f"if {present} > 127:")
+                self._emit(f"    {present}, p = finish(b, p, {present})")
+            self._emit(f"if {present} <= 0:" if tagged else f"if {present} < 0:")
+            self._emit(f"    {target} = None")
+            self._emit("else:")
+            self._indent += 1
+        made = self._struct(field.struct)
+        self._emit(f"{target} = {made}")
+        if nullable:
+            self._indent -= 1
+
+    # -- lengths -------------------------------------------------------------------------------------------------
+
+    def _length(self, compact: bool, string: bool, nullable: bool, target: str) -> str:
+        """Read a length, deal with null, open the branch of a value; return the expression for the length."""
+        size = self._fresh("n")
+        self._run("B" if compact else "h" if string else "i", size)
+        self._flush()
+        if compact and nullable:
+            self._emit(f"if {size} > 127:")
+            self._emit(f"    {size}, p = {'nullable_string_length' if string else 'finish'}(b, p, {size})")
+        elif compact:
+            self._emit(f"if not 0 < {size} < 128:")
+            self._emit(f"    {size}, p = {'string_length' if string else 'long_length'}(b, p, {size})")
+        if nullable:
+            self._emit(f"if {size} {'== 0' if compact else '== -1'}:")
+            self._emit(f"    {target} = None")
+            self._emit("else:")
+            self._indent += 1
+        if compact:
+            return f"{size} - 1"
+        self._emit(f"if {size} < 0:")
+        self._emit("    bad()")
+        return size
+
+    def _variable(self, kind: str, target: str, compact: bool, nullable: bool) -> None:
+        length = self._length(compact, kind == "string", nullable, target)
+        stop = self._fresh("e")
+        self._emit(f"{stop} = p + {length}")
+        copied = f"b[p:{stop}].tobytes()" if self._view else f"b[p:{stop}]"
+        if kind == "string":
+            self._emit(f"{target} = {copied}.decode('utf-8', 'replace')")
+        elif kind == "bytes":
+            self._emit(f"{target} = {copied}")
+        else:
+            self._emit(f"{target} = v[p:{stop}]")
+        self._emit(f"p = {stop}")
+        if nullable:
+            self._indent -= 1
+
+    # -- arrays --------------------------------------------------------------------------------------------------
+
+    def _array(self, field: Field, target: str, compact: bool, nullable: bool) -> None:
+        length = self._length(compact, False, nullable, target)
+        of = field.of
+        assert of is not None
+        count = self._fresh("c")
+        self._emit(f"{count} = {length}")
+        if isinstance(of, str):
+            self._primitives(of, target, count, compact)
+        else:
+            self._structs(of, target, count)
+        if nullable:
+            self._indent -= 1
+
+    def _primitives(self, of: str, target: str, count: str, compact: bool) -> None:
+        if of in FIXED:
+            letter, size = FIXED[of]
+            stop = self._fresh("e")
+            self._emit(f"{stop} = p + {count} * {size}" if size > 1 else f"{stop} = p + {count}")
+            self._emit(f"if {stop} > end:")
+            self._emit("    bad()")
+            if of == "uuid":
+                piece = "b[i : i + 16].tobytes()" if self._view else "b[i : i + 16]"
+                self._emit(f"{target} = [new_uuid(Uuid, {piece}) for i in range(p, {stop}, 16)]")
+            elif of == "bool":
+                self._emit(f"{target} = [i != 0 for i in b[p:{stop}]]")
+            else:
+                name = f"many_{letter}"
+                self.scope[name] = _NUMBERS[letter]
+                self._emit(f"{target} = {name}(b, p, {count})")
+            self._emit(f"p = {stop}")
+            return
+        items, item = self._fresh("l"), self._fresh("x")
+        self._emit(f"if {count} > end - p:")
+        self._emit("    bad()")
+        self._emit(f"{items} = []")
+        self._emit(f"for _ in range({count}):")
+        self._indent += 1
+        self._variable(of, item, compact, False)
+        self._emit(f"{items}.append({item})")
+        self._indent -= 1
+        self._emit(f"{target} = {items}")
+
+    def _structs(self, cls: type[Struct], target: str, count: str) -> None:
+        self._emit(f"if {count} > end - p:")
+        self._emit("    bad()")
+        items = self._fresh("l")
+        self._emit(f"{items} = []")
+        if not self._flexible and self._all_fixed(cls):
+            self._fixed_structs(cls, items, count)
+        else:
+            self._emit(f"for _ in range({count}):")
+            self._indent += 1
+            made = self._struct(cls)
+            self._emit(f"{items}.append({made})")
+            self._indent -= 1
+        self._emit(f"{target} = {items}")
+
+    def _all_fixed(self, cls: type[Struct]) -> bool:
+        present = [field for field in cls.__schema__.fields if field.present(self._version)]
+        return bool(present) and all(field.kind in FIXED for field in present)
+
+    def _fixed_structs(self, cls: type[Struct], items: str, count: str) -> None:
+        """Read structures that are nothing but fixed fields in one sweep."""
+        fields = [field for field in cls.__schema__.fields if field.present(self._version)]
+        made = layout("".join(FIXED[field.kind][0] for field in fields))
+        name = self._fresh("I")
+        self.scope[name] = made.iter_unpack
+        stop, item = self._fresh("e"), self._fresh("o")
+        values = [self._fresh("x") for _ in fields]
+        self._emit(f"{stop} = p + {count} * {made.size}")
+        self._emit(f"if {stop} > end:")
+        self._emit("    bad()")
+        self._emit(f"for {', '.join(values)}, in {name}(b[p:{stop}]):")
+        self._indent += 1
+        self._emit(f"{item} = new({self._name_of(cls)})")
+        for field in cls.__schema__.fields:
+            target = f"{item}.{field.name}"
+            if field in fields:
+                value = values[fields.index(field)]
+                self._emit(f"{target} = new_uuid(Uuid, {value})" if field.kind == "uuid" else f"{target} = {value}")
+            else:
+                self._default(field, target)
+        self._emit(f"{item}.unknown_tags = None")
+        self._emit(f"{items}.append({item})")
+        self._indent -= 1
+        self._emit(f"p = {stop}")
+
+    # -- tagged fields -------------------------------------------------------------------------------------------
+
+    def _tags(self, cls: type[Struct]) -> str:
+        """Write the function that reads the tagged fields of a structure; it is seldom called."""
+        if all(field.tag is None for field in cls.__schema__.fields):
+            return "read_unknown_tags"
+        name = f"tags_{cls.__name__}"
+        if name in self.scope:
+            return name
+        self.scope[name] = None  # the place is taken; running the source fills it
+        outer = self._lines, self._indent
+        self._lines, self._indent = [], 1
+        self._emit("if n > 127:")
+        self._emit("    n, p = finish(b, p, n)")
+        if holds_records(cls):
+            self._emit("v = b" if self._view else "v = memoryview(b)")
+        self._emit("unknown = None")
+        self._emit("for _ in range(n):")
+        self._indent = 2
+        self._emit("tag, p = read_uvarint(b, p)")
+        self._emit("size, p = read_uvarint(b, p)")
+        self._emit("stop = p + size")
+        self._emit("if stop > end:")
+        self._emit("    bad()")
+        word = "if"
+        for field in cls.__schema__.fields:
+            if field.tag is None:
+                continue
+            self._emit(f"{word} tag == {field.tag}:")
+            word = "elif"
+            self._indent = 3
+            if self._version in field.tagged and self._version in field.versions:
+                self._field(field, f"o.{field.name}", tagged=True)
+                self._flush()
+                self._emit("if p != stop:")
+                self._emit("    bad()")
+            else:
+                self._emit("bad()")
+            self._indent = 2
+        self._emit("else:")
+        self._indent = 3
+        self._emit("if unknown is None:")
+        self._emit("    unknown = {}")
+        self._emit("unknown[tag] = bytes(b[p:stop])")
+        self._emit("p = stop")
+        self._indent = 1
+        self._emit("o.unknown_tags = unknown")
+        self._emit("return p")
+        self._functions += [f"def {name}(o, b, p, n, end):", *self._lines, ""]
+        self._lines, self._indent = outer
+        return name
+
+
+def holds_records(cls: type[Struct]) -> bool:
+    """Whether a `records` field is in this structure or below it."""
+    return any(
+        field.kind == "records" or (field.struct is not None and holds_records(field.struct))
+        for field in cls.__schema__.fields
+    )
