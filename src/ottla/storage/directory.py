@@ -1,0 +1,299 @@
+"""One of `log.dirs`: its lock, its partitions' folders, its checkpoints, and its end when the disk fails.
+
+Which partitions belong here and what their topics' configs are is told from above; `meta.properties` is the cluster's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage import names
+from ottla.storage.checkpoints import (
+    CorruptCheckpointError,
+    decode_clean_shutdown,
+    decode_offsets,
+    decode_partition_metadata,
+    encode_clean_shutdown,
+    encode_offsets,
+    encode_partition_metadata,
+)
+from ottla.storage.config import LogConfig
+from ottla.storage.environment import StorageEnvironment
+from ottla.storage.log import Log
+from ottla.storage.open_files import DEFAULT_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ottla.protocol.schema import Uuid
+    from ottla.storage.names import TopicPartition
+    from ottla.storage.recovery import RecoveryReport
+    from ottla.world.clock import Clock
+    from ottla.world.disk import Disk, Lock
+    from ottla.world.random import Random
+
+
+class LogDirectory:
+    """The logs of one folder, and what they share. `open` takes the lock; `close` stops cleanly."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        random: Random,
+        path: str,
+        *,
+        sync: bool = False,
+        max_open_files: int = DEFAULT_LIMIT,
+        on_failure: Callable[[LogDirectory, OSError], None] | None = None,
+    ) -> None:
+        self.path = path.rstrip("/") or "/"
+        self.sync = sync
+        self.env = StorageEnvironment(
+            disk,
+            clock,
+            random,
+            max_open_files=max_open_files,
+            on_failure=lambda error: on_failure(self, error) if on_failure is not None else None,
+        )
+        self.logs: dict[TopicPartition, Log] = {}
+        self.future_logs: dict[TopicPartition, Log] = {}
+        self.strays: list[str] = []
+        self.reports: list[RecoveryReport] = []
+        self.had_clean_shutdown = False
+        self.previous_broker_epoch: int | None = None
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self._lock: Lock | None = None
+        self._written: dict[str, bytes] = {}
+
+    @property
+    def online(self) -> bool:
+        """Whether the disk has not failed yet."""
+        return self.env.failure is None
+
+    def file(self, name: str) -> str:
+        """The path of something in this directory."""
+        return f"{self.path}/{name}"
+
+    # Start and end -----------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Make the folder if needed and take its lock; `BlockingIOError` if another broker has it."""
+        self.env.disk.make_dirs(self.path)
+        self._lock = self.env.disk.lock(self.file(names.LOCK_FILE))
+
+    def load(
+        self,
+        config_for: Callable[[str], LogConfig] = lambda topic: LogConfig(),
+        *,
+        is_stray: Callable[[TopicPartition, Uuid | None], bool] = lambda partition, topic_id: False,
+    ) -> list[RecoveryReport]:
+        """Open every partition's log that is here; after an unclean stop each is recovered, and the reports say how.
+
+        The metadata log is not loaded here. Folders marked for deletion are deleted, strays are set aside.
+        """
+        try:
+            return self._load(config_for, is_stray)
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def _load(
+        self, config_for: Callable[[str], LogConfig], is_stray: Callable[[TopicPartition, Uuid | None], bool]
+    ) -> list[RecoveryReport]:
+        disk = self.env.disk
+        marker = self.file(names.CLEAN_SHUTDOWN_FILE)
+        self.had_clean_shutdown = disk.exists(marker)
+        if self.had_clean_shutdown:
+            self.previous_broker_epoch = decode_clean_shutdown(disk.read(marker))
+            disk.remove(marker)
+            disk.sync_dir(self.path)  # else a power loss could bring the mark back over a log that is written to
+        recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
+        start_offsets = self._read_checkpoint(names.LOG_START_CHECKPOINT)
+        self.cleaner_offsets = self._read_checkpoint(names.CLEANER_CHECKPOINT)
+        configs: dict[str, LogConfig] = {}
+        for name in disk.list(self.path):
+            found = names.parse_partition_dir(name)
+            if found is None or found.topic_partition.topic == names.METADATA_TOPIC:
+                continue
+            folder = self.file(name)
+            partition = found.topic_partition
+            if found.mark == names.DELETE_DIR_SUFFIX:
+                disk.remove_tree(folder)
+                continue
+            if found.mark == names.STRAY_DIR_SUFFIX:
+                self.strays.append(name)
+                continue
+            if is_stray(partition, None):
+                stray = names.marked_dir_name(partition, self._unique(), names.STRAY_DIR_SUFFIX)
+                disk.rename(folder, self.file(stray))
+                self.strays.append(stray)
+                continue
+            config = configs.get(partition.topic)
+            if config is None:
+                config = configs[partition.topic] = config_for(partition.topic)
+            log = Log.open(
+                self.env,
+                folder,
+                partition,
+                config,
+                log_start_offset=start_offsets.get(partition, 0),
+                recovery_point=recovery_points.get(partition, 0),
+                clean=self.had_clean_shutdown,
+                hold_high_watermark=self.sync,
+            )
+            if log.report is not None:
+                self.reports.append(log.report)
+            if found.mark == names.FUTURE_DIR_SUFFIX:
+                self.future_logs[partition] = log
+            else:
+                self.logs[partition] = log
+        return self.reports
+
+    def close(self, broker_epoch: int = -1) -> None:
+        """Stop cleanly: logs are durable, checkpoints written, the mark of a clean stop set, the lock released."""
+        try:
+            if self.online:
+                self._close_logs(broker_epoch)
+        except OSError as error:
+            raise self.env.fail(error) from error
+        finally:
+            self.env.files.close()
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+    def _close_logs(self, broker_epoch: int) -> None:
+        self.env.run_all_now()
+        for log in [*self.logs.values(), *self.future_logs.values()]:
+            log.close()
+        self.checkpoint()
+        self.env.disk.write_atomic(self.file(names.CLEAN_SHUTDOWN_FILE), encode_clean_shutdown(broker_epoch))
+
+    def abandon(self) -> None:
+        """Let go of the lock and the files without a clean stop, as if the process had died."""
+        self.env.files.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # Partitions --------------------------------------------------------------------------------------------------
+
+    def create_log(self, partition: TopicPartition, config: LogConfig, topic_id: Uuid | None = None) -> Log:
+        """Make the log of a new partition here (or open one that is there already)."""
+        self.env.check()
+        if partition in self.logs:
+            return self.logs[partition]
+        folder = self.file(names.partition_dir_name(partition))
+        try:
+            self.env.disk.make_dirs(folder)
+            log = Log.open(self.env, folder, partition, config, clean=False, hold_high_watermark=self.sync)
+            if topic_id is not None and self.topic_id(partition) is None:
+                self.env.write_file(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+            if self.sync:
+                self.env.disk.sync_dir(folder)
+                self.env.disk.sync_dir(self.path)
+        except OSError as error:
+            raise self.env.fail(error) from error
+        self.logs[partition] = log
+        return log
+
+    def topic_id(self, partition: TopicPartition) -> Uuid | None:
+        """The topic id in a partition's `partition.metadata`; None if there is no such file or it is damaged."""
+        path = self.file(f"{names.partition_dir_name(partition)}/{names.PARTITION_METADATA}")
+        try:
+            return decode_partition_metadata(self.env.disk.read(path))
+        except (FileNotFoundError, CorruptCheckpointError):
+            return None
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def assign_topic_id(self, partition: TopicPartition, topic_id: Uuid) -> None:
+        """Write a partition's `partition.metadata`."""
+        path = self.file(f"{names.partition_dir_name(partition)}/{names.PARTITION_METADATA}")
+        try:
+            self.env.write_file(path, encode_partition_metadata(topic_id))
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def delete_log(self, partition: TopicPartition) -> None:
+        """Take a partition's log away: its folder is renamed now and deleted after `file.delete.delay.ms`."""
+        self.env.check()
+        log = self.logs.pop(partition, None)
+        if log is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} is not in {self.path}.")
+        self.cleaner_offsets.pop(partition, None)
+        name = names.marked_dir_name(partition, self._unique(), names.DELETE_DIR_SUFFIX)
+        try:
+            log.move_to(self.file(name))
+        except OSError as error:
+            raise self.env.fail(error) from error
+        self.env.later(log.config.file_delete_delay_ms, lambda: self._remove_folder(log))
+
+    def _remove_folder(self, log: Log) -> None:
+        def remove() -> None:
+            try:
+                self.env.files.drop_under(log.folder)
+                if self.env.disk.exists(log.folder):
+                    self.env.disk.remove_tree(log.folder)
+            except OSError as error:
+                self.env.fail(error)
+
+        log.when_unpinned(remove)
+
+    def _unique(self) -> str:
+        return self.env.random.bytes(16).hex()
+
+    # Checkpoints -------------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Write the four offset checkpoints, those that changed."""
+        self.env.check()
+        recovery_points, high_watermarks, start_offsets = {}, {}, {}
+        for partition, log in self.logs.items():
+            recovery_points[partition] = log.recovery_point
+            high_watermarks[partition] = log.checkpointed_high_watermark
+            if log.log_start_offset > log.bases[0]:
+                start_offsets[partition] = log.log_start_offset
+        try:
+            self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, recovery_points)
+            self._write_checkpoint(names.REPLICATION_CHECKPOINT, high_watermarks)
+            self._write_checkpoint(names.LOG_START_CHECKPOINT, start_offsets)
+            self._write_checkpoint(names.CLEANER_CHECKPOINT, self.cleaner_offsets)
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        data = encode_offsets(offsets)
+        if self._written.get(name) != data:
+            self.env.disk.write_atomic(self.file(name), data)
+            self._written[name] = data
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint's offsets; one that is missing or damaged means that all is to be found out again."""
+        try:
+            return decode_offsets(self.env.disk.read(self.file(name)))
+        except (FileNotFoundError, CorruptCheckpointError):
+            return {}
+
+    # Housekeeping ------------------------------------------------------------------------------------------------
+
+    def delete_old_segments(self) -> int:
+        """Apply retention to every log that is not compacted; those are done with their compaction."""
+        return sum(log.delete_old_segments() for log in list(self.logs.values()) if not log.config.compact)
+
+    def flush_dirty(self) -> None:
+        """Flush the logs whose `flush.ms` has passed since the last time."""
+        now = self.env.clock.now_ms()
+        for log in self._loaded_logs():
+            if now - log.last_flushed_ms >= log.config.flush_ms:
+                log.flush()
+
+    def remove_expired_producers(self) -> None:
+        """Forget producers that have been silent for `producer.id.expiration.ms`."""
+        now = self.env.clock.now_ms()
+        for log in self._loaded_logs():
+            log.producers.remove_expired(now)
+
+    def _loaded_logs(self) -> Iterable[Log]:
+        return [log for log in self.logs.values() if log.loaded]

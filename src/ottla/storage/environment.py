@@ -1,0 +1,134 @@
+"""What the logs of one log directory share: the world, the open files, the loaded indexes, and whether it still works.
+
+Not which logs there are: that is `directory`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.open_files import DEFAULT_LIMIT, OpenFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.storage.segment import Segment
+    from ottla.world.clock import Clock, Timer
+    from ottla.world.disk import Buffer, Disk, File
+    from ottla.world.random import Random
+
+DEFAULT_INDEX_BYTES = 64 << 20
+
+
+class LoadedIndexes:
+    """Bounds the memory of closed segments' indexes: the least recently used are dropped and read again when needed."""
+
+    __slots__ = ("_bytes", "_costs", "limit")
+
+    def __init__(self, limit: int = DEFAULT_INDEX_BYTES) -> None:
+        self.limit = limit
+        self._bytes = 0
+        self._costs: OrderedDict[Segment, int] = OrderedDict()
+
+    def loaded(self, segment: Segment, cost: int) -> None:
+        """Note that a closed segment holds indexes of so many bytes, and make room for them."""
+        self.forget(segment)
+        self._costs[segment] = cost
+        self._bytes += cost
+        while self._bytes > self.limit and len(self._costs) > 1:
+            oldest, freed = self._costs.popitem(last=False)
+            self._bytes -= freed
+            oldest.unload_indexes()
+
+    def used(self, segment: Segment) -> None:
+        """A closed segment's indexes were looked at."""
+        if segment in self._costs:
+            self._costs.move_to_end(segment)
+
+    def forget(self, segment: Segment) -> None:
+        """A segment went, or is written to again."""
+        self._bytes -= self._costs.pop(segment, 0)
+
+
+class StorageEnvironment:
+    """The world as the logs of one directory see it."""
+
+    __slots__ = ("_timers", "clock", "disk", "failure", "files", "indexes", "on_failure", "random")
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        random: Random,
+        *,
+        max_open_files: int = DEFAULT_LIMIT,
+        on_failure: Callable[[OSError], None] | None = None,
+    ) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.random = random
+        self.files = OpenFiles(disk, max_open_files)
+        self.indexes = LoadedIndexes()
+        self.on_failure = on_failure
+        self.failure: OSError | None = None
+        self._timers: dict[Timer, Callable[[], None]] = {}
+
+    def check(self) -> None:
+        """Raise if the directory is offline."""
+        if self.failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory is offline: {self.failure}.")
+
+    def fail(self, error: OSError) -> KafkaError:
+        """Take the directory offline, for good, and return what to answer."""
+        if self.failure is None:
+            self.failure = error
+            if self.on_failure is not None:
+                self.on_failure(error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory failed: {error}.")
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Do something after a delay, or when the directory is closed."""
+
+        def run() -> None:
+            del self._timers[timer]
+            action()
+
+        timer = self.clock.call_later(delay_ms / 1000, run)
+        self._timers[timer] = action
+
+    def run_all_now(self) -> None:
+        """Do at once what was to be done later."""
+        while self._timers:
+            timer, action = self._timers.popitem()
+            timer.cancel()
+            action()
+
+    def write_file(self, path: str, data: Buffer, *, sync: bool = False) -> None:
+        """Replace a file's contents in place: for what can be rebuilt if a crash leaves half of it."""
+        file = self.disk.open(path, create=True)
+        try:
+            file.truncate(0)
+            if len(data):
+                file.append(data)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def remove_if_exists(self, path: str) -> bool:
+        """Delete a file that may be gone already."""
+        self.files.drop(path)
+        try:
+            self.disk.remove(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def open_if_exists(self, path: str) -> File | None:
+        """Open a file that need not be there, outside the bounded set; the caller closes it."""
+        try:
+            return self.disk.open(path)
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,872 @@
+"""One partition replica's log: appends, offsets, segments and what they roll by, flushing and truncation.
+
+Reads are in `reading`, start-up in `recovery`, what goes away in `retention` and `compaction`. The log belongs to one
+loop; only closed segments may be looked at from threads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.records.batch import BatchHeader, stamp_offset
+from ottla.records.builder import build_end_transaction_marker
+from ottla.storage import reading, recovery, retention
+from ottla.storage.checkpoints import CorruptCheckpointError, decode_epochs, encode_epochs
+from ottla.storage.epochs import LeaderEpochCache
+from ottla.storage.indexes import AbortedTxn
+from ottla.storage.names import (
+    DELETED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    SNAPSHOT_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    offset_name,
+    parse_numbered,
+)
+from ottla.storage.producer_state import AppendOrigin, CompletedTxn, ProducerAppend, ProducerState, read_marker
+from ottla.storage.segment import Segment
+from ottla.storage.validation import validate_as_leader, validate_raw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ottla.records.control import ControlType
+    from ottla.storage.config import LogConfig
+    from ottla.storage.environment import StorageEnvironment
+    from ottla.storage.names import TopicPartition
+    from ottla.storage.recovery import RecoveryReport
+    from ottla.storage.slices import LogRead, TimestampOffset
+    from ottla.world.disk import Buffer, File
+
+
+class AppendResult(NamedTuple):
+    """What an append did: the offsets it got (or had, for a duplicate) and the broker's time if that counts."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class Log:
+    """A partition's records from `log_start_offset` to `log_end_offset`. Opening it reads nothing but names."""
+
+    __slots__ = (
+        "_durable_offset",
+        "_folder",
+        "_high_watermark",
+        "_hold_high_watermark",
+        "_loaded",
+        "_log_end_offset",
+        "_log_start_offset",
+        "_new_names",
+        "_segments",
+        "bases",
+        "clean",
+        "config",
+        "env",
+        "epochs",
+        "last_flushed_ms",
+        "on_high_watermark",
+        "producers",
+        "recovery_point",
+        "report",
+        "snapshots",
+        "topic_partition",
+        "txn_bases",
+    )
+
+    def __init__(
+        self,
+        env: StorageEnvironment,
+        folder: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        clean: bool = True,
+        hold_high_watermark: bool = False,
+    ) -> None:
+        self.env = env
+        self.topic_partition = topic_partition
+        self.config = config
+        self.clean = clean
+        self.recovery_point = recovery_point
+        self.on_high_watermark: Callable[[Log], None] | None = None
+        self.report: RecoveryReport | None = None
+        self.last_flushed_ms = env.clock.now_ms()
+        self.epochs = LeaderEpochCache()
+        self.producers = ProducerState()
+        self.snapshots: list[int] = []
+        self.bases: list[int] = []
+        self.txn_bases: list[int] = []
+        self._segments: list[Segment] = []
+        self._folder = folder
+        self._hold_high_watermark = hold_high_watermark
+        self._log_start_offset = log_start_offset
+        self._log_end_offset = 0
+        self._high_watermark = 0
+        self._durable_offset = 0
+        self._new_names = False
+        self._loaded = False
+
+    @classmethod
+    def open(
+        cls,
+        env: StorageEnvironment,
+        folder: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        clean: bool = True,
+        hold_high_watermark: bool = False,
+    ) -> Log:
+        """Open the log in a folder, or make an empty one there.
+
+        After a clean stop only names are read now and the rest when it is needed; after any other the log is recovered
+        here, and `report` says what that did. `hold_high_watermark` keeps the high watermark at what is durable.
+        """
+        log = cls(
+            env,
+            folder,
+            topic_partition,
+            config,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            clean=clean,
+            hold_high_watermark=hold_high_watermark,
+        )
+        try:
+            log._open()
+        except OSError as error:
+            raise env.fail(error) from error
+        return log
+
+    def _open(self) -> None:
+        try:
+            names = self.env.disk.list(self._folder)
+        except FileNotFoundError:
+            self.env.disk.make_dirs(self._folder)
+            names = []
+        if self.clean and self._take_names(names):
+            self._log_start_offset = max(self._log_start_offset, self.bases[0])
+            return
+        self.report = recovery.load(self, names)
+
+    def _take_names(self, names: list[str]) -> bool:
+        """Note segments and snapshots by their names; False if anything needs a closer look."""
+        indexed: set[int] = set()
+        for name in names:
+            file = parse_numbered(name)
+            if file is None:
+                continue
+            if file.mark:
+                return False
+            if file.kind == ".log":
+                self.bases.append(file.offset)
+            elif file.kind == ".index":
+                indexed.add(file.offset)
+            elif file.kind == TXN_INDEX_SUFFIX:
+                self.txn_bases.append(file.offset)
+            elif file.kind == SNAPSHOT_SUFFIX:
+                self.snapshots.append(file.offset)
+        if not self.bases or indexed != set(self.bases):
+            self.bases, self.txn_bases, self.snapshots = [], [], []
+            return False
+        self._segments = [Segment(self.env, self._folder, base) for base in self.bases]
+        return True
+
+    def load(self) -> None:
+        """Read what opening put off: where the log ends, its producers and its epochs."""
+        if self._loaded:
+            return
+        self.env.check()
+        try:
+            recovery.load_clean(self)
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def loaded_to(self, log_end_offset: int) -> None:
+        """Recovery's last word: the log is ready and ends there."""
+        self._log_end_offset = self._high_watermark = self._durable_offset = log_end_offset
+        self.recovery_point = min(self.recovery_point, log_end_offset)
+        active = self._segments[-1]
+        active.activate(self.config)
+        self._loaded = True
+
+    def set_log_start(self, offset: int) -> None:
+        """Where recovery found that the log begins."""
+        self._log_start_offset = offset
+
+    def replace_segment_list(self, segments: list[Segment]) -> None:
+        """Take over the segments that recovery found or compaction made."""
+        self._segments = segments
+        self.bases = [segment.base_offset for segment in segments]
+
+    # Offsets -----------------------------------------------------------------------------------------------------
+
+    @property
+    def folder(self) -> str:
+        """Where the log's files are."""
+        return self._folder
+
+    @property
+    def loaded(self) -> bool:
+        """Whether anything but names has been read yet."""
+        return self._loaded
+
+    @property
+    def checkpointed_high_watermark(self) -> int:
+        """The high watermark as far as it is known without loading: a log that nobody touched was flushed."""
+        return self._high_watermark if self._loaded else self.recovery_point
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        if not self._loaded:
+            self.load()
+        return self._log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what consumers may see."""
+        if not self._loaded:
+            self.load()
+        return self._high_watermark
+
+    @property
+    def durable_offset(self) -> int:
+        """The end of what an fsync is known to have covered since the log was opened (all that was found then)."""
+        if not self._loaded:
+            self.load()
+        return self._durable_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what read_committed consumers may see: before it every transaction is decided."""
+        if not self._loaded:
+            self.load()
+        first = self.producers.first_unstable_offset
+        if first is None or first >= self._high_watermark:
+            return self._high_watermark
+        return max(first, self._log_start_offset)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All segments, oldest first; the last is the one that is written to."""
+        return self._segments
+
+    @property
+    def active_segment(self) -> Segment:
+        """The segment that is written to."""
+        if not self._loaded:
+            self.load()
+        return self._segments[-1]
+
+    def segments_from(self, offset: int) -> list[Segment]:
+        """The segment that holds an offset and all after it."""
+        return self._segments[max(bisect_right(self.bases, offset) - 1, 0) :]
+
+    def segments_between(self, start: int, end: int) -> list[Segment]:
+        """The segments that may hold offsets of [start, end)."""
+        if start >= end:
+            return []
+        first = max(bisect_right(self.bases, start) - 1, 0)
+        return self._segments[first : bisect_left(self.bases, end)]
+
+    # Appends -----------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: Buffer,
+        leader_epoch: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verified: bool = True,
+        supports_epoch_bump: bool = False,
+        transaction_version: int = 0,
+    ) -> AppendResult:
+        """Validate batches, give them offsets and write them. A writable buffer is stamped in place.
+
+        `verified` says that the coordinator knows the transaction of a producer that has none open here, and
+        `supports_epoch_bump` that the producer begins each transaction with a new epoch (KIP-890).
+        """
+        if not self._loaded:
+            self.load()
+        self.env.check()
+        config = self.config
+        now = self.env.clock.now_ms()
+        buffer, headers, max_timestamp, append_time = validate_as_leader(records, config, now, origin)
+        if not headers:
+            return AppendResult(-1, -1, append_time, self._log_start_offset, False)
+        first = offset = self._log_end_offset
+        producers: dict[int, ProducerAppend] | None = None
+        completed: list[CompletedTxn] = []
+        for header in headers:
+            if header.producer_id >= 0:
+                if producers is None:
+                    producers = {}
+                duplicate = self._stage_producer(
+                    buffer,
+                    header,
+                    offset,
+                    header.max_timestamp if append_time < 0 else append_time,
+                    origin,
+                    producers,
+                    completed,
+                    verified,
+                    supports_epoch_bump,
+                    transaction_version,
+                )
+                if duplicate is not None:
+                    return duplicate
+            stamp_offset(buffer, header.position, offset, leader_epoch)
+            offset += header.last_offset_delta + 1
+        if len(buffer) > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{len(buffer)} bytes of batches are more than segment.bytes, {config.segment_bytes}.",
+            )
+        try:
+            segment = self._maybe_roll(len(buffer), max_timestamp, offset - 1, now)
+            position = segment.append(buffer)
+            offset = first
+            for header in headers:
+                last_offset = offset + header.last_offset_delta
+                segment.index_batch(
+                    last_offset,
+                    header.max_timestamp if append_time < 0 else append_time,
+                    position + header.position,
+                    header.size,
+                    config.index_interval_bytes,
+                )
+                offset = last_offset + 1
+            if leader_epoch >= 0 and leader_epoch != self.epochs.latest:
+                self.epochs.assign(leader_epoch, first)
+            self._appended(offset, segment, producers, completed)
+        except OSError as error:
+            raise self.env.fail(error) from error
+        return AppendResult(first, offset - 1, append_time, self._log_start_offset, False)
+
+    def append_raw(self, records: Buffer, *, origin: AppendOrigin = AppendOrigin.REPLICATION) -> AppendResult:
+        """Write batches that have their offsets and leader epochs already; both must not go back."""
+        if not self._loaded:
+            self.load()
+        self.env.check()
+        headers = validate_raw(records, self._log_end_offset)
+        if not headers:
+            return AppendResult(-1, -1, -1, self._log_start_offset, False)
+        config = self.config
+        producers: dict[int, ProducerAppend] | None = None
+        completed: list[CompletedTxn] = []
+        for header in headers:
+            if header.producer_id >= 0:
+                if producers is None:
+                    producers = {}
+                self._stage_producer(
+                    records, header, header.base_offset, header.max_timestamp, origin, producers, completed
+                )
+        first, last = headers[0].base_offset, headers[-1].last_offset
+        try:
+            now = self.env.clock.now_ms()
+            max_timestamp = max(header.max_timestamp for header in headers)
+            segment = self._maybe_roll(len(records), max_timestamp, last, now, first)
+            position = segment.append(records)
+            for header in headers:
+                segment.index_batch(
+                    header.last_offset,
+                    header.max_timestamp,
+                    position + header.position,
+                    header.size,
+                    config.index_interval_bytes,
+                )
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            self._appended(last + 1, segment, producers, completed)
+        except OSError as error:
+            raise self.env.fail(error) from error
+        return AppendResult(first, last, -1, self._log_start_offset, False)
+
+    def append_marker(
+        self,
+        control_type: ControlType,
+        leader_epoch: int,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int = 0,
+    ) -> AppendResult:
+        """Write the control batch that commits or aborts a producer's transaction here."""
+        batch = build_end_transaction_marker(
+            control_type,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=self.env.clock.now_ms(),
+        )
+        return self.append_as_leader(
+            batch, leader_epoch, origin=AppendOrigin.COORDINATOR, transaction_version=transaction_version
+        )
+
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer has an open transaction here in that epoch."""
+        if not self._loaded:
+            self.load()
+        entry = self.producers.producers.get(producer_id)
+        return entry is not None and entry.current_txn_first_offset >= 0 and entry.producer_epoch == producer_epoch
+
+    def _stage_producer(
+        self,
+        buffer: Buffer,
+        header: BatchHeader,
+        base_offset: int,
+        max_timestamp: int,
+        origin: AppendOrigin,
+        producers: dict[int, ProducerAppend],
+        completed: list[CompletedTxn],
+        verified: bool = True,
+        supports_epoch_bump: bool = False,
+        transaction_version: int = 0,
+    ) -> AppendResult | None:
+        """Check a producer's batch; the result if it is one that the log has already."""
+        producer_id = header.producer_id
+        if origin is AppendOrigin.CLIENT:
+            entry = self.producers.producers.get(producer_id)
+            if entry is not None:
+                known = entry.find_duplicate(header.producer_epoch, header.base_sequence, header.last_sequence)
+                if known is not None:
+                    return AppendResult(
+                        known.first_offset, known.last_offset, known.timestamp, self._log_start_offset, True
+                    )
+        if (
+            not verified
+            and header.is_transactional
+            and not header.is_control
+            and not self.has_ongoing_transaction(producer_id, header.producer_epoch)
+        ):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction.")
+        append = producers.get(producer_id)
+        if append is None:
+            append = producers[producer_id] = self.producers.prepare(
+                producer_id, origin, supports_epoch_bump=supports_epoch_bump
+            )
+        if header.is_control:
+            marker = read_marker(buffer, header)
+            if marker is not None:
+                done = append.append_marker(
+                    marker[0], header.producer_epoch, base_offset, marker[1], transaction_version
+                )
+                if done is not None:
+                    completed.append(done)
+        else:
+            append.append_data(header, base_offset, max_timestamp)
+        return None
+
+    def _appended(
+        self,
+        log_end_offset: int,
+        segment: Segment,
+        producers: dict[int, ProducerAppend] | None,
+        completed: list[CompletedTxn],
+    ) -> None:
+        self._log_end_offset = log_end_offset
+        state = self.producers
+        if producers is not None:
+            for append in producers.values():
+                state.update(append)
+            for transaction in completed:
+                self.finish_transaction(segment, transaction)
+        state.map_end_offset = log_end_offset
+        if not self._hold_high_watermark:
+            self._set_high_watermark(log_end_offset)
+        if log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush()
+
+    def finish_transaction(self, segment: Segment, completed: CompletedTxn) -> None:
+        """Close a transaction whose marker is in `segment`; an aborted one goes into the index."""
+        if completed.aborted:
+            stable = self.producers.last_stable_after(completed)
+            entry = AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+            segment.add_aborted(entry)
+            if not self.txn_bases or self.txn_bases[-1] != segment.base_offset:
+                self.txn_bases.append(segment.base_offset)
+        self.producers.complete(completed, self._high_watermark)
+
+    def _set_high_watermark(self, offset: int) -> None:
+        self._high_watermark = offset
+        self.producers.on_high_watermark(offset)
+        if self.on_high_watermark is not None:
+            self.on_high_watermark(self)
+
+    # Rolling -----------------------------------------------------------------------------------------------------
+
+    def _maybe_roll(
+        self, size: int, max_timestamp: int, last_offset: int, now_ms: int, first_offset: int | None = None
+    ) -> Segment:
+        segment = self._segments[-1]
+        config = self.config
+        if segment.size + size > config.segment_bytes:
+            return self.roll(first_offset)
+        if segment.size:
+            first_timestamp = segment.first_timestamp()
+            waited = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - segment.created_ms
+            if waited > config.max_segment_ms - segment.jitter_ms:
+                return self.roll(first_offset)
+        if segment.is_index_full(config) or not segment.can_hold(last_offset):
+            return self.roll(first_offset)
+        return segment
+
+    def roll(self, next_offset: int | None = None) -> Segment:
+        """Close the active segment and begin another at the log's end (or at a later `next_offset`)."""
+        if not self._loaded:
+            self.load()
+        base = max(self._log_end_offset, next_offset or 0)
+        old = self._segments[-1]
+        if old.base_offset == base and old.size == 0:
+            return old
+        old.deactivate()
+        self.producers.map_end_offset = base
+        snapshot = self.take_snapshot()
+        segment = Segment.create(self.env, self._folder, base)
+        segment.activate(self.config)
+        self._segments.append(segment)
+        self.bases.append(base)
+        self._new_names = True
+        self._flush_before(base, snapshot)
+        return segment
+
+    def take_snapshot(self, *, sync: bool = False) -> str | None:
+        """Write the producers' state as of the log's end, if no snapshot has it yet; its path."""
+        offset = self.producers.map_end_offset
+        newest = self.snapshots[-1] if self.snapshots else self.bases[0] if self.bases else 0
+        if offset <= newest:
+            return None
+        path = self.snapshot_path(offset)
+        self.env.write_file(path, self.producers.encode_snapshot(), sync=sync)
+        self.snapshots.append(offset)
+        return path
+
+    def snapshot_path(self, offset: int) -> str:
+        """The path of the producer snapshot at an offset."""
+        return f"{self._folder}/{offset_name(offset, SNAPSHOT_SUFFIX)}"
+
+    # Durability --------------------------------------------------------------------------------------------------
+
+    def mark_durable(self, offset: int) -> None:
+        """What is below `offset` survives a power loss; a high watermark that was held back moves up to it."""
+        if offset > self._durable_offset:
+            self._durable_offset = offset
+            if self._hold_high_watermark and offset > self._high_watermark:
+                self._set_high_watermark(min(offset, self._log_end_offset))
+
+    def flush(self, done: Callable[[OSError | None], None] | None = None) -> None:
+        """Make what is appended so far durable, without blocking; `done` is called on the loop when it is.
+
+        A failure takes the directory offline: a second fsync that succeeds would prove nothing.
+        """
+        if not self._loaded:
+            self.load()
+        self.env.check()
+        target = self._log_end_offset
+        if target <= self._durable_offset:
+            if done is not None:
+                self.env.clock.call_soon(done, None)
+            return
+        try:
+            if self._new_names:
+                self.env.disk.sync_dir(self._folder)
+                self._new_names = False
+            files = [segment.file() for segment in self.segments_from(self._durable_offset)]
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+        def finished(error: OSError | None) -> None:
+            if error is not None:
+                self.env.fail(error)
+            elif self.env.failure is None:
+                self.mark_durable(target)
+                self.last_flushed_ms = self.env.clock.now_ms()
+            if done is not None:
+                done(error)
+
+        self.env.disk.sync(files, finished)
+
+    def _flush_before(self, offset: int, snapshot: str | None) -> None:
+        """Make the closed segments durable behind the scenes; then recovery need not look at them again."""
+        paths = [path for s in self.segments_between(self.recovery_point, offset) for path in s.paths_to_sync()]
+        if snapshot is not None:
+            paths.append(snapshot)
+        self._write_epochs()
+        files = self._open_all(paths)
+
+        def finished(error: OSError | None) -> None:
+            if error is None and self.env.failure is None:
+                try:
+                    self.env.disk.sync_dir(self._folder)
+                except OSError as failed:
+                    error = failed
+            if error is not None:
+                self.env.fail(error)
+            elif self.env.failure is None:
+                self.mark_durable(offset)
+                self.recovery_point = max(self.recovery_point, min(offset, self._log_end_offset))
+
+        try:
+            self.env.disk.sync(files, finished)
+        finally:
+            for file in files:
+                file.close()
+
+    def _open_all(self, paths: Iterable[str]) -> list[File]:
+        return [file for path in paths if (file := self.env.open_if_exists(path)) is not None]
+
+    def flush_now(self) -> None:
+        """Make everything durable and wait for it, indexes included: before a clean stop."""
+        if not self._loaded:
+            return
+        self.env.check()
+        try:
+            snapshot = self.take_snapshot()
+            active = self._segments[-1]
+            active.write_indexes()
+            self._write_epochs()
+            if self.recovery_point < self._log_end_offset or self._new_names:
+                paths = [p for s in self.segments_from(self.recovery_point) for p in s.paths_to_sync()]
+                for file in self._open_all([*paths, *([snapshot] if snapshot else [])]):
+                    try:
+                        file.sync()
+                    finally:
+                        file.close()
+                self.env.disk.sync_dir(self._folder)
+            self._new_names = False
+            self.mark_durable(self._log_end_offset)
+            self.recovery_point = self._log_end_offset
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def close(self) -> None:
+        """Stop cleanly: everything is durable and the next start needs no scan."""
+        if self.env.failure is None:
+            self.flush_now()
+        self.env.files.drop_under(self._folder)
+
+    # Epochs ------------------------------------------------------------------------------------------------------
+
+    def read_epochs(self) -> None:
+        """Load `leader-epoch-checkpoint`; one that is damaged is as good as none."""
+        try:
+            self.epochs = LeaderEpochCache(
+                decode_epochs(self.env.disk.read(f"{self._folder}/{LEADER_EPOCH_CHECKPOINT}"))
+            )
+        except (FileNotFoundError, CorruptCheckpointError):
+            self.epochs = LeaderEpochCache()
+            self.epochs.dirty = True
+
+    def _write_epochs(self) -> None:
+        if self.epochs.dirty:
+            path = f"{self._folder}/{LEADER_EPOCH_CHECKPOINT}"
+            self.env.disk.write_atomic(path, encode_epochs(self.epochs.entries()))
+            self.epochs.dirty = False
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """The largest epoch not above the asked one and where it ends; (-1, -1) if that is not known."""
+        if not self._loaded:
+            self.load()
+        return self.epochs.end_offset_for(leader_epoch, self._log_end_offset)
+
+    # Reading -----------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        upper_bound: int | None = None,
+        *,
+        min_one_batch: bool = True,
+        aborted: bool = False,
+    ) -> LogRead:
+        """The batches from an offset on, up to `max_bytes` and below `upper_bound` (the high watermark if None)."""
+        if not self._loaded:
+            self.load()
+        self.env.check()
+        try:
+            return reading.read(
+                self,
+                offset,
+                max_bytes,
+                self._high_watermark if upper_bound is None else upper_bound,
+                min_one_batch=min_one_batch,
+                aborted=aborted,
+            )
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
+        """The aborted transactions that overlap [start, end)."""
+        if not self._loaded:
+            self.load()
+        try:
+            return reading.aborted_transactions(self, start, end)
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """What ListOffsets asks: the first record at or after a time, or one of its special timestamps."""
+        if not self._loaded:
+            self.load()
+        self.env.check()
+        try:
+            return reading.offset_for_timestamp(self, timestamp)
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    # What goes away ----------------------------------------------------------------------------------------------
+
+    def advance_log_start(self, offset: int) -> bool:
+        """DeleteRecords: nothing below `offset` is readable any more. Segments go with the next retention run."""
+        if not self._loaded:
+            self.load()
+        if offset > self._high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Log start offset {offset} would be above the high watermark {self._high_watermark}.",
+            )
+        if offset <= self._log_start_offset:
+            return False
+        self._log_start_offset = offset
+        self.recovery_point = max(self.recovery_point, offset)
+        self.epochs.truncate_from_start(offset)
+        return True
+
+    def delete_old_segments(self) -> int:
+        """Apply retention (and the log start offset) and return how many segments went."""
+        if not self._loaded:
+            self.load()
+        self.env.check()
+        try:
+            return retention.delete_old_segments(self)
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def remove_segments(self, gone: list[Segment]) -> None:
+        """Take segments out of the log; their files are renamed now and deleted after `file.delete.delay.ms`."""
+        bases = {segment.base_offset for segment in gone}
+        self.replace_segment_list([s for s in self._segments if s.base_offset not in bases])
+        self.txn_bases = [base for base in self.txn_bases if base not in bases]
+        for segment in gone:
+            self.discard(segment)
+            self.discard_snapshot(segment.base_offset)
+
+    def discard(self, segment: Segment) -> None:
+        """Mark a segment's files as deleted and delete them later, when nobody reads them."""
+        segment.active = False
+        if segment.mark != DELETED_SUFFIX:
+            segment.change_mark(DELETED_SUFFIX)
+        self.env.later(
+            self.config.file_delete_delay_ms, lambda: segment.when_unpinned(lambda: self._delete_files(segment))
+        )
+
+    def _delete_files(self, segment: Segment) -> None:
+        try:
+            segment.delete_files()
+        except OSError as error:
+            self.env.fail(error)
+
+    def discard_snapshot(self, offset: int) -> None:
+        """Delete a producer snapshot that no segment needs any more."""
+        if offset in self.snapshots:
+            self.snapshots.remove(offset)
+            self.env.remove_if_exists(self.snapshot_path(offset))
+
+    def move_to(self, folder: str) -> None:
+        """Rename the log's folder; open files go on reading the same bytes."""
+        self.env.files.drop_under(self._folder)
+        self.env.disk.rename(self._folder, folder)
+        self._folder = folder
+        for segment in self._segments:
+            segment.move_to(folder)
+
+    def when_unpinned(self, action: Callable[[], None]) -> None:
+        """Do something once nobody reads any segment."""
+        waiting = len(self._segments)
+
+        def one() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting == 0:
+                action()
+
+        for segment in list(self._segments):
+            segment.when_unpinned(one)
+
+    # Truncation --------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop everything from an offset on; False if the log ends before it."""
+        if not self._loaded:
+            self.load()
+        self.env.check()
+        if offset >= self._log_end_offset:
+            self.epochs.truncate_from_end(self._log_end_offset)
+            return False
+        if offset < self.bases[0]:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        try:
+            gone = [segment for segment in self._segments if segment.base_offset > offset]
+            if gone:
+                self.remove_segments(gone)
+                self._segments[-1].activate(self.config)
+            self._segments[-1].truncate_to(offset)
+            self.epochs.truncate_from_end(offset)
+            self._log_start_offset = min(self._log_start_offset, offset)
+            self._log_end_offset = offset
+            self._lower_marks(offset)
+            recovery.rebuild_producer_state(self, offset)
+        except OSError as error:
+            raise self.env.fail(error) from error
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Drop everything and go on at an offset."""
+        if not self._loaded:
+            self.load()
+        self.env.check()
+        try:
+            self.remove_segments(list(self._segments))
+            segment = Segment.create(self.env, self._folder, offset)
+            segment.activate(self.config)
+            self.replace_segment_list([segment])
+            self._new_names = True
+            for snapshot in list(self.snapshots):
+                self.discard_snapshot(snapshot)
+            self.epochs.clear()
+            self.producers.clear(offset)
+            self._log_start_offset = offset if log_start_offset is None else log_start_offset
+            self._log_end_offset = offset
+            self._lower_marks(offset)
+            if self._high_watermark < offset:
+                self._set_high_watermark(offset)
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def _lower_marks(self, offset: int) -> None:
+        self.recovery_point = min(self.recovery_point, offset)
+        self._durable_offset = min(self._durable_offset, offset)
+        if self._high_watermark > offset:
+            self._set_high_watermark(offset)

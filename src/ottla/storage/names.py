@@ -1,0 +1,106 @@
+"""Names of files and folders inside a log directory: what Kafka calls each thing and how a name is read back.
+
+Only names; nothing here touches a disk.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+DELETE_DIR_SUFFIX = "-delete"
+FUTURE_DIR_SUFFIX = "-future"
+STRAY_DIR_SUFFIX = "-stray"
+
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+LOCK_FILE = ".lock"
+META_PROPERTIES = "meta.properties"
+METADATA_TOPIC = "__cluster_metadata"
+
+_NUMBERED = re.compile(r"^(\d{1,20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?$")
+_MARKED_DIR = re.compile(r"^(\S+)-(\d+)\.(\S+)(-delete|-future|-stray)$")
+_PLAIN_DIR = re.compile(r"^(.+)-(\d+)$")
+_MAX_DIR_NAME = 255
+
+
+class TopicPartition(NamedTuple):
+    """A topic's name and the number of one of its partitions."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class NumberedFile(NamedTuple):
+    """A file named by an offset: its offset, what it is, and whether it is deleted, cleaned or swap."""
+
+    offset: int
+    kind: str
+    mark: str
+
+
+class PartitionDir(NamedTuple):
+    """A partition's folder: which partition, and its mark (`""`, `-delete`, `-future` or `-stray`)."""
+
+    topic_partition: TopicPartition
+    mark: str
+
+
+def offset_name(offset: int, suffix: str = "") -> str:
+    """The name of a file that starts at an offset: twenty digits and a suffix."""
+    return f"{offset:020d}{suffix}"
+
+
+def parse_numbered(name: str) -> NumberedFile | None:
+    """What a file name says, or None if it is not named by an offset."""
+    match = _NUMBERED.match(name)
+    if match is None:
+        return None
+    return NumberedFile(int(match[1]), match[2], match[3] or "")
+
+
+def partition_dir_name(topic_partition: TopicPartition) -> str:
+    """The folder of a partition."""
+    return f"{topic_partition.topic}-{topic_partition.partition}"
+
+
+def marked_dir_name(topic_partition: TopicPartition, unique: str, mark: str) -> str:
+    """The folder of a partition to be deleted, moved or set aside; all but `-future` are cut to fit a file name."""
+    tail = f"-{topic_partition.partition}.{unique}{mark}"
+    topic = topic_partition.topic
+    if mark != FUTURE_DIR_SUFFIX:
+        topic = topic[: _MAX_DIR_NAME - len(tail)]
+    return topic + tail
+
+
+def parse_partition_dir(name: str) -> PartitionDir | None:
+    """Which partition a folder holds, or None if the name is not a partition's."""
+    for mark in (DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, STRAY_DIR_SUFFIX):
+        if name.endswith(mark):
+            match = _MARKED_DIR.match(name)
+            if match is None:
+                return None
+            return PartitionDir(TopicPartition(match[1], int(match[2])), mark)
+    plain = _PLAIN_DIR.match(name)
+    if plain is None:
+        return None
+    return PartitionDir(TopicPartition(plain[1], int(plain[2])), "")

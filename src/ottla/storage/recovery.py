@@ -1,0 +1,345 @@
+"""How a log comes up: what an interrupted swap left is finished, a torn tail is cut, indexes and state are rebuilt.
+
+The rules are those of Kafka's LogLoader. What was done is in the `RecoveryReport`; nothing is dropped silently.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from ottla.protocol.errors import KafkaError
+from ottla.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader
+from ottla.records.errors import InvalidRecords
+from ottla.storage.errors import CorruptLogError, CorruptSnapshotError
+from ottla.storage.indexes import TransactionIndex
+from ottla.storage.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    NumberedFile,
+    TopicPartition,
+    parse_numbered,
+)
+from ottla.storage.producer_state import AppendOrigin, CompletedTxn, decode_snapshot, read_marker
+from ottla.storage.segment import MIN_BATCH, Segment, parse_header
+
+if TYPE_CHECKING:
+    from ottla.storage.log import Log
+
+_CHUNK = 4 << 20
+
+
+@dataclass(slots=True)
+class Damage:
+    """A place in a file where the log stopped being valid, and what was dropped from there on."""
+
+    path: str
+    position: int
+    offset: int
+    bytes_dropped: int
+    reason: str
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a log after an unclean stop (or with files missing) checked and changed."""
+
+    topic_partition: TopicPartition
+    segments_checked: int = 0
+    bytes_checked: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    segments_dropped: list[int] = field(default_factory=list)
+    files_removed: list[str] = field(default_factory=list)
+    files_recovered: list[str] = field(default_factory=list)
+
+    @property
+    def bytes_dropped(self) -> int:
+        """Bytes of records that are gone."""
+        return sum(damage.bytes_dropped for damage in self.damage)
+
+
+def load(log: Log, names: list[str]) -> RecoveryReport:
+    """Bring up a log whose files need more than a look at their names."""
+    report = RecoveryReport(log.topic_partition)
+    if any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
+        _finish_swaps(log, names, report)
+        names = log.env.disk.list(log.folder)
+    to_check = _find_segments(log, names, report)
+    log.read_epochs()
+    if not log.clean:
+        to_check = log.segments_from(log.recovery_point) if log.segments else []
+    _recover(log, to_check, report)
+    _come_up(log, report)
+    return report
+
+
+def load_clean(log: Log) -> None:
+    """Read what a log that was stopped cleanly put off: its end, its epochs, its producers."""
+    log.read_epochs()
+    active = log.segments[-1]
+    try:
+        _, end = active.next_offset()
+        torn = end != active.size
+    except CorruptLogError:
+        torn = True
+    report = RecoveryReport(log.topic_partition)
+    if torn:  # a clean stop leaves no such tail: somebody touched the file
+        _recover(log, [active], report)
+        log.report = report
+    _come_up(log, report)
+
+
+def _come_up(log: Log, report: RecoveryReport) -> None:
+    """Decide where the log starts and ends, and bring producers and epochs up to that."""
+    start = log.log_start_offset
+    if log.segments and log.segments[-1].next_offset()[0] < start:
+        report.segments_dropped += log.bases
+        log.remove_segments(list(log.segments))
+        log.epochs.clear()
+    if not log.segments:
+        for snapshot in list(log.snapshots):
+            log.discard_snapshot(snapshot)
+        log.replace_segment_list([Segment.create(log.env, log.folder, start)])
+    end = log.segments[-1].next_offset()[0]
+    log.set_log_start(max(start, log.bases[0]))
+    log.epochs.truncate_from_end(end)
+    log.epochs.truncate_from_start(log.log_start_offset)
+    remove_stray_snapshots(log)
+    if log.clean and not log.snapshots:
+        log.producers.clear(end)
+    else:
+        rebuild_producer_state(log, end)
+    if log.clean:
+        log.recovery_point = end
+    log.loaded_to(end)
+
+
+# Names -----------------------------------------------------------------------------------------------------------
+
+
+def _finish_swaps(log: Log, names: list[str], report: RecoveryReport) -> None:
+    """Delete what was to be deleted, drop a cleaning that did not finish, and complete a swap that did."""
+    files = [(name, file) for name in names if (file := parse_numbered(name)) is not None]
+    for name, file in files:
+        if file.mark == DELETED_SUFFIX:
+            _remove(log, name, report)
+    cleaned = [file.offset for _, file in files if file.mark == CLEANED_SUFFIX]
+    first_cleaned = min(cleaned, default=None)
+    swaps: list[tuple[str, NumberedFile]] = []
+    for name, file in files:
+        if file.mark == CLEANED_SUFFIX:
+            _remove(log, name, report)
+        elif file.mark == SWAP_SUFFIX:
+            # Segments are renamed from the last to the first: while a cleaned one is left, later swaps do not count.
+            if first_cleaned is not None and file.offset >= first_cleaned:
+                _remove(log, name, report)
+            else:
+                swaps.append((name, file))
+    low, high = None, -1
+    for _, file in swaps:
+        if file.kind == LOG_SUFFIX:
+            segment = Segment(log.env, log.folder, file.offset, SWAP_SUFFIX)
+            low = file.offset if low is None else min(low, file.offset)
+            high = max(high, segment.next_offset_by_scan())
+            log.env.files.drop(segment.log_path)
+    if low is not None:
+        for name, file in files:
+            if not file.mark and file.kind != SNAPSHOT_SUFFIX and low <= file.offset < high:
+                _remove(log, name, report)
+    for name, _ in swaps:
+        final = name.removesuffix(SWAP_SUFFIX)
+        log.env.disk.rename(f"{log.folder}/{name}", f"{log.folder}/{final}")
+        report.files_recovered.append(final)
+
+
+def _find_segments(log: Log, names: list[str], report: RecoveryReport) -> list[Segment]:
+    """Take over the segments by name, remove indexes without a log; the segments that lack an index file."""
+    files = [(name, file) for name in names if (file := parse_numbered(name)) is not None and not file.mark]
+    kinds: dict[int, set[str]] = {}
+    log.snapshots = []
+    for _, file in files:
+        if file.kind == SNAPSHOT_SUFFIX:
+            log.snapshots.append(file.offset)
+        else:
+            kinds.setdefault(file.offset, set()).add(file.kind)
+    bases = [base for base in sorted(kinds) if LOG_SUFFIX in kinds[base]]
+    for name, file in files:
+        if file.kind != SNAPSHOT_SUFFIX and LOG_SUFFIX not in kinds[file.offset]:
+            _remove(log, name, report)
+    log.snapshots.sort()
+    log.replace_segment_list([Segment(log.env, log.folder, base) for base in bases])
+    log.txn_bases = [base for base in bases if TXN_INDEX_SUFFIX in kinds[base]]
+    return [s for s in log.segments if not {INDEX_SUFFIX, TIME_INDEX_SUFFIX} <= kinds[s.base_offset]]
+
+
+def _remove(log: Log, name: str, report: RecoveryReport) -> None:
+    log.env.remove_if_exists(f"{log.folder}/{name}")
+    report.files_removed.append(name)
+
+
+def remove_stray_snapshots(log: Log) -> None:
+    """Delete producer snapshots that belong to no segment, except the newest one behind the last segment."""
+    bases = set(log.bases)
+    strays = [offset for offset in log.snapshots if offset not in bases]
+    kept = strays.pop() if strays and strays[-1] >= log.bases[-1] else None
+    for offset in strays:
+        if offset != kept:
+            log.discard_snapshot(offset)
+
+
+# Contents --------------------------------------------------------------------------------------------------------
+
+
+def _recover(log: Log, segments: list[Segment], report: RecoveryReport) -> None:
+    """Check every batch of these segments; what follows the first bad one goes."""
+    checked_to = None
+    for segment in segments:
+        if checked_to != segment.base_offset:
+            for snapshot in [offset for offset in log.snapshots if offset > segment.base_offset]:
+                log.discard_snapshot(snapshot)
+            rebuild_producer_state(log, segment.base_offset)
+        dropped = recover_segment(log, segment, report)
+        checked_to = log.producers.map_end_offset
+        log.take_snapshot()
+        if dropped:
+            later = [s for s in log.segments if s.base_offset > segment.base_offset]
+            if later:
+                report.segments_dropped += [s.base_offset for s in later]
+                log.remove_segments(later)
+            return
+
+
+def recover_segment(log: Log, segment: Segment, report: RecoveryReport) -> int:
+    """Check a segment's batches, rebuild its indexes, replay its producers, cut it at the first bad byte.
+
+    The number of bytes cut off.
+    """
+    report.segments_checked += 1
+    segment.reset_indexes()
+    segment.write_txn_index(TransactionIndex())
+    if segment.base_offset in log.txn_bases:
+        log.txn_bases.remove(segment.base_offset)
+    interval = log.config.index_interval_bytes
+    file = segment.file()
+    size = segment.size
+    position = 0
+    next_offset = segment.base_offset
+    reason = ""
+    chunk_size = _CHUNK
+    while not reason and position < size:
+        chunk = memoryview(file.read_at(position, min(chunk_size, size - position)))
+        at = 0
+        while len(chunk) - at >= MIN_BATCH:
+            whole = len(chunk) - at
+            if whole < HEADER_SIZE and position + len(chunk) < size:
+                break
+            try:
+                header = parse_header(chunk, at, position)
+            except CorruptLogError as error:
+                reason = str(error)
+                break
+            if header.size > whole:
+                break
+            reason = _fault(chunk, at, header, next_offset)
+            if reason:
+                break
+            segment.index_batch(header.last_offset, header.max_timestamp, header.position, header.size, interval)
+            epoch = header.partition_leader_epoch
+            if epoch >= 0 and (log.epochs.latest is None or epoch > log.epochs.latest):
+                log.epochs.assign(epoch, header.base_offset)
+            if header.producer_id >= 0:
+                _replay(log, chunk, at, header, segment)
+            next_offset = header.next_offset
+            log.producers.map_end_offset = next_offset
+            at += header.size
+        position += at
+        if not reason and at == 0:  # a batch longer than the chunk, or one that is cut off
+            if position + len(chunk) >= size:
+                reason = "the last batch is cut off"
+            else:
+                chunk_size = max(2 * chunk_size, _claimed_size(chunk))
+        elif at:
+            chunk_size = _CHUNK
+    report.bytes_checked += position
+    dropped = size - position
+    if dropped:
+        report.damage.append(Damage(segment.log_path, position, next_offset, dropped, reason))
+        segment.truncate(position)
+    segment.write_indexes()
+    return dropped
+
+
+def _claimed_size(chunk: memoryview) -> int:
+    return 12 + int.from_bytes(chunk[8:12])
+
+
+def _fault(chunk: memoryview, at: int, header: BatchHeader, next_offset: int) -> str:
+    """What is wrong with a whole batch, or an empty string."""
+    if header.magic == MAGIC:
+        if crc32c(chunk[at + ATTRIBUTES_POSITION : at + header.size]) != header.crc:
+            return "wrong CRC"
+    elif zlib.crc32(chunk[at + MAGIC_POSITION : at + header.size]) != header.crc:
+        return "wrong CRC"
+    if header.base_offset < next_offset:
+        return f"offset {header.base_offset} after {next_offset - 1}"
+    return ""
+
+
+def rebuild_producer_state(log: Log, end_offset: int) -> None:
+    """Bring the producers to where they were at an offset: the newest usable snapshot, then the log from there."""
+    for offset in [o for o in log.snapshots if o > end_offset or o <= log.log_start_offset]:
+        log.discard_snapshot(offset)
+    state = log.producers
+    now = log.env.clock.now_ms()
+    state.clear(log.log_start_offset)
+    while log.snapshots:
+        offset = log.snapshots[-1]
+        try:
+            state.load(decode_snapshot(log.env.disk.read(log.snapshot_path(offset))), offset, now)
+            break
+        except (CorruptSnapshotError, FileNotFoundError):
+            log.discard_snapshot(offset)
+    for segment in log.segments_between(state.map_end_offset, end_offset):
+        start = max(segment.base_offset, state.map_end_offset)
+        first = segment.find(start) if segment.size else None
+        if first is None:
+            continue
+        for header in segment.batches(first.position):
+            if header.base_offset >= end_offset:
+                break
+            if header.producer_id >= 0:
+                data = memoryview(segment.file().read_at(header.position, header.size)) if header.is_control else b""
+                _replay(log, data, 0, header, None)
+            state.map_end_offset = header.next_offset
+    state.map_end_offset = end_offset
+
+
+def _replay(log: Log, chunk: memoryview | bytes, at: int, header: BatchHeader, segment: Segment | None) -> None:
+    """Apply a batch that is in the log to the producers; with a segment, also index what it aborts."""
+    state = log.producers
+    append = state.prepare(header.producer_id, AppendOrigin.REPLICATION)
+    completed: CompletedTxn | None = None
+    try:
+        if header.is_control:
+            marker = read_marker(chunk, header._replace(position=at))
+            if marker is not None:
+                completed = append.append_marker(marker[0], header.producer_epoch, header.base_offset, marker[1])
+        else:
+            append.append_data(header, header.base_offset, header.max_timestamp)
+    except (KafkaError, InvalidRecords):
+        return  # it is in the log: what a validator thinks of it no longer matters
+    state.update(append)
+    if completed is not None:
+        if segment is not None:
+            log.finish_transaction(segment, completed)
+        else:
+            state.complete(completed, header.next_offset)

@@ -1,0 +1,448 @@
+"""One segment of a log: its records' file, its indexes, and how a batch is found in it.
+
+A segment knows nothing of high watermarks or producers. What it holds is loaded when it is first needed.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from ottla.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, BatchHeader
+from ottla.storage.errors import CorruptIndexError, CorruptLogError
+from ottla.storage.indexes import (
+    MAX_RELATIVE_OFFSET,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    AbortedTxn,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+)
+from ottla.storage.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    offset_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ottla.storage.config import LogConfig
+    from ottla.storage.environment import StorageEnvironment
+    from ottla.storage.open_files import OpenFile
+    from ottla.world.disk import Buffer, File
+
+MIN_BATCH = 14 + LOG_OVERHEAD  # an empty message of format 0
+_LOOKUP_WINDOW = 8 << 10
+_SCAN_WINDOW = 128 << 10
+_LEGACY = struct.Struct(">qiIbb")
+_LEGACY_TIMESTAMP = struct.Struct(">q")
+_INDEX_OBJECT_BYTES = 400
+
+
+class Segment:
+    """The records from one base offset up to the next segment's."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_deferred",
+        "_first_timestamp",
+        "_max_timestamp",
+        "_offset_index",
+        "_offset_of_max_timestamp",
+        "_pins",
+        "_size",
+        "_time_index",
+        "_txn_index",
+        "active",
+        "base_offset",
+        "created_ms",
+        "env",
+        "folder",
+        "jitter_ms",
+        "log_path",
+        "mark",
+    )
+
+    def __init__(self, env: StorageEnvironment, folder: str, base_offset: int, mark: str = "") -> None:
+        self.env = env
+        self.folder = folder
+        self.base_offset = base_offset
+        self.mark = mark
+        self.log_path = self.path(LOG_SUFFIX)
+        self.active = False
+        self.created_ms = 0
+        self.jitter_ms = 0
+        self._size = -1
+        self._pins = 0
+        self._deferred: Callable[[], None] | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._txn_index: TransactionIndex | None = None
+        self._first_timestamp: int | None = None
+        self._max_timestamp = -2  # not known yet
+        self._offset_of_max_timestamp = -1
+        self._bytes_since_index = 0
+
+    @classmethod
+    def create(cls, env: StorageEnvironment, folder: str, base_offset: int, mark: str = "") -> Segment:
+        """A new, empty segment; files of that name that an earlier life left are replaced."""
+        segment = cls(env, folder, base_offset, mark)
+        for suffix in SEGMENT_SUFFIXES[1:]:
+            env.remove_if_exists(segment.path(suffix))
+        env.files.drop(segment.log_path)
+        env.files.get(segment.log_path, create=True).truncate(0)
+        segment._size = 0
+        segment._offset_index = OffsetIndex(base_offset)
+        segment._time_index = TimeIndex(base_offset)
+        segment._txn_index = TransactionIndex()
+        segment._max_timestamp = -1
+        segment._offset_of_max_timestamp = base_offset
+        return segment
+
+    def __repr__(self) -> str:
+        return f"Segment({self.log_path!r})"
+
+    def path(self, suffix: str) -> str:
+        """The path of one of the segment's files."""
+        return f"{self.folder}/{offset_name(self.base_offset, suffix)}{self.mark}"
+
+    def file(self) -> File:
+        """The records' file, for use now."""
+        return self.env.files.get(self.log_path)
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        if self._size < 0:
+            self._size = self.env.disk.size(self.log_path)
+        return self._size
+
+    # Indexes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, read or rebuilt."""
+        if self._offset_index is None:
+            self._load_indexes()
+        elif not self.active:
+            self.env.indexes.used(self)
+        assert self._offset_index is not None
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, read or rebuilt."""
+        if self._time_index is None:
+            self._load_indexes()
+        assert self._time_index is not None
+        return self._time_index
+
+    @property
+    def txn_index(self) -> TransactionIndex:
+        """The index of aborted transactions; a segment without one has none."""
+        if self._txn_index is None:
+            try:
+                data = self.env.disk.read(self.path(TXN_INDEX_SUFFIX))
+            except FileNotFoundError:
+                data = b""
+            self._txn_index = TransactionIndex.decode(self.base_offset, data)
+        return self._txn_index
+
+    def _load_indexes(self) -> None:
+        read = self.env.disk.read
+        try:
+            self._offset_index = OffsetIndex.decode(self.base_offset, read(self.path(INDEX_SUFFIX)), self.size)
+            self._time_index = TimeIndex.decode(self.base_offset, read(self.path(TIME_INDEX_SUFFIX)))
+        except (FileNotFoundError, CorruptIndexError):
+            self.rebuild_indexes()
+            return
+        if not self.active:
+            self.env.indexes.loaded(self, self._index_cost())
+
+    def _index_cost(self) -> int:
+        entries = 8 * len(self._offset_index or ()) + 16 * len(self._time_index or ())
+        return _INDEX_OBJECT_BYTES + entries
+
+    def unload_indexes(self) -> None:
+        """Drop the indexes of a closed segment from memory; the files have them."""
+        if not self.active:
+            self._offset_index = self._time_index = None
+
+    def rebuild_indexes(self, interval: int = 4096) -> None:
+        """Make both sparse indexes anew from the batches' headers, and write them."""
+        self.reset_indexes()
+        for header in self.batches():
+            self.index_batch(header.last_offset, header.max_timestamp, header.position, header.size, interval)
+        self.write_indexes()
+        if not self.active:
+            self.env.indexes.loaded(self, self._index_cost())
+
+    def reset_indexes(self) -> None:
+        """Start both sparse indexes empty."""
+        self._offset_index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+        self._max_timestamp = -1
+        self._offset_of_max_timestamp = self.base_offset
+        self._bytes_since_index = 0
+
+    def index_batch(self, last_offset: int, max_timestamp: int, position: int, size: int, interval: int) -> None:
+        """Take a batch into account: an index entry at most every `interval` bytes."""
+        if max_timestamp > self._max_timestamp:
+            if self._max_timestamp == -2:
+                self._load_max_timestamp()
+            if max_timestamp > self._max_timestamp:
+                self._max_timestamp = max_timestamp
+                self._offset_of_max_timestamp = last_offset
+        if self._bytes_since_index > interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+
+    def write_indexes(self) -> None:
+        """Close the time index with the largest timestamp and write both sparse indexes to their files."""
+        timestamp, offset = self.max_timestamp_and_offset()
+        self.time_index.maybe_append(timestamp, offset)
+        self.env.write_file(self.path(INDEX_SUFFIX), self.offset_index.encode())
+        self.env.write_file(self.path(TIME_INDEX_SUFFIX), self.time_index.encode())
+
+    def add_aborted(self, entry: AbortedTxn) -> None:
+        """Index an aborted transaction whose marker is in this segment."""
+        index = self.txn_index
+        file = self.env.disk.open(self.path(TXN_INDEX_SUFFIX), create=True)
+        try:
+            file.append(index.encode_entry(entry))
+        finally:
+            file.close()
+        index.append(entry)
+
+    def write_txn_index(self, index: TransactionIndex) -> None:
+        """Replace the index of aborted transactions; an empty one has no file."""
+        self._txn_index = index
+        if index.entries:
+            self.env.write_file(self.path(TXN_INDEX_SUFFIX), index.encode())
+        else:
+            self.env.remove_if_exists(self.path(TXN_INDEX_SUFFIX))
+
+    def is_index_full(self, config: LogConfig) -> bool:
+        """Whether an index has reached `segment.index.bytes`."""
+        return (
+            len(self.offset_index) >= config.segment_index_bytes // OFFSET_ENTRY
+            or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY - 1
+        )
+
+    def can_hold(self, offset: int) -> bool:
+        """Whether an offset is near enough to the base offset for the indexes' 31 bits."""
+        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    # Timestamps --------------------------------------------------------------------------------------------------
+
+    def max_timestamp_and_offset(self) -> tuple[int, int]:
+        """The largest timestamp and the last offset of the first batch that has it; (-1, base) if there is none."""
+        if self._max_timestamp == -2:
+            self._load_max_timestamp()
+        return self._max_timestamp, self._offset_of_max_timestamp
+
+    def _load_max_timestamp(self) -> None:
+        index = self.time_index
+        if self._max_timestamp == -2:
+            self._max_timestamp, self._offset_of_max_timestamp = index.last
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, by which `segment.ms` counts; -1 if there is none."""
+        if self._first_timestamp is None:
+            first = next(self.batches(window=_LOOKUP_WINDOW), None) if self.size else None
+            if first is None:
+                return -1
+            self._first_timestamp = first.max_timestamp
+        return self._first_timestamp
+
+    def largest_timestamp(self) -> int:
+        """What retention goes by: the largest timestamp, or when the file was written if records have none."""
+        timestamp, _ = self.max_timestamp_and_offset()
+        return timestamp if timestamp >= 0 else self.env.disk.modified_ms(self.log_path)
+
+    # Records -----------------------------------------------------------------------------------------------------
+
+    def append(self, data: Buffer) -> int:
+        """Write whole batches behind the last one and return their position; `index_batch` follows for each."""
+        position = self.size
+        self.env.files.get(self.log_path).append(data)
+        self._size = position + len(data)
+        return position
+
+    def batches(self, position: int = 0, end: int | None = None, window: int = _SCAN_WINDOW) -> Iterator[BatchHeader]:
+        """Headers of the whole batches from a batch border on; a header that cannot be one raises `CorruptLogError`."""
+        if end is None:
+            end = self.size
+        while end - position >= MIN_BATCH:
+            chunk = self.file().read_at(position, min(window, end - position))
+            if len(chunk) < MIN_BATCH:
+                return
+            at = 0
+            while len(chunk) - at >= HEADER_SIZE or (position + len(chunk) == end and len(chunk) - at >= MIN_BATCH):
+                if len(chunk) - at < HEADER_SIZE and chunk[at + MAGIC_POSITION] == MAGIC:
+                    return  # torn inside its header
+                header = parse_header(chunk, at, position)
+                at += header.size
+                if position + at > end:
+                    return
+                yield header
+            position += at
+
+    def find(self, offset: int, start: int = 0) -> BatchHeader | None:
+        """The first batch that ends at or past an offset, or None if the segment ends before."""
+        position = max(self.offset_index.lookup(offset), start)
+        try:
+            for header in self.batches(position, window=_LOOKUP_WINDOW):
+                if header.last_offset >= offset:
+                    if position and header.position == position and header.base_offset > offset:
+                        break  # the index led past the offset
+                    return header
+            else:
+                return None
+        except CorruptLogError:
+            if position == 0:
+                raise
+        self.rebuild_indexes()
+        return next((h for h in self.batches(start, window=_LOOKUP_WINDOW) if h.last_offset >= offset), None)
+
+    def border_at_or_below(self, limit: int, start: int) -> int:
+        """The last batch border not above a position, going forward from a border at `start`."""
+        if limit >= self.size:
+            return self.size
+        border = max(start, self.offset_index.position_at_or_below(limit))
+        for header in self.batches(border, window=_LOOKUP_WINDOW):
+            end = header.position + header.size
+            if end > limit:
+                break
+            border = end
+        return border
+
+    def next_offset(self) -> tuple[int, int]:
+        """The offset behind the last whole batch and that batch's end; (base offset, 0) for an empty segment."""
+        offset, end = self.base_offset, 0
+        for header in self.batches(self.offset_index.lookup(self.offset_index.last_offset)):
+            offset, end = header.next_offset, header.position + header.size
+        return offset, end
+
+    def next_offset_by_scan(self) -> int:
+        """The offset behind the last whole batch, without the indexes."""
+        offset = self.base_offset
+        for header in self.batches():
+            offset = header.next_offset
+        return offset
+
+    def truncate(self, size: int) -> None:
+        """Cut the records' file; indexes are the caller's."""
+        self.file().truncate(size)
+        self._size = size
+        if size == 0:
+            self._first_timestamp = None
+            self.created_ms = self.env.clock.now_ms()
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop all batches from the one that holds `offset` on; bytes dropped."""
+        found = self.find(offset)
+        size = self.size
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        if self.txn_index.truncate_to(offset):
+            self.write_txn_index(self.txn_index)
+        if found is not None:
+            self.truncate(found.position)
+        self._bytes_since_index = 0
+        self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last
+        for header in self.batches(self.offset_index.lookup(self._offset_of_max_timestamp)):
+            if header.max_timestamp > self._max_timestamp:
+                self._max_timestamp, self._offset_of_max_timestamp = header.max_timestamp, header.last_offset
+        return size - self.size
+
+    # Life and death ----------------------------------------------------------------------------------------------
+
+    def activate(self, config: LogConfig) -> None:
+        """Become the segment that is written to."""
+        self.active = True
+        self.env.indexes.forget(self)
+        self.created_ms = self.env.clock.now_ms()
+        jitter = config.segment_jitter_ms
+        self.jitter_ms = self.env.random.below(jitter) if jitter > 0 else 0
+
+    def deactivate(self) -> None:
+        """Stop being written to: the indexes go to disk and may leave memory."""
+        self.write_indexes()
+        self.active = False
+        self.env.indexes.loaded(self, self._index_cost())
+
+    def pin(self) -> OpenFile:
+        """Keep the records' file open and in place until `unpin`."""
+        entry = self.env.files.pin(self.log_path)
+        self._pins += 1
+        return entry
+
+    def unpin(self, entry: OpenFile) -> None:
+        """Give a pin back; what waited for the last one happens."""
+        self.env.files.unpin(self.log_path, entry)
+        self._pins -= 1
+        if self._pins == 0 and self._deferred is not None:
+            deferred, self._deferred = self._deferred, None
+            deferred()
+
+    def when_unpinned(self, action: Callable[[], None]) -> None:
+        """Do something once nobody reads here any more: now, or at the last `unpin`."""
+        if self._pins == 0:
+            action()
+        else:
+            self._deferred = action
+
+    def change_mark(self, mark: str) -> None:
+        """Rename all of the segment's files to carry another mark (`.deleted`, `.swap`, or none)."""
+        for suffix in SEGMENT_SUFFIXES:
+            old = self.path(suffix)
+            new = f"{self.folder}/{offset_name(self.base_offset, suffix)}{mark}"
+            try:
+                self.env.disk.rename(old, new)
+            except FileNotFoundError:
+                continue
+            self.env.files.rename(old, new)
+        self.mark = mark
+        self.log_path = self.path(LOG_SUFFIX)
+
+    def move_to(self, folder: str) -> None:
+        """The segment's files are in another folder now."""
+        self.folder = folder
+        self.log_path = self.path(LOG_SUFFIX)
+
+    def delete_files(self) -> None:
+        """Remove all of the segment's files."""
+        self.env.indexes.forget(self)
+        for suffix in SEGMENT_SUFFIXES:
+            self.env.remove_if_exists(self.path(suffix))
+
+    def paths_to_sync(self) -> list[str]:
+        """The files that must be durable before the recovery point may pass this segment."""
+        return [self.path(suffix) for suffix in SEGMENT_SUFFIXES]
+
+
+def parse_header(chunk: bytes | memoryview, at: int, chunk_position: int) -> BatchHeader:
+    """The header at `at` of bytes that were read at `chunk_position`, of format 2 or of the old ones."""
+    if len(chunk) - at >= HEADER_SIZE:
+        fields = HEADER.unpack_from(chunk, at)
+        if fields[3] == MAGIC:
+            if fields[1] < HEADER_SIZE - LOG_OVERHEAD or fields[0] < 0 or fields[6] < 0:
+                raise CorruptLogError(f"no batch at position {chunk_position + at}", chunk_position + at)
+            return BatchHeader._make((*fields, chunk_position + at))
+    offset, length, crc, magic, attributes = _LEGACY.unpack_from(chunk, at)
+    if magic not in (0, 1) or length < MIN_BATCH - LOG_OVERHEAD or offset < 0:
+        raise CorruptLogError(f"no batch at position {chunk_position + at}", chunk_position + at)
+    timestamp = -1
+    if magic == 1 and len(chunk) - at >= _LEGACY.size + _LEGACY_TIMESTAMP.size:
+        (timestamp,) = _LEGACY_TIMESTAMP.unpack_from(chunk, at + _LEGACY.size)
+    return BatchHeader(
+        offset, length, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, 1, chunk_position + at
+    )

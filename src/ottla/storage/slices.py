@@ -1,0 +1,80 @@
+"""A range of a segment's bytes that is sent as it is, and the answer of a read that holds one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ottla.storage.indexes import AbortedTxn
+    from ottla.storage.open_files import OpenFile
+    from ottla.storage.segment import Segment
+
+
+class FileSlice:
+    """Whole batches of one segment. While it is not released its segment's file is neither closed nor deleted.
+
+    It is made and released on the loop; between, one thread may read from it.
+    """
+
+    __slots__ = ("_entry", "_length", "_segment", "position")
+
+    def __init__(self, segment: Segment, position: int, length: int) -> None:
+        self._segment = segment
+        self.position = position
+        self._length = length
+        self._entry: OpenFile | None = segment.pin() if length else None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, position: int, count: int) -> bytes:
+        """Up to `count` bytes from a position within the slice."""
+        count = min(count, self._length - position)
+        if count <= 0 or self._entry is None:
+            return b""
+        try:
+            return self._entry.file.read_at(self.position + position, count)
+        except OSError as error:
+            raise self._segment.env.fail(error) from error
+
+    def read_all(self) -> bytes:
+        """All bytes."""
+        return self.read(0, self._length)
+
+    def release(self) -> None:
+        """Let the segment go. Releasing twice is fine."""
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            self._segment.unpin(entry)
+
+    def __enter__(self) -> FileSlice:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class LogRead(NamedTuple):
+    """What a read found: the bytes, where they are, and for read_committed what was aborted among them."""
+
+    start_offset: int
+    records: FileSlice | None
+    segment_base_offset: int
+    position: int
+    aborted: list[AbortedTxn] | None
+    first_batch_too_large: bool
+
+    def __len__(self) -> int:
+        return 0 if self.records is None else len(self.records)
+
+
+class TimestampOffset(NamedTuple):
+    """A record's timestamp, its offset, and its leader epoch where one is known."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int | None
