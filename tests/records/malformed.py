@@ -53,3 +53,43 @@ def sealed(body: bytes, count: int = 1, codec: int = 0, **overrides: int) -> byt
 
 def good_records(count: int = 3) -> list[Record]:
     return [Record(0, NOW + i, b"key %d" % i, b"value %d" % i, (("h", b"x"), ("n", None))) for i in range(count)]
+
+
+def body_of(attributes: bytes = b"\0", *fields: bytes) -> bytes:
+    return framed(attributes + b"".join(fields))
+
+
+# What stands where the one record of a batch should be.
+ZERO, ONE, NULL = varint(0), varint(1), varint(-1)
+INVALID_BODIES = {
+    "no bytes": b"",
+    "length cut off": b"\x80",
+    "length too long": b"\x80" * 5 + b"\0",
+    "length zero": ZERO,
+    "length negative": varint(-5) + b"\0" * 9,
+    "length past the batch": varint(100) + record()[1:],
+    "length below the fields": varint(5) + record()[1:],
+    "length above the fields": framed(record()[1:] + b"\0"),
+    "attributes only": body_of(b"\0"),
+    "timestamp cut off": body_of(b"\0", b"\x80"),
+    "timestamp too long": body_of(b"\0", b"\x80" * 10, ZERO, ZERO, NULL, NULL, ZERO),
+    "no offset": body_of(b"\0", ZERO),
+    "no key": body_of(b"\0", ZERO, ZERO),
+    "key past the record": body_of(b"\0", ZERO, ZERO, varint(4), b"abc"),
+    "key of 2 GiB": body_of(b"\0", ZERO, ZERO, varint(2**31 - 1), b"abc"),
+    "no value": body_of(b"\0", ZERO, ZERO, NULL),
+    "value past the record": body_of(b"\0", ZERO, ZERO, NULL, varint(4), b"abc"),
+    "no header count": body_of(b"\0", ZERO, ZERO, NULL, NULL),
+    "negative header count": body_of(b"\0", ZERO, ZERO, NULL, NULL, NULL),
+    "more headers than bytes": body_of(b"\0", ZERO, ZERO, NULL, NULL, varint(2**31 - 1), field(b"k"), NULL),
+    "no header key": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE),
+    "negative header key": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, NULL, NULL),
+    "header key past the record": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, varint(3), b"k"),
+    "no header value": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, field(b"k")),
+    "header value past the record": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, field(b"k"), varint(3), b"v"),
+    "one header fewer than counted": body_of(b"\0", ZERO, ZERO, NULL, NULL, varint(2), field(b"k"), NULL),
+    "bytes behind the last record": record() + b"\0",
+    "a record more than counted": record(0) + record(1),
+    "offset delta not zero": record(1),
+    "offset delta negative": record(-1),
+}

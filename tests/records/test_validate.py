@@ -14,7 +14,7 @@ from ottla.records.errors import ErrorCode, InvalidRecords, RecordError
 from ottla.records.iterate import Record, iter_records
 from ottla.records.validate import MAX_INT64, LogRules, ValidBatch, validate
 
-from .malformed import NOW, field, framed, good_records, record, sealed, varint
+from .malformed import INVALID_BODIES, NOW, NULL, body_of, field, framed, good_records, record, sealed, varint
 
 pytestmark = pytest.mark.usefixtures("either_kernel")
 
@@ -103,6 +103,11 @@ def test_null_and_empty_fields_and_any_negative_length_of_a_nullable_one_are_tak
     assert accepted(sealed(body)).record_count == 1
     body = framed(b"\0" + varint(0) + varint(0) + varint(0) + varint(0) + varint(1) + field(b"") + field(b""))
     assert accepted(sealed(body), LogRules(compacted=True)).record_count == 1
+
+
+def test_bits_beyond_a_numbers_size_are_dropped_as_in_java() -> None:
+    zero_in_five, zero_in_ten = b"\x80" * 4 + b"\x70", b"\x80" * 9 + b"\x7e"
+    assert accepted(sealed(body_of(b"\0", zero_in_ten, zero_in_five, NULL, NULL, zero_in_five))).record_count == 1
 
 
 def test_bytes_behind_the_batch_that_are_no_whole_batch_are_left_out() -> None:
@@ -217,50 +222,6 @@ def test_unknown_codecs(codec: int) -> None:
 
 
 # the records
-
-
-def body_of(attributes: bytes = b"\0", *fields: bytes) -> bytes:
-    return framed(attributes + b"".join(fields))
-
-
-ZERO, ONE, NULL = varint(0), varint(1), varint(-1)
-TOO_LONG_32 = b"\xff" * 4 + b"\x1f"
-TOO_LONG_64 = b"\xff" * 9 + b"\x02"
-INVALID_BODIES = {
-    "no bytes": b"",
-    "length cut off": b"\x80",
-    "length too long": b"\x80" * 5 + b"\0",
-    "length over 32 bits": TOO_LONG_32,
-    "length zero": ZERO,
-    "length negative": varint(-5) + b"\0" * 9,
-    "length past the batch": varint(100) + record()[1:],
-    "length below the fields": varint(5) + record()[1:],
-    "length above the fields": framed(record()[1:] + b"\0"),
-    "attributes only": body_of(b"\0"),
-    "timestamp cut off": body_of(b"\0", b"\x80"),
-    "timestamp too long": body_of(b"\0", b"\x80" * 10, ZERO, ZERO, NULL, NULL, ZERO),
-    "timestamp over 64 bits": body_of(b"\0", TOO_LONG_64, ZERO, NULL, NULL, ZERO),
-    "no offset": body_of(b"\0", ZERO),
-    "offset over 32 bits": body_of(b"\0", ZERO, TOO_LONG_32, NULL, NULL, ZERO),
-    "no key": body_of(b"\0", ZERO, ZERO),
-    "key past the record": body_of(b"\0", ZERO, ZERO, varint(4), b"abc"),
-    "key of 2 GiB": body_of(b"\0", ZERO, ZERO, varint(2**31 - 1), b"abc"),
-    "no value": body_of(b"\0", ZERO, ZERO, NULL),
-    "value past the record": body_of(b"\0", ZERO, ZERO, NULL, varint(4), b"abc"),
-    "no header count": body_of(b"\0", ZERO, ZERO, NULL, NULL),
-    "negative header count": body_of(b"\0", ZERO, ZERO, NULL, NULL, NULL),
-    "more headers than bytes": body_of(b"\0", ZERO, ZERO, NULL, NULL, varint(2**31 - 1), field(b"k"), NULL),
-    "no header key": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE),
-    "negative header key": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, NULL, NULL),
-    "header key past the record": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, varint(3), b"k"),
-    "no header value": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, field(b"k")),
-    "header value past the record": body_of(b"\0", ZERO, ZERO, NULL, NULL, ONE, field(b"k"), varint(3), b"v"),
-    "one header fewer than counted": body_of(b"\0", ZERO, ZERO, NULL, NULL, varint(2), field(b"k"), NULL),
-    "bytes behind the last record": record() + b"\0",
-    "a record more than counted": record(0) + record(1),
-    "offset delta not zero": record(1),
-    "offset delta negative": record(-1),
-}
 
 
 @ALL_CODECS

@@ -6,6 +6,7 @@ ctypedef unsigned char* bytes_out
 ctypedef unsigned long long u64
 ctypedef long long i64
 
+cdef u64 _MASK32
 cdef u64 _INIT0
 cdef u64 _INIT1
 cdef u64 _INIT2
@@ -17,7 +18,7 @@ cdef i64 _varint(bytes_in data, Py_ssize_t position, Py_ssize_t end) noexcept no
 @cython.locals(raw=i64)
 cdef i64 _signed(i64 packed) noexcept nogil
 
-@cython.locals(length=int, byte=int)
+@cython.locals(length=int)
 cdef Py_ssize_t _varlong_end(bytes_in data, Py_ssize_t position, Py_ssize_t end) noexcept nogil
 
 @cython.locals(value=u64, shift=int, byte=u64)

@@ -66,8 +66,14 @@ TOTALS_WIDTH = 6
 SLOT_WIDTH = 3
 
 
+_MASK32 = 0xFFFFFFFF
+
+
 def _varint(data: Bytes, position: int, end: int) -> int:
-    """A varint of up to 32 bits and its length in bytes, as raw << 3 | length; 0 where there is none."""
+    """A varint of 32 bits and its length in bytes, as raw << 3 | length; 0 where there is none.
+
+    As in Java, what its fifth byte has beyond the 32 bits is dropped; a sixth byte makes it none.
+    """
     if position >= end:
         return 0
     byte = data[position]
@@ -82,9 +88,7 @@ def _varint(data: Bytes, position: int, end: int) -> int:
         value |= (byte & 0x7F) << (7 * length)
         length += 1
         if byte < 0x80:
-            if length == 5 and byte > 0x0F:
-                return 0
-            return value << 3 | length
+            return (value & _MASK32) << 3 | length
     return 0
 
 
@@ -98,11 +102,8 @@ def _varlong_end(data: Bytes, position: int, end: int) -> int:
     """Where the varint of up to 64 bits at a position ends; 0 where there is none."""
     length = 0
     while length < 10 and position + length < end:
-        byte = data[position + length]
         length += 1
-        if byte < 0x80:
-            if length == 10 and byte > 1:
-                return 0
+        if data[position + length - 1] < 0x80:
             return position + length
     return 0
 
@@ -116,6 +117,8 @@ def _varlong(data: Bytes, position: int, stop: int) -> int:
         value |= _shifted(byte & 0x7F, shift)
         shift += 7
         position += 1
+    if not cython.compiled:
+        value &= 0xFFFFFFFFFFFFFFFF
     return (value >> 1) ^ -(value & 1)
 
 

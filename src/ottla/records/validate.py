@@ -3,9 +3,10 @@
 Header rules are here, the walk over the records is the kernel's. Producer state (sequences that follow one another,
 transactions) is the log's own business.
 
-Stricter than Kafka in two points, because Kafka appends what no consumer can read: offset deltas must count up from 0
-(Kafka looks at them in compressed batches only, and renumbers those), and a record's length must be the length of its
-fields in compressed batches as well.
+Where Kafka trips over a batch, or appends what no consumer can read, this refuses it as INVALID_RECORD: offset deltas
+must count up from 0 (Kafka does not look at them in uncompressed batches and answers UNKNOWN_SERVER_ERROR for the
+others), a record's length must be the length of its fields in compressed batches as well, and so on with a length that
+is no number.
 """
 
 from __future__ import annotations
