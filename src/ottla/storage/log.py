@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.records.batch import BatchHeader, stamp_offset
 from ottla.records.builder import build_end_transaction_marker
 from ottla.storage import reading, recovery, retention
 from ottla.storage.checkpoints import CorruptCheckpointError, decode_epochs, encode_epochs
@@ -26,12 +25,14 @@ from ottla.storage.names import (
 )
 from ottla.storage.producer_state import AppendOrigin, CompletedTxn, ProducerAppend, ProducerState, read_marker
 from ottla.storage.segment import Segment
-from ottla.storage.validation import validate_as_leader, validate_raw
+from ottla.storage.validation import rules_for, validate_as_leader, validate_raw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ottla.records.batch import BatchHeader
     from ottla.records.control import ControlType
+    from ottla.records.validate import LogRules, ValidBatch
     from ottla.storage.config import LogConfig
     from ottla.storage.environment import StorageEnvironment
     from ottla.storage.names import TopicPartition
@@ -54,6 +55,7 @@ class Log:
     """A partition's records from `log_start_offset` to `log_end_offset`. Opening it reads nothing but names."""
 
     __slots__ = (
+        "_client_rules",
         "_durable_offset",
         "_folder",
         "_high_watermark",
@@ -62,6 +64,7 @@ class Log:
         "_log_end_offset",
         "_log_start_offset",
         "_new_names",
+        "_rules_config",
         "_segments",
         "bases",
         "clean",
@@ -112,6 +115,8 @@ class Log:
         self._durable_offset = 0
         self._new_names = False
         self._loaded = False
+        self._rules_config: LogConfig | None = None
+        self._client_rules: LogRules | None = None
 
     @classmethod
     def open(
@@ -297,6 +302,7 @@ class Log:
         leader_epoch: int,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        produce_version: int | None = None,
         verified: bool = True,
         supports_epoch_bump: bool = False,
         transaction_version: int = 0,
@@ -308,24 +314,31 @@ class Log:
         """
         if not self._loaded:
             self.load()
-        self.env.check()
-        config = self.config
-        now = self.env.clock.now_ms()
-        buffer, headers, max_timestamp, append_time = validate_as_leader(records, config, now, origin)
-        if not headers:
-            return AppendResult(-1, -1, append_time, self._log_start_offset, False)
+        env, config = self.env, self.config
+        if env.failure is not None:
+            env.check()
+        now = env.clock.now_ms()
+        rules = self._client_rules
+        if rules is None or config is not self._rules_config:
+            self._rules_config = config
+            rules = self._client_rules = rules_for(config, True)
+        if origin is not AppendOrigin.CLIENT:
+            rules = rules_for(config, False)
+        batches = validate_as_leader(records, rules, now, produce_version)
         first = offset = self._log_end_offset
+        size, max_timestamp = 0, -1
         producers: dict[int, ProducerAppend] | None = None
         completed: list[CompletedTxn] = []
-        for header in headers:
+        for valid in batches:
+            header = valid.header
             if header.producer_id >= 0:
                 if producers is None:
                     producers = {}
                 duplicate = self._stage_producer(
-                    buffer,
+                    valid.batch,
                     header,
                     offset,
-                    header.max_timestamp if append_time < 0 else append_time,
+                    valid.max_timestamp,
                     origin,
                     producers,
                     completed,
@@ -335,33 +348,48 @@ class Log:
                 )
                 if duplicate is not None:
                     return duplicate
-            stamp_offset(buffer, header.position, offset, leader_epoch)
+            size += len(valid.batch)
+            if valid.max_timestamp > max_timestamp:
+                max_timestamp = valid.max_timestamp
             offset += header.last_offset_delta + 1
-        if len(buffer) > config.segment_bytes:
+        if size > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{len(buffer)} bytes of batches are more than segment.bytes, {config.segment_bytes}.",
+                f"{size} bytes of batches are more than segment.bytes, {config.segment_bytes}.",
             )
+        if not batches:
+            return AppendResult(-1, -1, -1, self._log_start_offset, False)
         try:
-            segment = self._maybe_roll(len(buffer), max_timestamp, offset - 1, now)
-            position = segment.append(buffer)
-            offset = first
-            for header in headers:
-                last_offset = offset + header.last_offset_delta
-                segment.index_batch(
-                    last_offset,
-                    header.max_timestamp if append_time < 0 else append_time,
-                    position + header.position,
-                    header.size,
-                    config.index_interval_bytes,
-                )
-                offset = last_offset + 1
-            if leader_epoch >= 0 and leader_epoch != self.epochs.latest:
-                self.epochs.assign(leader_epoch, first)
+            segment = self._maybe_roll(size, max_timestamp, offset - 1, now)
+            self._write_as_leader(segment, batches, first, leader_epoch)
             self._appended(offset, segment, producers, completed)
         except OSError as error:
-            raise self.env.fail(error) from error
-        return AppendResult(first, offset - 1, append_time, self._log_start_offset, False)
+            raise env.fail(error) from error
+        return AppendResult(first, offset - 1, batches[0].log_append_time, self._log_start_offset, False)
+
+    def _write_as_leader(self, segment: Segment, batches: list[ValidBatch], offset: int, leader_epoch: int) -> None:
+        """Stamp batches with their offsets and the epoch, write them in one call, and index each."""
+        if leader_epoch >= 0 and leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, offset)
+        interval = self.config.index_interval_bytes
+        if len(batches) == 1:
+            valid = batches[0]
+            stamped = valid.stamp(offset, leader_epoch)
+            position = segment.append(stamped)
+            last_offset = offset + valid.header.last_offset_delta
+            segment.index_batch(last_offset, valid.max_timestamp, position, len(stamped), interval)
+            return
+        parts = []
+        next_offset = offset
+        for valid in batches:
+            parts.append(valid.stamp(next_offset, leader_epoch))
+            next_offset += valid.header.last_offset_delta + 1
+        position = segment.append(*parts)
+        for valid, part in zip(batches, parts, strict=True):
+            last_offset = offset + valid.header.last_offset_delta
+            segment.index_batch(last_offset, valid.max_timestamp, position, len(part), interval)
+            position += len(part)
+            offset = last_offset + 1
 
     def append_raw(self, records: Buffer, *, origin: AppendOrigin = AppendOrigin.REPLICATION) -> AppendResult:
         """Write batches that have their offsets and leader epochs already; both must not go back."""

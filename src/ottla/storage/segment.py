@@ -269,11 +269,13 @@ class Segment:
 
     # Records -----------------------------------------------------------------------------------------------------
 
-    def append(self, data: Buffer) -> int:
+    def append(self, *parts: Buffer) -> int:
         """Write whole batches behind the last one and return their position; `index_batch` follows for each."""
-        position = self.size
-        self.env.files.get(self.log_path).append(data)
-        self._size = position + len(data)
+        position = size = self.size
+        self.env.files.get(self.log_path).append(*parts)
+        for part in parts:
+            size += len(part)
+        self._size = size
         return position
 
     def batches(self, position: int = 0, end: int | None = None, window: int = _SCAN_WINDOW) -> Iterator[BatchHeader]:

@@ -2,72 +2,68 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.records.batch import BatchHeader, TimestampType, check_crc, iter_batches, stamp_timestamp
+from ottla.records.batch import BatchHeader, TimestampType, check_crc, iter_batches
+from ottla.records.compression import CompressionType
 from ottla.records.errors import InvalidRecords
-from ottla.storage.producer_state import AppendOrigin
+from ottla.records.validate import LogRules, ValidBatch, validate
 
 if TYPE_CHECKING:
     from ottla.storage.config import LogConfig
     from ottla.world.disk import Buffer
 
+_CODECS = {
+    "producer": None,
+    "uncompressed": CompressionType.NONE,
+    "gzip": CompressionType.GZIP,
+    "snappy": CompressionType.SNAPPY,
+    "lz4": CompressionType.LZ4,
+    "zstd": CompressionType.ZSTD,
+}
 
-def validate_as_leader(
-    records: Buffer, config: LogConfig, now_ms: int, origin: AppendOrigin
-) -> tuple[bytearray | memoryview, list[BatchHeader], int, int]:
-    """Check batches that are to get offsets.
 
-    Returns a buffer that may be stamped, the batches in it, their largest timestamp, and the broker's time where the
-    topic wants that in place of the producer's (else -1).
-    """
-    buffer: bytearray | memoryview
-    if isinstance(records, bytes) or (isinstance(records, memoryview) and records.readonly):
-        buffer = bytearray(records)
-    else:
-        buffer = records
-    append_time = now_ms if config.log_append_time else -1
-    headers = []
-    max_timestamp = append_time
-    try:
-        for header in iter_batches(buffer):
-            if origin is AppendOrigin.CLIENT and header.base_offset != 0:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD, f"A produced batch has base offset 0, not {header.base_offset}."
-                )
-            if header.size > config.max_message_bytes:
-                raise KafkaError(
-                    ErrorCode.MESSAGE_TOO_LARGE,
-                    f"The batch has {header.size} bytes, more than max.message.bytes, {config.max_message_bytes}.",
-                )
-            if not check_crc(buffer, header):
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "The batch has a wrong CRC.")
-            if append_time >= 0:
-                stamp_timestamp(buffer, header.position, TimestampType.LOG_APPEND_TIME, append_time)
-            elif header.max_timestamp > max_timestamp:
-                max_timestamp = header.max_timestamp
-            headers.append(header)
-    except InvalidRecords as error:
-        raise KafkaError(error.code, error.message) from error
-    if headers and headers[-1].end != len(buffer):
-        buffer = memoryview(buffer)[: headers[-1].end]
-    return buffer, headers, max_timestamp, append_time
+@lru_cache(maxsize=1024)
+def rules_for(config: LogConfig, from_client: bool) -> LogRules:
+    """A topic's config as rules for batches."""
+    codec = _CODECS[config.compression_type]
+    levels = {
+        CompressionType.GZIP: config.compression_gzip_level,
+        CompressionType.LZ4: config.compression_lz4_level,
+        CompressionType.ZSTD: config.compression_zstd_level,
+    }
+    return LogRules(
+        compacted=config.compact,
+        timestamp_type=TimestampType.LOG_APPEND_TIME if config.log_append_time else TimestampType.CREATE_TIME,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        max_message_bytes=config.max_message_bytes,
+        compression=codec,
+        compression_level=None if codec is None else levels.get(codec),
+        from_client=from_client,
+    )
+
+
+def validate_as_leader(records: Buffer, rules: LogRules, now_ms: int, produce_version: int | None) -> list[ValidBatch]:
+    """Check batches that are to get offsets: one of a client, any number of a coordinator's."""
+    if rules.from_client:
+        return [validate(records, rules, now_ms, produce_version=produce_version)]
+    view = memoryview(records)
+    return [validate(view[header.position : header.end], rules, now_ms) for header in iter_batches(view)]
 
 
 def validate_raw(records: Buffer, next_offset: int) -> list[BatchHeader]:
     """Check batches that keep their offsets: whole, with right CRCs, and each behind the one before."""
     headers = []
-    try:
-        for header in iter_batches(records):
-            if not check_crc(records, header):
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "A batch has a wrong CRC.")
-            if header.base_offset < next_offset:
-                raise ValueError(f"a batch at offset {header.base_offset} cannot follow {next_offset - 1}")
-            next_offset = header.next_offset
-            headers.append(header)
-    except InvalidRecords as error:
-        raise KafkaError(error.code, error.message) from error
-    if headers and headers[-1].end != len(records):
+    for header in iter_batches(records):
+        if not check_crc(records, header):
+            raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"The batch at {header.base_offset} has a wrong CRC.")
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
+            raise ValueError(f"a batch at offset {header.base_offset} cannot follow {next_offset - 1}")
+        next_offset = header.next_offset
+        headers.append(header)
+    if (headers[-1].end if headers else 0) != len(records):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "The last batch is cut off.")
     return headers
