@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ottla.world.disk import Disk
 
 _LISTENER: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]{1,9})")
+_AUTHORIZER_KEYS: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+"""Keys of the standard authorizer, which Kafka's own table does not list either."""
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -110,7 +112,7 @@ def server_config(values: Mapping[str, str]) -> ServerConfig:
 def _keep(config: ServerConfig, key: str, value: str, where: str) -> None:
     known = broker_key(key)
     if known is None:
-        if not key.startswith("config.providers."):
+        if key not in _AUTHORIZER_KEYS and not key.startswith("config.providers."):
             config.warnings.append(f"{where}: {key}: no broker config has this name; it is kept and not used")
     elif key in BROKER_QUOTAS:
         config.warnings.append(f"{where}: {key}: can only be set dynamically; it is kept and not used")

@@ -150,7 +150,17 @@ def broker_value(layers: BrokerLayers, name: str) -> Value:
             good, value = _parsed(key, text)
             if good:
                 return value
+        elif layer is not layers.static and any(each in layer for each in _overriding(name)):
+            # A dynamic log.retention.ms takes the place of every retention that the file names, in whatever unit.
+            break
     return key.default_value()
+
+
+def _overriding(name: str) -> tuple[str, ...]:
+    if name == _FLUSH_CHAIN[1]:
+        return _FLUSH_CHAIN
+    synonyms = broker_synonyms(name)
+    return synonyms if len(synonyms) > 1 else ()
 
 
 def broker_default_of(layers: BrokerLayers, name: str) -> Value:
@@ -298,11 +308,10 @@ def _describe_resource(
 
 
 def describe_broker(layers: BrokerLayers, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """The configs of one broker as DescribeConfigs reports them, keys that nobody knows included."""
+    """The configs of one broker as DescribeConfigs reports them; unknown and internal keys only if they are set."""
     set_somewhere = {name for _, layer in layers.layers() for name in layer}
     known = [name for name, key in BROKER.items() if not key.internal and name not in BROKER_QUOTAS]
-    internal_or_known = {name for name in BROKER if name not in BROKER_QUOTAS}
-    extra = sorted(set_somewhere - internal_or_known)
+    extra = sorted(set_somewhere.difference(known))
     return [
         _describe_broker_config(layers, name, per_broker=True)
         for name in (*extra, *known)
