@@ -1,0 +1,429 @@
+"""The transaction coordinator of one node: finds the transaction, asks the rules, writes the record, replays it.
+
+Every operation is synchronous and returns a promise of its result, which is kept at once unless the log has to be
+waited for. Errors are in the result; which of them a client of an older version is told is `fencing`'s business.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from ottla.transactions import listing
+from ottla.transactions.end import EndTxn, prepare_end
+from ottla.transactions.expiry import expired_batches, timed_out
+from ottla.transactions.initialize import prepare_init
+from ottla.transactions.markers import RETRY_BACKOFF_S, Markers
+from ottla.transactions.metadata import (
+    NEVER_TIMES_OUT,
+    Transaction,
+    add_partitions,
+    complete,
+    fence_producer_epoch,
+    new_transaction,
+)
+from ottla.transactions.outside import LogRecord, TransactionConfig, finalized_version
+from ottla.transactions.producer_ids import ProducerIds
+from ottla.transactions.records import encode_key, encode_value
+from ottla.transactions.shards import Shards
+from ottla.transactions.states import PREPARED, TransactionState, TransactionVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ottla.protocol.messages.k65_describe_transactions import TransactionState as DescribedTransaction
+    from ottla.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
+    from ottla.storage.names import TopicPartition
+    from ottla.transactions.initialize import ProducerIdAndEpoch
+    from ottla.transactions.markers import Completion
+    from ottla.transactions.metadata import Transition
+    from ottla.transactions.outside import ClusterView, MarkerSender, ProducerIdSource, StateLog
+    from ottla.transactions.shards import Shard
+    from ottla.world.clock import Clock, Timer
+
+_T = TypeVar("_T")
+
+# What a failed append to the log means to a client, who knows nothing of that log.
+_APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class ProducerResult(NamedTuple):
+    """The answer to InitProducerId and EndTxn."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class TransactionCoordinator:
+    """Coordinates the transactions of the partitions of `__transaction_state` that this node leads."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        log: StateLog,
+        producer_id_source: ProducerIdSource,
+        marker_sender: MarkerSender,
+        cluster: ClusterView,
+        config: TransactionConfig | None = None,
+    ) -> None:
+        self.config = config or TransactionConfig()
+        self.producer_ids = ProducerIds(producer_id_source, clock)
+        self._clock = clock
+        self._log = log
+        self._cluster = cluster
+        self._shards = Shards(self.config.state_log_num_partitions)
+        self._markers = Markers(clock, marker_sender, cluster, self._coordinates, self._write_completion)
+        self._timers: list[Timer] = []
+        self._active = False
+
+    # Life
+
+    def start(self) -> None:
+        """Answer requests, and look for what has timed out from time to time."""
+        self._active = True
+        config = self.config
+        self._every(config.abort_timed_out_transaction_cleanup_interval_ms, self.abort_timed_out_transactions)
+        self._every(config.remove_expired_transaction_cleanup_interval_ms, self.remove_expired_transactional_ids)
+
+    def stop(self) -> None:
+        """Stop the clockwork and forget every partition."""
+        self._active = False
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        for shard in self._shards:
+            self.unload(shard.partition)
+
+    def begin_load(self, partition: int, coordinator_epoch: int) -> None:
+        """This node became the leader of a partition; until `load` its clients are told to wait."""
+        self._forget_markers(partition)
+        self._shards.begin_load(partition, coordinator_epoch)
+
+    def load(
+        self, partition: int, coordinator_epoch: int, records: Iterable[tuple[bytes | None, bytes | None]]
+    ) -> str | None:
+        """Replay a partition's records and go on writing the markers of what was decided.
+
+        Returns what was wrong with the record at which reading had to stop, if there was one.
+        """
+        self._forget_markers(partition)
+        loaded = self._shards.load(partition, coordinator_epoch, records)
+        if loaded is None:
+            return None
+        shard, problem = loaded
+        for transaction in list(shard.transactions.values()):
+            if transaction.state in PREPARED:
+                self._markers.begin(shard, transaction, self._prepare_completion(transaction))
+        return problem
+
+    def unload(self, partition: int) -> None:
+        """This node leads the partition no longer."""
+        self._forget_markers(partition)
+        self._shards.unload(partition)
+
+    def partition_for(self, transactional_id: str) -> int:
+        """The partition of `__transaction_state` that coordinates this id."""
+        return self._shards.partition_for(transactional_id)
+
+    # Producers
+
+    def init_producer_id(
+        self,
+        transactional_id: str | None,
+        timeout_ms: int = 0,
+        expected: ProducerIdAndEpoch | None = None,
+        *,
+        enable_two_phase_commit: bool = False,
+        keep_prepared: bool = False,
+    ) -> Pending[ProducerResult]:
+        """A producer id and epoch; a transactional id's earlier producer is fenced and its transaction aborted."""
+        try:
+            if transactional_id is None:
+                return _now(ProducerResult(ErrorCode.NONE, self.producer_ids.generate(), 0))
+            if not transactional_id:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            if enable_two_phase_commit and not self.config.two_phase_commit_enable:
+                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            if keep_prepared:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+            if enable_two_phase_commit:
+                timeout_ms = NEVER_TIMES_OUT
+            elif not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
+                raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            now_ms = self._clock.now_ms()
+            shard, transaction = self._shards.find(transactional_id)
+            if transaction is None:
+                transaction = new_transaction(transactional_id, self.producer_ids.generate(), timeout_ms, now_ms)
+                shard.transactions[transactional_id] = transaction
+            transition = prepare_init(transaction, timeout_ms, expected, self.producer_ids.generate, now_ms)
+            if transition is None:
+                return self._fence(shard, transaction).map(_ask_again)
+        except KafkaError as error:
+            return _now(ProducerResult(error.code))
+        record = transition.record
+        answer: Pending[ProducerResult] = Pending()
+        self._write(
+            shard,
+            transaction,
+            transition,
+            lambda error: answer.complete(
+                ProducerResult(error) if error else ProducerResult(error, record.producer_id, record.producer_epoch)
+            ),
+        )
+        return answer
+
+    # Partitions
+
+    def add_partitions(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        client_version: TransactionVersion,
+    ) -> Pending[ErrorCode]:
+        """Take partitions into the producer's transaction."""
+        added = dict.fromkeys(partitions)
+        try:
+            shard, transaction = self._find_known(transactional_id)
+            if transaction.pending_state is not None:
+                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            _check_producer(transaction, producer_id, producer_epoch)
+            if transaction.state is TransactionState.ONGOING and added.keys() <= transaction.record.partitions.keys():
+                return _now(ErrorCode.NONE)
+            transition = add_partitions(transaction, added, client_version, self._clock.now_ms())
+        except KafkaError as error:
+            return _now(error.code)
+        answer: Pending[ErrorCode] = Pending()
+        self._write(shard, transaction, transition, answer.complete)
+        return answer
+
+    def verify_partitions(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether each of the partitions is in the producer's transaction (KIP-890, first part)."""
+        asked = dict.fromkeys(partitions)
+        try:
+            _, transaction = self._find_known(transactional_id)
+            _check_producer(transaction, producer_id, producer_epoch)
+        except KafkaError as error:
+            return dict.fromkeys(asked, error.code)
+        known = transaction.record.partitions
+        return {
+            partition: ErrorCode.NONE if partition in known else ErrorCode.TRANSACTION_ABORTABLE for partition in asked
+        }
+
+    # Ends
+
+    def end_transaction(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        client_version: TransactionVersion,
+    ) -> Pending[ProducerResult]:
+        """Commit or abort the producer's transaction; answered when that is decided, before the markers are written."""
+        try:
+            shard, transaction = self._find_known(transactional_id)
+        except KafkaError as error:
+            return _now(ProducerResult(error.code))
+        return self._end(shard, transaction, EndTxn(producer_id, producer_epoch, committed, client_version))
+
+    def abort_timed_out_transactions(self) -> None:
+        """Abort what has been open for longer than its timeout, and fence its producer."""
+        now_ms = self._clock.now_ms()
+        for shard in self._shards:
+            for transaction in timed_out(shard, now_ms):
+                self._fence(shard, transaction)
+
+    def remove_expired_transactional_ids(self) -> None:
+        """Forget ids without activity, with a tombstone for each."""
+        now_ms = self._clock.now_ms()
+        for shard in self._shards:
+            for batch in expired_batches(shard, now_ms, self.config.transactional_id_expiration_ms):
+                for transaction in batch:
+                    transaction.pending_state = TransactionState.DEAD
+                records = [LogRecord(encode_key(each.transactional_id), None, now_ms) for each in batch]
+                written = self._log.write(shard.partition, records)
+                written.on_complete(partial(self._buried, shard, batch))
+
+    # Admin
+
+    def describe(self, transactional_id: str) -> DescribedTransaction:
+        """One transaction as DescribeTransactions shows it."""
+        if not self._active:
+            return listing.not_described(transactional_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if not transactional_id:
+            return listing.not_described(transactional_id, ErrorCode.INVALID_REQUEST)
+        try:
+            _, transaction = self._shards.find(transactional_id)
+        except KafkaError as error:
+            return listing.not_described(transactional_id, error.code)
+        if transaction is None:
+            return listing.not_described(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return listing.describe(transaction, self._markers.unmarked(transaction))
+
+    def list_transactions(self, request: ListTransactionsRequest) -> ListTransactionsResponse:
+        """The transactions that pass the request's filters."""
+        if not self._active:
+            return listing.not_listed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if self._shards.loading:
+            return listing.not_listed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        every = [transaction for shard in self._shards for transaction in shard.transactions.values()]
+        return listing.list_transactions(every, request, self._clock.now_ms())
+
+    # How it is done
+
+    def _find_known(self, transactional_id: str | None) -> tuple[Shard, Transaction]:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        shard, transaction = self._shards.find(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return shard, transaction
+
+    def _fence(self, shard: Shard, transaction: Transaction) -> Pending[ProducerResult]:
+        """Shut the current producer out by aborting its transaction with the next epoch."""
+        end = EndTxn(
+            transaction.producer_id,
+            fence_producer_epoch(transaction),
+            committed=False,
+            client_version=finalized_version(self._cluster),
+            fences=True,
+        )
+        return self._end(shard, transaction, end)
+
+    def _end(self, shard: Shard, transaction: Transaction, end: EndTxn) -> Pending[ProducerResult]:
+        bumps = end.client_version.supports_epoch_bump
+        try:
+            transition = prepare_end(transaction, end, self.producer_ids.generate, self._clock.now_ms())
+        except KafkaError as error:
+            return _now(ProducerResult(error.code))
+        if transition is None:
+            if not bumps:
+                return _now(ProducerResult(ErrorCode.NONE))
+            return _now(ProducerResult(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch))
+        answer: Pending[ProducerResult] = Pending()
+
+        def decided(error: ErrorCode) -> None:
+            if error:
+                answer.complete(ProducerResult(error))
+                return
+            completion = self._prepare_completion(transaction)
+            if bumps:
+                after = completion.record
+                answer.complete(ProducerResult(error, after.producer_id, after.producer_epoch))
+            else:
+                answer.complete(ProducerResult(error))
+            self._markers.begin(shard, transaction, completion)
+
+        self._write(shard, transaction, transition, decided)
+        return answer
+
+    def _prepare_completion(self, transaction: Transaction) -> Transition:
+        """From now on the transaction waits for its markers, and for nothing else."""
+        transition = complete(transaction, self._clock.now_ms())
+        transaction.pending_state = transition.record.state
+        return transition
+
+    def _write_completion(self, completion: Completion) -> None:
+        def completed(error: ErrorCode) -> None:
+            if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                self._clock.call_later(RETRY_BACKOFF_S, self._write_completion, completion)
+
+        if self._coordinates(completion.shard):
+            self._write(completion.shard, completion.transaction, completion.transition, completed)
+
+    def _write(
+        self, shard: Shard, transaction: Transaction, transition: Transition, done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Write a transition's record and replay it when it is durable; until then the id takes no other change."""
+        transaction.pending_state = transition.record.state
+        record = LogRecord(
+            encode_key(transaction.transactional_id),
+            encode_value(transition.record, finalized_version(self._cluster)),
+            self._clock.now_ms(),
+        )
+        written = self._log.write(shard.partition, [record])
+        written.on_complete(partial(self._written, shard, transaction, transition, done))
+
+    def _written(
+        self,
+        shard: Shard,
+        transaction: Transaction,
+        transition: Transition,
+        done: Callable[[ErrorCode], None],
+        error: ErrorCode,
+    ) -> None:
+        error = _APPEND_ERRORS.get(error, error) or self._shards.error_of(shard)
+        if error is ErrorCode.NONE:
+            shard.replay(transaction.transactional_id, transition.record)
+            transaction.last_producer_epoch = transition.last_producer_epoch
+            transaction.fence_epoch = None
+            transaction.pending_state = None
+        elif error is not ErrorCode.COORDINATOR_NOT_AVAILABLE or transaction.state not in PREPARED:
+            transaction.pending_state = None  # a completion that is tried again keeps its claim
+        done(error)
+
+    def _buried(self, shard: Shard, batch: list[Transaction], error: ErrorCode) -> None:
+        current = not error and self._coordinates(shard)
+        for transaction in batch:
+            if current:
+                shard.replay(transaction.transactional_id, None)
+            else:
+                transaction.pending_state = None
+
+    def _coordinates(self, shard: Shard) -> bool:
+        return self._shards.error_of(shard) is ErrorCode.NONE
+
+    def _forget_markers(self, partition: int) -> None:
+        for shard in self._shards:
+            if shard.partition == partition:
+                self._markers.forget(shard)
+
+    def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
+        position = len(self._timers)
+
+        def run() -> None:
+            self._timers[position] = self._clock.call_later(interval_ms / 1000, run)
+            action()
+
+        self._timers.append(self._clock.call_later(interval_ms / 1000, run))
+
+
+def _check_producer(transaction: Transaction, producer_id: int, producer_epoch: int) -> None:
+    if transaction.producer_id != producer_id:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if transaction.producer_epoch != producer_epoch:
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
+    if transaction.state in PREPARED:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _ask_again(fenced: ProducerResult) -> ProducerResult:
+    """The open transaction is being aborted; when it is, the producer can be initialized."""
+    return ProducerResult(fenced.error or ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _now(result: _T) -> Pending[_T]:
+    pending: Pending[_T] = Pending()
+    pending.complete(result)
+    return pending

@@ -1,0 +1,60 @@
+"""Hands out producer ids from blocks; the next block is asked for before the current one runs out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.transactions.outside import ProducerIdBlock, ProducerIdSource
+    from ottla.world.clock import Clock
+
+RETRY_BACKOFF_S = 0.05
+PREFETCH_THRESHOLD = 0.9
+
+
+class ProducerIds:
+    """The producer ids of one node. An id is given out once, whatever happens to the request that asked for it."""
+
+    __slots__ = ("_asking", "_block", "_clock", "_end", "_next", "_prefetched", "_retry_at", "_source")
+
+    def __init__(self, source: ProducerIdSource, clock: Clock) -> None:
+        self._source = source
+        self._clock = clock
+        self._next = 0
+        self._end = 0
+        self._block = 0
+        self._prefetched: ProducerIdBlock | None = None
+        self._asking = False
+        self._retry_at = 0.0
+
+    def generate(self) -> int:
+        """A producer id that no one had before; while the next block is on its way a client has to ask again."""
+        if self._next == self._end:
+            self._ask()
+            if self._prefetched is None:
+                raise KafkaError(
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Producer ID block is full. Waiting for next block"
+                )
+            self._next = self._block = self._prefetched.first
+            self._end = self._next + self._prefetched.size
+            self._prefetched = None
+        producer_id = self._next
+        self._next += 1
+        if producer_id == self._block + int((self._end - self._block) * PREFETCH_THRESHOLD):
+            self._ask()
+        return producer_id
+
+    def _ask(self) -> None:
+        if self._prefetched is None and not self._asking and self._clock.monotonic() >= self._retry_at:
+            self._asking = True
+            self._source.allocate_producer_ids().on_complete(self._answered)
+
+    def _answered(self, block: ProducerIdBlock | None) -> None:
+        self._asking = False
+        # Ids only ever grow; a block below the current one would give the same id to two producers.
+        if block is None or block.size <= 0 or block.first < self._end:
+            self._retry_at = self._clock.monotonic() + RETRY_BACKOFF_S
+        else:
+            self._prefetched = block

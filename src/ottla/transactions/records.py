@@ -1,0 +1,103 @@
+"""The records of `__transaction_state`, to and from bytes: a type before the key, a version before the value."""
+
+from __future__ import annotations
+
+import struct
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.record_schemas.transaction import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from ottla.storage.names import TopicPartition
+from ottla.transactions.metadata import Partitions, TransactionRecord
+from ottla.transactions.states import WRITTEN, TransactionState, TransactionVersion
+
+_INT16 = struct.Struct(">h")
+_TRANSACTION_LOG = 0
+_VALUE_VERSIONS = TransactionLogValue.__schema__.versions
+
+
+def encode_key(transactional_id: str) -> bytes:
+    """The key under which an id's records replace each other."""
+    return _INT16.pack(_TRANSACTION_LOG) + TransactionLogKey(transactional_id=transactional_id).encode(0)
+
+
+def encode_value(record: TransactionRecord, transaction_version: TransactionVersion) -> bytes:
+    """The value of a record, in the version that brokers at this transaction version can read."""
+    version = transaction_version.log_value_version
+    value = TransactionLogValue(
+        producer_id=record.producer_id,
+        producer_epoch=record.producer_epoch,
+        transaction_timeout_ms=record.timeout_ms,
+        transaction_status=record.state,
+        transaction_partitions=None if record.state is TransactionState.EMPTY else _by_topic(record.partitions),
+        transaction_last_update_timestamp_ms=record.last_update_timestamp,
+        transaction_start_timestamp_ms=record.start_timestamp,
+    )
+    if version >= 1:
+        value.previous_producer_id = record.previous_producer_id
+        value.next_producer_id = record.next_producer_id
+        value.client_transaction_version = record.client_transaction_version
+    return _INT16.pack(version) + value.encode(version)
+
+
+def _by_topic(partitions: Partitions) -> list[PartitionsSchema]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return [PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in topics.items()]
+
+
+def decode_record(key: bytes | None, value: bytes | None) -> tuple[str, TransactionRecord | None] | None:
+    """The id and what is said of it (None: it is forgotten); None for a type or version that is not known here.
+
+    ProtocolError if it is of a known version and still cannot be read.
+    """
+    if key is None:
+        raise ProtocolError("expected a key", message="TransactionLogKey")
+    kind, key_body = _prefixed(key, "TransactionLogKey")
+    if kind != _TRANSACTION_LOG:
+        return None
+    transactional_id = TransactionLogKey.decode(key_body, 0).transactional_id
+    if value is None:
+        return transactional_id, None
+    version, value_body = _prefixed(value, "TransactionLogValue")
+    if version not in _VALUE_VERSIONS:
+        return None
+    return transactional_id, _record(TransactionLogValue.decode(value_body, version))
+
+
+def _prefixed(data: bytes, message: str) -> tuple[int, bytes]:
+    if len(data) < _INT16.size:
+        raise ProtocolError(f"expected two bytes of type or version, got {len(data)}", message=message)
+    return _INT16.unpack_from(data)[0], bytes(data[_INT16.size :])
+
+
+def _record(value: TransactionLogValue) -> TransactionRecord:
+    if value.transaction_status not in WRITTEN:
+        raise ProtocolError(
+            f"expected the number of a state, got {value.transaction_status}",
+            message="TransactionLogValue",
+            path="transaction_status",
+        )
+    state = TransactionState(value.transaction_status)
+    partitions: Partitions = {}
+    if state is not TransactionState.EMPTY:
+        for topic in value.transaction_partitions or ():
+            for partition in topic.partition_ids:
+                partitions[TopicPartition(topic.topic, partition)] = None
+    return TransactionRecord(
+        producer_id=value.producer_id,
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        producer_epoch=value.producer_epoch,
+        timeout_ms=value.transaction_timeout_ms,
+        state=state,
+        partitions=partitions,
+        start_timestamp=value.transaction_start_timestamp_ms,
+        last_update_timestamp=value.transaction_last_update_timestamp_ms,
+        client_transaction_version=_version(value.client_transaction_version),
+    )
+
+
+def _version(level: int) -> TransactionVersion:
+    """A level that is not known here is read as the highest that is: it bumps epochs, as all later ones do."""
+    return TransactionVersion(min(max(level, 0), TransactionVersion.TV_2))

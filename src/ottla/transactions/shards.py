@@ -1,0 +1,124 @@
+"""Which partition of `__transaction_state` an id belongs to, and the partitions that this node coordinates.
+
+A shard's transactions change by `replay` alone, at load and live.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.transactions.metadata import Transaction, TransactionRecord
+from ottla.transactions.records import decode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+def java_string_hash(text: str) -> int:
+    """`String.hashCode` of Java, over the UTF-16 code units."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """The partition that coordinates a transactional id (or, over `__consumer_offsets`, a group)."""
+    value = java_string_hash(key)
+    return 0 if value == -0x8000_0000 else abs(value) % partition_count
+
+
+@dataclass(slots=True, eq=False)
+class Shard:
+    """One partition of `__transaction_state`, led by this node in one leader epoch.
+
+    A later epoch is another shard, so that whoever finds its shard replaced knows that it is late.
+    """
+
+    partition: int
+    coordinator_epoch: int
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+
+    def replay(self, transactional_id: str, record: TransactionRecord | None) -> None:
+        """Take over what a record says; None is the tombstone of an expired id."""
+        if record is None:
+            self.transactions.pop(transactional_id, None)
+            return
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
+            self.transactions[transactional_id] = Transaction(transactional_id, record)
+        else:
+            transaction.record = record
+
+
+class Shards:
+    """The shards of a node, loaded and loading."""
+
+    __slots__ = ("_loaded", "_loading", "_partition_count")
+
+    def __init__(self, partition_count: int) -> None:
+        self._partition_count = partition_count
+        self._loaded: dict[int, Shard] = {}
+        self._loading: dict[int, int] = {}
+
+    @property
+    def loading(self) -> bool:
+        """Whether any partition is still being read."""
+        return bool(self._loading)
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(list(self._loaded.values()))
+
+    def partition_for(self, transactional_id: str) -> int:
+        """The partition that coordinates this id."""
+        return partition_for(transactional_id, self._partition_count)
+
+    def find(self, transactional_id: str) -> tuple[Shard, Transaction | None]:
+        """The shard of an id, and the id's transaction if it has one."""
+        partition = self.partition_for(transactional_id)
+        if partition in self._loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        shard = self._loaded.get(partition)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return shard, shard.transactions.get(transactional_id)
+
+    def error_of(self, shard: Shard) -> ErrorCode:
+        """NONE while the shard is the one in charge of its partition, else what its clients are told."""
+        if shard.partition in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE if self._loaded.get(shard.partition) is shard else ErrorCode.NOT_COORDINATOR
+
+    def begin_load(self, partition: int, coordinator_epoch: int) -> None:
+        """This node leads a partition from now on, but has not read it yet."""
+        self._loading[partition] = coordinator_epoch
+
+    def load(
+        self, partition: int, coordinator_epoch: int, records: Iterable[tuple[bytes | None, bytes | None]]
+    ) -> tuple[Shard, str | None] | None:
+        """Replay a partition, and say what was wrong with the first record that could not be read, if any.
+
+        None if in the meantime this node was told to lead it in another epoch.
+        """
+        if self._loading.get(partition, coordinator_epoch) != coordinator_epoch:
+            return None
+        shard = Shard(partition, coordinator_epoch)
+        problem = None
+        try:
+            for key, value in records:
+                decoded = decode_record(key, value)
+                if decoded is not None:
+                    shard.replay(*decoded)
+        except ProtocolError as error:
+            problem = str(error)  # like Kafka, what was read before it counts; nothing after it can be trusted
+        self._loading.pop(partition, None)
+        self._loaded[partition] = shard
+        return shard, problem
+
+    def unload(self, partition: int) -> Shard | None:
+        """This node leads the partition no longer."""
+        self._loading.pop(partition, None)
+        return self._loaded.pop(partition, None)

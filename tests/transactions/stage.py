@@ -1,0 +1,262 @@
+"""A coordinator with everything around it made of lists, so that a test reads as a conversation.
+
+By default the log is durable at once and markers arrive at once; `hold_log` and `hold_markers` make both wait until
+the test lets them go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode
+from ottla.storage.names import TopicPartition
+from ottla.transactions.coordinator import ProducerResult, TransactionCoordinator
+from ottla.transactions.initialize import ProducerIdAndEpoch
+from ottla.transactions.outside import LogRecord, ProducerIdBlock, TransactionConfig, TransactionMarker
+from ottla.transactions.records import decode_record
+from ottla.transactions.states import TransactionState, TransactionVersion
+from ottla.world.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.transactions.metadata import TransactionRecord
+
+T = TypeVar("T")
+A0 = TopicPartition("a", 0)
+A1 = TopicPartition("a", 1)
+B0 = TopicPartition("b", 0)
+OFFSETS_7 = TopicPartition("__consumer_offsets", 7)
+TV_0, TV_1, TV_2 = TransactionVersion
+NONE = ErrorCode.NONE
+
+
+def done(pending: Pending[T]) -> T:
+    """The result of an operation that had nothing to wait for."""
+    assert pending.done, "the answer still waits"
+    return pending.response
+
+
+@dataclass
+class ListLog:
+    """`__transaction_state` as one list for each partition; a record counts as durable when it is in it."""
+
+    records: dict[int, list[LogRecord]] = field(default_factory=dict)
+    held: list[tuple[int, Sequence[LogRecord], Pending[ErrorCode]]] = field(default_factory=list)
+    hold: bool = False
+    fail_with: ErrorCode = NONE
+
+    def write(self, partition: int, records: Sequence[LogRecord]) -> Pending[ErrorCode]:
+        pending: Pending[ErrorCode] = Pending()
+        if self.hold:
+            self.held.append((partition, records, pending))
+        elif self.fail_with:
+            pending.complete(self.fail_with)
+        else:
+            self.records.setdefault(partition, []).extend(records)
+            pending.complete(NONE)
+        return pending
+
+    def release(self, error: ErrorCode = NONE) -> None:
+        """Let the oldest waiting write become durable, or fail."""
+        partition, records, pending = self.held.pop(0)
+        if not error:
+            self.records.setdefault(partition, []).extend(records)
+        pending.complete(error)
+
+    def pairs(self, partition: int) -> list[tuple[bytes, bytes | None]]:
+        return [(record.key, record.value) for record in self.records.get(partition, [])]
+
+
+@dataclass
+class Blocks:
+    """Blocks of producer ids, ten at a time from 1000 on."""
+
+    next_first: int = 1000
+    size: int = 10
+    held: list[Pending[ProducerIdBlock | None]] = field(default_factory=list)
+    hold: bool = False
+    refuse: bool = False
+
+    def allocate_producer_ids(self) -> Pending[ProducerIdBlock | None]:
+        pending: Pending[ProducerIdBlock | None] = Pending()
+        if self.hold:
+            self.held.append(pending)
+        elif self.refuse:
+            pending.complete(None)
+        else:
+            pending.complete(self.next_block())
+        return pending
+
+    def next_block(self) -> ProducerIdBlock:
+        block = ProducerIdBlock(self.next_first, self.size)
+        self.next_first += self.size
+        return block
+
+
+@dataclass
+class MarkerBook:
+    """Where markers arrive, and what their partitions answer."""
+
+    written: list[tuple[TransactionMarker, TopicPartition]] = field(default_factory=list)
+    held: list[tuple[TransactionMarker, Sequence[TopicPartition], Pending[dict[TopicPartition, ErrorCode]]]] = field(
+        default_factory=list
+    )
+    hold: bool = False
+    errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
+    sent: int = 0
+
+    def send_markers(
+        self, marker: TransactionMarker, partitions: Sequence[TopicPartition]
+    ) -> Pending[dict[TopicPartition, ErrorCode]]:
+        self.sent += 1
+        pending: Pending[dict[TopicPartition, ErrorCode]] = Pending()
+        if self.hold:
+            self.held.append((marker, partitions, pending))
+        else:
+            self._answer(marker, partitions, pending)
+        return pending
+
+    def release(self) -> None:
+        """Let the oldest waiting markers arrive."""
+        self._answer(*self.held.pop(0))
+
+    def _answer(
+        self,
+        marker: TransactionMarker,
+        partitions: Sequence[TopicPartition],
+        pending: Pending[dict[TopicPartition, ErrorCode]],
+    ) -> None:
+        results = {partition: self.errors.get(partition, NONE) for partition in partitions}
+        self.written += [(marker, partition) for partition, error in results.items() if not error]
+        pending.complete(results)
+
+
+@dataclass
+class Cluster:
+    """A cluster of one node in which every partition exists, unless it is said to be gone or without a leader."""
+
+    version: int = 2
+    leaders: dict[TopicPartition, int | None] = field(default_factory=dict)
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        return self.leaders.get(partition, 1)
+
+    def transaction_version(self) -> int:
+        return self.version
+
+
+class Stage:
+    """One coordinator that leads every partition of `__transaction_state`, and short ways of talking to it."""
+
+    def __init__(self, version: int = 2, **config: int | bool) -> None:
+        self.clock = VirtualClock()
+        self.log = ListLog()
+        self.blocks = Blocks()
+        self.markers = MarkerBook()
+        self.cluster = Cluster(version)
+        self.config = TransactionConfig(state_log_num_partitions=3, **config)  # type: ignore[arg-type]
+        self.epoch = 0
+        self.coordinator = self.new_coordinator()
+
+    def new_coordinator(self) -> TransactionCoordinator:
+        coordinator = TransactionCoordinator(self.clock, self.log, self.blocks, self.markers, self.cluster, self.config)
+        coordinator.start()
+        self.epoch += 1
+        for partition in range(self.config.state_log_num_partitions):
+            assert coordinator.load(partition, self.epoch, self.log.pairs(partition)) is None
+        return coordinator
+
+    def crash(self) -> None:
+        """The node is gone and back: all that is left is what is in the log."""
+        self.coordinator.stop()
+        self.log.held.clear()
+        self.markers.held.clear()
+        self.coordinator = self.new_coordinator()
+
+    # What producers say
+
+    def init(
+        self, transactional_id: str | None = "app", timeout_ms: int = 60_000, expected: tuple[int, int] | None = None
+    ) -> ProducerResult:
+        return done(
+            self.coordinator.init_producer_id(
+                transactional_id, timeout_ms, None if expected is None else ProducerIdAndEpoch(*expected)
+            )
+        )
+
+    def add(
+        self,
+        producer: ProducerResult,
+        *partitions: TopicPartition,
+        transactional_id: str = "app",
+        version: TransactionVersion = TV_2,
+    ) -> ErrorCode:
+        return done(
+            self.coordinator.add_partitions(
+                transactional_id, producer.producer_id, producer.producer_epoch, partitions, version
+            )
+        )
+
+    def verify(
+        self, producer: ProducerResult, *partitions: TopicPartition, transactional_id: str = "app"
+    ) -> dict[TopicPartition, ErrorCode]:
+        return self.coordinator.verify_partitions(
+            transactional_id, producer.producer_id, producer.producer_epoch, partitions
+        )
+
+    def end(
+        self,
+        producer: ProducerResult,
+        committed: bool = True,
+        transactional_id: str = "app",
+        version: TransactionVersion = TV_2,
+    ) -> ProducerResult:
+        return done(
+            self.coordinator.end_transaction(
+                transactional_id, producer.producer_id, producer.producer_epoch, committed, version
+            )
+        )
+
+    def commit(self, producer: ProducerResult, **options: object) -> ProducerResult:
+        return self.end(producer, True, **options)  # type: ignore[arg-type]
+
+    def abort(self, producer: ProducerResult, **options: object) -> ProducerResult:
+        return self.end(producer, False, **options)  # type: ignore[arg-type]
+
+    # What can be seen afterwards
+
+    def history(self, transactional_id: str = "app") -> list[TransactionRecord | None]:
+        """Every record that the log holds of an id."""
+        partition = self.coordinator.partition_for(transactional_id)
+        decoded = [decode_record(key, value) for key, value in self.log.pairs(partition)]
+        return [each[1] for each in decoded if each is not None and each[0] == transactional_id]
+
+    def states(self, transactional_id: str = "app") -> list[str]:
+        """The states that an id has gone through, as the log tells them."""
+        return ["tombstone" if each is None else each.state.label for each in self.history(transactional_id)]
+
+    def state(self, transactional_id: str = "app") -> str:
+        """The state that DescribeTransactions shows."""
+        return self.coordinator.describe(transactional_id).transaction_state
+
+    def last(self, transactional_id: str = "app") -> TransactionRecord:
+        record = self.history(transactional_id)[-1]
+        assert record is not None
+        return record
+
+    def marked(self) -> list[tuple[TopicPartition, bool, int]]:
+        """The markers that were written: partition, whether committed, producer epoch."""
+        return [(partition, marker.committed, marker.producer_epoch) for marker, partition in self.markers.written]
+
+    def use_up_epochs(self, producer: ProducerResult, transactional_id: str = "app") -> ProducerResult:
+        """Let a producer be at the last epoch that its id has."""
+        _, transaction = self.coordinator._shards.find(transactional_id)
+        assert transaction is not None
+        transaction.record = transaction.record._replace(producer_epoch=32766)
+        return producer._replace(producer_epoch=32766)
+
+
+__all__ = ["A0", "A1", "B0", "NONE", "OFFSETS_7", "TV_0", "TV_1", "TV_2", "Stage", "TransactionState", "done"]

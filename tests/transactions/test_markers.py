@@ -1,0 +1,165 @@
+"""Markers: they reach every partition, whatever is in the way, and only then is the transaction complete."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+
+from .stage import A0, A1, B0, NONE, OFFSETS_7, Stage
+
+
+def decided(stage, *partitions):
+    producer = stage.init()
+    stage.add(producer, *partitions)
+    return stage.commit(producer)
+
+
+def test_a_marker_has_the_coordinators_epoch_and_the_clients_version():
+    stage = Stage()
+    stage.crash()
+    decided(stage, A0)
+    marker, _ = stage.markers.written[0]
+    assert (marker.coordinator_epoch, marker.transaction_version) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_a_partition_that_fails_is_tried_again_and_the_others_are_not(error):
+    stage = Stage()
+    stage.markers.errors[B0] = error
+    decided(stage, A0, B0)
+    assert stage.state() == "PrepareCommit"
+    stage.clock.advance(1)
+    assert stage.state() == "PrepareCommit"
+    del stage.markers.errors[B0]
+    stage.clock.advance(1)
+    assert stage.state() == "CompleteCommit"
+    assert stage.marked() == [(A0, True, 1), (B0, True, 1)]
+
+
+def test_describing_shows_the_partitions_that_are_still_waited_for():
+    stage = Stage()
+    stage.markers.errors[A1] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    decided(stage, A0, A1, OFFSETS_7)
+    described = stage.coordinator.describe("app")
+    assert [(topic.topic, topic.partitions) for topic in described.topics] == [("a", [1])]
+
+
+def test_a_deleted_partition_needs_no_marker():
+    stage = Stage()
+    stage.cluster.leaders[A0] = None
+    decided(stage, A0)
+    assert stage.state() == "CompleteCommit"
+    assert stage.marked() == []
+
+
+def test_a_partition_deleted_while_it_is_waited_for_needs_no_marker():
+    stage = Stage()
+    stage.markers.errors[B0] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    decided(stage, A0, B0)
+    stage.cluster.leaders[B0] = None
+    stage.clock.advance(1)
+    assert stage.state() == "CompleteCommit"
+
+
+def test_a_partition_without_a_leader_is_waited_for():
+    stage = Stage()
+    stage.cluster.leaders[A0] = -1
+    decided(stage, A0, B0)
+    assert stage.marked() == [(B0, True, 1)]
+    stage.clock.advance(5)
+    assert stage.state() == "PrepareCommit"
+    stage.cluster.leaders[A0] = 2
+    stage.clock.advance(1)
+    assert stage.state() == "CompleteCommit"
+
+
+@pytest.mark.parametrize("error", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
+def test_a_partition_that_cannot_hold_markers_is_left_out(error):
+    stage = Stage()
+    stage.markers.errors[A0] = error
+    decided(stage, A0, B0)
+    assert stage.state() == "CompleteCommit"
+
+
+@pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
+def test_a_coordinator_that_is_fenced_writes_no_more_until_it_loads_again(error):
+    stage = Stage()
+    stage.markers.errors[A0] = error
+    after = decided(stage, A0, B0)
+    stage.clock.advance(60)
+    assert stage.markers.sent == 1
+    assert stage.add(after, A0) is ErrorCode.CONCURRENT_TRANSACTIONS
+    del stage.markers.errors[A0]
+    stage.crash()
+    assert stage.state() == "CompleteCommit"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_after_a_crash_the_markers_of_what_was_decided_are_written(committed):
+    stage = Stage()
+    producer = stage.init()
+    stage.add(producer, A0, B0)
+    stage.markers.hold = True
+    stage.end(producer, committed)
+    stage.markers.hold = False
+    stage.crash()
+    assert stage.marked() == [(A0, committed, 1), (B0, committed, 1)]
+    assert stage.state() == ("CompleteCommit" if committed else "CompleteAbort")
+
+
+def test_answers_to_markers_of_an_earlier_life_are_ignored():
+    stage = Stage()
+    stage.markers.hold = True
+    decided(stage, A0)
+    _, _, late = stage.markers.held[0]
+    stage.crash()
+    assert stage.state() == "PrepareCommit"
+    late.complete({A0: NONE})
+    assert stage.state() == "PrepareCommit"
+    stage.markers.release()
+    assert stage.state() == "CompleteCommit"
+    assert stage.states() == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
+
+
+def test_answers_for_a_partition_that_moved_away_are_ignored():
+    stage = Stage()
+    stage.markers.hold = True
+    decided(stage, A0)
+    stage.coordinator.unload(stage.coordinator.partition_for("app"))
+    stage.markers.release()
+    assert stage.states() == ["Empty", "Ongoing", "PrepareCommit"]
+
+
+def test_a_retry_stops_when_the_partition_moves_away():
+    stage = Stage()
+    stage.markers.errors[A0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    decided(stage, A0)
+    stage.coordinator.unload(stage.coordinator.partition_for("app"))
+    stage.clock.advance(60)
+    assert stage.markers.sent == 1
+
+
+def test_completion_is_written_again_until_the_log_takes_it():
+    stage = Stage()
+    stage.markers.hold = True
+    after = decided(stage, A0)
+    stage.log.fail_with = ErrorCode.NOT_ENOUGH_REPLICAS
+    stage.markers.release()
+    stage.clock.advance(3)
+    assert stage.state() == "PrepareCommit"
+    assert stage.add(after, A0) is ErrorCode.CONCURRENT_TRANSACTIONS
+    stage.log.fail_with = NONE
+    stage.clock.advance(1)
+    assert stage.state() == "CompleteCommit"
+    assert stage.marked() == [(A0, True, 1)]

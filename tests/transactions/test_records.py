@@ -1,0 +1,136 @@
+"""The bytes of `__transaction_state`, and what loading makes of bytes that are none."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.storage.names import TopicPartition
+from ottla.transactions.metadata import TransactionRecord
+from ottla.transactions.records import decode_record, encode_key, encode_value
+from ottla.transactions.states import WRITTEN, TransactionState, TransactionVersion
+
+from .stage import A0, A1, B0, NONE, Stage
+
+ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+longs = st.integers(-1, 2**63 - 1)
+records = st.builds(
+    TransactionRecord,
+    producer_id=longs,
+    previous_producer_id=longs,
+    next_producer_id=longs,
+    producer_epoch=st.integers(-1, 32767),
+    timeout_ms=st.integers(0, 2**31 - 1),
+    state=st.sampled_from(WRITTEN),
+    partitions=st.dictionaries(st.builds(TopicPartition, ids, st.integers(0, 2**31 - 1)), st.none(), max_size=5),
+    start_timestamp=longs,
+    last_update_timestamp=longs,
+    client_transaction_version=st.sampled_from(TransactionVersion),
+).map(lambda record: record._replace(partitions={}) if record.state is TransactionState.EMPTY else record)
+
+
+@given(ids, records)
+def test_what_is_written_at_version_1_is_read_back(transactional_id, record):
+    value = encode_value(record, TransactionVersion.TV_2)
+    assert decode_record(encode_key(transactional_id), value) == (transactional_id, record)
+
+
+@given(ids, records)
+def test_before_transaction_version_1_the_other_ids_and_the_clients_version_are_not_written(transactional_id, record):
+    value = encode_value(record, TransactionVersion.TV_0)
+    kept = record._replace(
+        previous_producer_id=-1, next_producer_id=-1, client_transaction_version=TransactionVersion.TV_0
+    )
+    assert decode_record(encode_key(transactional_id), value) == (transactional_id, kept)
+
+
+def test_the_bytes_are_kafkas():
+    record = TransactionRecord(
+        1000,
+        1000,
+        -1,
+        3,
+        60_000,
+        TransactionState.ONGOING,
+        {A0: None, B0: None, A1: None},
+        5,
+        6,
+        TransactionVersion.TV_2,
+    )
+    assert encode_key("app").hex() == "0000" + "0003617070"
+    assert encode_value(record, TransactionVersion.TV_2).hex() == (
+        "0001" "00000000000003e8" "0003" "0000ea60" "01"
+        "03" "0261" "03" "00000000" "00000001" "00" "0262" "02" "00000000" "00"
+        "0000000000000006" "0000000000000005"
+        "02" "00" "08" "00000000000003e8" "02" "02" "0002"
+    )  # fmt: skip
+    assert encode_value(record, TransactionVersion.TV_0).hex() == (
+        "0000" "00000000000003e8" "0003" "0000ea60" "01"
+        "00000002" "000161" "00000002" "00000000" "00000001" "000162" "00000001" "00000000"
+        "0000000000000006" "0000000000000005"
+    )  # fmt: skip
+
+
+def test_a_tombstone_forgets():
+    assert decode_record(encode_key("app"), None) == ("app", None)
+
+
+def test_types_and_versions_of_the_future_are_passed_over():
+    value = encode_value(next(iter([_record()])), TransactionVersion.TV_2)
+    assert decode_record(b"\x00\x01" + encode_key("app")[2:], value) is None
+    assert decode_record(encode_key("app"), b"\x00\x02" + value[2:]) is None
+    assert decode_record(encode_key("app"), b"\xff\xff" + value[2:]) is None
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60) | st.none())
+def test_any_bytes_are_read_or_refused(key, value):
+    with contextlib.suppress(ProtocolError):
+        decode_record(key, value)
+
+
+@given(st.binary(max_size=80))
+def test_any_value_under_a_good_key_is_read_or_refused(value):
+    with contextlib.suppress(ProtocolError):
+        decode_record(encode_key("app"), b"\x00\x01" + value)
+
+
+@pytest.mark.parametrize("state", [-1, 6, 7, 100])
+def test_a_state_that_is_never_written_is_refused(state):
+    value = bytearray(encode_value(_record(), TransactionVersion.TV_2))
+    value[2 + 8 + 2 + 4] = state & 0xFF
+    with pytest.raises(ProtocolError, match="number of a state"):
+        decode_record(encode_key("app"), bytes(value))
+
+
+def test_a_record_needs_a_key():
+    with pytest.raises(ProtocolError):
+        decode_record(None, b"")
+
+
+def test_loading_stops_at_a_record_that_cannot_be_read_and_says_so():
+    stage = Stage()
+    producer = stage.init()
+    partition = stage.coordinator.partition_for("app")
+    good = stage.log.pairs(partition)
+    problem = stage.coordinator.load(partition, 9, [*good, (encode_key("app"), b"\x00\x01?"), (b"", None)])
+    assert "TransactionLogValue" in (problem or "")
+    assert stage.add(producer, A0) is NONE
+
+
+def test_loading_keeps_the_last_record_of_each_id():
+    stage = Stage()
+    one, two = stage.init("one"), stage.init("two")
+    stage.add(one, A0, transactional_id="one")
+    stage.crash()
+    assert (stage.state("one"), stage.state("two")) == ("Ongoing", "Empty")
+    assert stage.commit(one, transactional_id="one").error is NONE
+    assert stage.add(two, A0, transactional_id="two") is NONE
+    assert stage.add(two, A0, transactional_id="one") is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def _record() -> TransactionRecord:
+    return TransactionRecord(1, 1, -1, 0, 1, TransactionState.ONGOING, {A0: None}, 0, 0, TransactionVersion.TV_2)
