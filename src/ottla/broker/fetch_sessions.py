@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -71,15 +71,16 @@ class FetchContext:
         """The id that the answer carries."""
         return self.session.id if self.session is not None else NO_SESSION
 
-    def included(self, answered: Iterable[tuple[FetchedPartition, PartitionData]]) -> Iterator[PartitionData]:
+    def included(
+        self, answered: Iterable[tuple[FetchedPartition, PartitionData]]
+    ) -> Iterator[tuple[FetchedPartition, PartitionData]]:
         """Choose what is sent: everything, or in an incremental fetch only what is news.
 
         A partition that had records moves to the end of the line, so that all get their turn.
         """
         session = self.session
         if session is None:
-            for _, data in answered:
-                yield data
+            yield from answered
             return
         for wanted, data in answered:
             news = (
@@ -100,7 +101,7 @@ class FetchContext:
                 if key in session.partitions:
                     session.partitions.move_to_end(key)
             if news or not self._incremental:
-                yield data
+                yield wanted, data
 
 
 class FetchSessions:
@@ -117,10 +118,10 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def context(self, request: FetchRequest, version: int, names: dict[Uuid, str]) -> FetchContext:
+    def context(self, request: FetchRequest, version: int) -> FetchContext:
         """Find out what a request asks for, by the four rows of KIP-227's table; errors of the session are raised."""
         by_id = version >= 13
-        requested = _requested(request, by_id, names)
+        requested = _requested(request, by_id)
         epoch = request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
@@ -194,15 +195,12 @@ class FetchSessions:
                 session.partitions.pop((topic.topic_id if session.by_id else topic.topic, partition), None)
 
 
-def _requested(
-    request: FetchRequest, by_id: bool, names: dict[Uuid, str]
-) -> OrderedDict[PartitionKey, FetchedPartition]:
+def _requested(request: FetchRequest, by_id: bool) -> OrderedDict[PartitionKey, FetchedPartition]:
     requested: OrderedDict[PartitionKey, FetchedPartition] = OrderedDict()
     for topic in request.topics:
-        name: Any = names.get(topic.topic_id, "") if by_id else topic.topic
         for p in topic.partitions:
             wanted = FetchedPartition(
-                name,
+                topic.topic,
                 topic.topic_id,
                 p.partition,
                 p.fetch_offset,

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 ANONYMOUS = "User:ANONYMOUS"
 
 
+class Disconnect(Exception):  # noqa: N818 - it is what happens, not what went wrong
+    """Close the connection instead of answering."""
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """What the broker remembers of a connection."""

@@ -56,8 +56,12 @@ Answer = "Sequence[Part] | Pending[Sequence[Part]] | None"
 class Dispatcher(Protocol):
     """What a connection asks of the broker behind it."""
 
-    max_frame_size: int
     clock: Clock
+
+    @property
+    def max_frame_size(self) -> int:
+        """The largest request that is taken."""
+        ...
 
     def connected(self, connection: Connection) -> Session | None:
         """A client came; None refuses it."""
@@ -152,10 +156,17 @@ class Connection(asyncio.BufferedProtocol):
     # What the server calls.
 
     @property
+    def peer_address(self) -> tuple[str, int]:
+        """The client's host and port."""
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return (name[0], name[1]) if name else ("unknown", 0)
+
+    @property
     def peer(self) -> str:
         """The client's address, for people."""
-        name = self._transport.get_extra_info("peername") if self._transport is not None else None
-        return f"{name[0]}:{name[1]}" if name else "a closed socket"
+        if self.session is not None:
+            return f"{self.session.host}:{self.session.port}"
+        return "{}:{}".format(*self.peer_address)
 
     def mute(self, seconds: float) -> None:
         """Take nothing from this client for a while (a quota was passed, KIP-219)."""

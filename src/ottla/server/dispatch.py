@@ -6,7 +6,7 @@ import logging
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.session import Call
+from ottla.broker.session import Call, Disconnect
 from ottla.handlers.registry import Api, apis, kafka_error
 from ottla.pending import Pending
 from ottla.protocol.api import request_class
@@ -73,6 +73,8 @@ class Dispatch:
         call = Call(self._broker, session, key, version, correlation_id, client_id)
         try:
             response = route.api.handler(call, request)
+        except Disconnect as reason:
+            raise BadFrameError(str(reason)) from reason
         except Exception as error:
             response = self._failed(route, request, error)
         if response is None:

@@ -1,0 +1,195 @@
+"""The nodes of one process: they share the metadata, the partitions and the loop.
+
+What the metadata is and how it changes is `ottla.cluster`'s; this makes it live: it opens logs for new partitions, deletes
+those of deleted topics, and tells whoever waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.broker.fetch_wait import Readable
+from ottla.broker.node import Broker
+from ottla.broker.partition import Partition
+from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.configs.effective import topic_values
+from ottla.cluster.image import ClusterImage, ImageChanges
+from ottla.cluster.registrations import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from ottla.protocol.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig
+from ottla.storage.config import LogConfig
+from ottla.storage.names import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.cluster.registrations import Partition as PartitionState
+    from ottla.cluster.registrations import Topic
+    from ottla.protocol.schema import Message
+    from ottla.world.world import World
+
+log = logging.getLogger(__name__)
+
+LOG_CONFIG_FIELDS = {name.replace("_", "."): name for name in LogConfig.__slots__}
+
+
+class MetadataStore(Protocol):
+    """The metadata log with its image."""
+
+    @property
+    def image(self) -> ClusterImage:
+        """What its records add up to."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        ...
+
+    def append(self, records: Sequence[Message]) -> ImageChanges:
+        """Write records and replay them."""
+        ...
+
+
+class Cluster:
+    """All nodes of this process and what they share. One loop owns it; nothing in it waits."""
+
+    def __init__(self, world: World, metadata: MetadataStore, *, cluster_id: str, sync: bool = False) -> None:
+        self.world = world
+        self.metadata = metadata
+        self.cluster_id = cluster_id
+        self.sync = sync
+        self.nodes: dict[int, Broker] = {}
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.readable = Readable(world.clock)
+
+    @property
+    def image(self) -> ClusterImage:
+        """What exists and who leads it."""
+        return self.metadata.image
+
+    @property
+    def metadata_offset(self) -> int:
+        """The offset of the last metadata record."""
+        return self.metadata.end_offset - 1
+
+    @property
+    def controller(self) -> Broker:
+        """The node that changes metadata."""
+        return self.nodes[min(self.nodes)]
+
+    def reachable_brokers(self, listener: str) -> list[tuple[int, str, int, str | None]]:
+        """Node id, host, port and rack of every broker that has the listener which a client uses."""
+        return [
+            (node_id, endpoint.host or "localhost", endpoint.port, node.rack)
+            for node_id, node in sorted(self.nodes.items())
+            if (endpoint := node.endpoints.get(listener)) is not None
+        ]
+
+    @staticmethod
+    def is_internal(topic: str) -> bool:
+        """Whether only the broker itself writes to a topic."""
+        return topic in INTERNAL_TOPICS
+
+    def internal_topic(self, name: str) -> CreatableTopic | None:
+        """How one of the broker's own topics is created; None for any other."""
+        broker = self.controller
+        if name == GROUP_METADATA_TOPIC:
+            prefix, size = "offsets.topic", "offsets.topic.segment.bytes"
+        elif name == TRANSACTION_STATE_TOPIC:
+            prefix, size = "transaction.state.log", "transaction.state.log.segment.bytes"
+        else:
+            return None
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(broker.config_int(size)),
+        }
+        if name == TRANSACTION_STATE_TOPIC:
+            configs["min.insync.replicas"] = str(broker.config_int("transaction.state.log.min.isr"))
+            configs["unclean.leader.election.enable"] = "false"
+        return CreatableTopic(
+            name=name,
+            num_partitions=broker.config_int(f"{prefix}.num.partitions"),
+            replication_factor=min(broker.config_int(f"{prefix}.replication.factor"), len(self.nodes)),
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+
+    # Changes.
+
+    def change(self, records: Sequence[Message]) -> None:
+        """Write metadata records, replay them, and act on what they changed."""
+        if records:
+            self.apply(self.metadata.append(records))
+
+    def apply(self, changes: ImageChanges) -> None:
+        """Make what the image says come true."""
+        if any(resource.type is ConfigResourceType.BROKER for resource in changes.configs) or changes.brokers:
+            for node in self.nodes.values():
+                node.configs_changed()
+        for topic in changes.deleted_topics:
+            self._remove(topic)
+        for topic, index, before, after in changes.partitions:
+            if topic.id in self.image.topics:
+                self._place(topic, index, before, after)
+        for resource in changes.configs:
+            if resource.type is ConfigResourceType.TOPIC:
+                self._reconfigure(resource.name)
+            elif resource.type is ConfigResourceType.BROKER:
+                for name in self.image.topic_ids:
+                    self._reconfigure(name)
+
+    def log_config(self, topic: str, node: Broker) -> tuple[LogConfig, int]:
+        """How a topic's logs are kept, and how many replicas must be in sync for acks=all."""
+        values = topic_values(self.image.config(ConfigResourceType.TOPIC, topic), node.layers)
+        fields = {field: values[name] for name, field in LOG_CONFIG_FIELDS.items() if name in values}
+        insync = values["min.insync.replicas"]
+        assert isinstance(insync, int)
+        return LogConfig(**fields), insync  # type: ignore[arg-type]
+
+    # Inside.
+
+    def _place(self, topic: Topic, index: int, before: PartitionState | None, after: PartitionState) -> None:
+        partition = self.partitions.get((topic.name, index))
+        if partition is not None and partition.topic_id == topic.id:
+            moved = partition.state.leader_epoch != after.leader_epoch
+            partition.state = after
+            if moved:
+                for wait in list(partition.waits):
+                    wait.finish()
+            return
+        node = self.nodes.get(after.leader) or self.controller
+        config, insync = self.log_config(topic.name, node)
+        place = TopicPartition(topic.name, index)
+        existing = next((d.logs[place] for n in self.nodes.values() for d in n.directories if place in d.logs), None)
+        if existing is None:
+            directory = min((d for d in node.directories if d.online), key=lambda d: len(d.logs))
+            existing = directory.create_log(place, config, topic.id)
+        else:
+            existing.config = config
+        self.partitions[topic.name, index] = Partition(
+            topic.name, topic.id, index, after, existing, insync, self.readable.add
+        )
+
+    def _remove(self, topic: Topic) -> None:
+        for index in topic.partitions:
+            partition = self.partitions.pop((topic.name, index), None)
+            if partition is None or partition.topic_id != topic.id:
+                continue
+            place = TopicPartition(topic.name, index)
+            for node in self.nodes.values():
+                for directory in node.directories:
+                    if place in directory.logs:
+                        directory.delete_log(place)
+            for wait in list(partition.waits):
+                wait.finish()
+
+    def _reconfigure(self, name: str) -> None:
+        topic = self.image.topic(name)
+        if topic is None:
+            return
+        for index, state in topic.partitions.items():
+            partition = self.partitions.get((name, index))
+            if partition is not None:
+                node = self.nodes.get(state.leader) or self.controller
+                partition.log.config, partition.min_insync_replicas = self.log_config(name, node)

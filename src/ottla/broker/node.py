@@ -1,0 +1,202 @@
+"""One broker node: what it leads, what it remembers of its clients, and the configs in force for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.fetch_sessions import FetchSessions
+from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.configs.effective import BrokerLayers, broker_value
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.partition import Partition
+    from ottla.broker.session import Call
+    from ottla.cluster.configs import Value
+    from ottla.cluster.server_config import Endpoint, ServerConfig
+    from ottla.protocol.schema import Uuid
+    from ottla.storage.directory import LogDirectory
+    from ottla.storage.log import Log
+    from ottla.world.disk import Buffer
+
+RACK_AWARE_SELECTOR = "RackAwareReplicaSelector"
+
+
+class LeaderHint(NamedTuple):
+    """Where the leader of a partition is, for a client that asked the wrong node."""
+
+    leader: int
+    epoch: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(slots=True, frozen=True)
+class ProduceTransaction:
+    """What the transaction coordinator says about a batch that is about to be appended."""
+
+    verified: bool = True
+    supports_epoch_bump: bool = False
+    version: int = 0
+
+
+class Broker:
+    """One node of the cluster."""
+
+    def __init__(self, cluster: Cluster, node_id: int, config: ServerConfig, directories: list[LogDirectory]) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.server_config = config
+        self.directories = directories
+        self.endpoints: dict[str, Endpoint] = {}
+        self.epoch = -1
+        self._values: dict[str, Value] = {}
+        self.fetch_sessions = FetchSessions(
+            cluster.world.clock,
+            cluster.world.random.fork(f"fetch sessions of node {node_id}"),
+            self.config_int("max.incremental.fetch.session.cache.slots"),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.node_id}>"
+
+    @property
+    def rack(self) -> str | None:
+        """Its rack."""
+        return self.server_config.rack
+
+    # Configs in force.
+
+    @property
+    def layers(self) -> BrokerLayers:
+        """The texts that decide this broker's configs."""
+        image = self.cluster.image
+        return self.server_config.layers(
+            image.config(ConfigResourceType.BROKER, str(self.node_id)), image.config(ConfigResourceType.BROKER, "")
+        )
+
+    def config(self, name: str) -> Value:
+        """A broker config's value."""
+        try:
+            return self._values[name]
+        except KeyError:
+            value = self._values[name] = broker_value(self.layers, name)
+            return value
+
+    def config_int(self, name: str) -> int:
+        """A broker config that is a number."""
+        value = self.config(name)
+        assert isinstance(value, int)
+        return value
+
+    def config_bool(self, name: str) -> bool:
+        """A broker config that is true or false."""
+        value = self.config(name)
+        assert isinstance(value, bool)
+        return value
+
+    def max_connections_per_ip(self, host: str) -> int:
+        """How many connections one address may have, with the exceptions that are configured."""
+        for override in self._list("max.connections.per.ip.overrides"):
+            name, _, limit = override.rpartition(":")
+            if name == host:
+                return int(limit)
+        return self.config_int("max.connections.per.ip")
+
+    def _list(self, name: str) -> tuple[str, ...]:
+        value = self.config(name)
+        if isinstance(value, str):
+            return tuple(part for part in value.split(",") if part)
+        return value if isinstance(value, tuple) else ()
+
+    def configs_changed(self) -> None:
+        """Forget values that were looked up."""
+        self._values.clear()
+
+    # Partitions.
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """A partition of the cluster, whoever leads it."""
+        partition = self.cluster.partitions.get((topic, index))
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition
+
+    def leader_partition(self, topic: str, index: int) -> Partition:
+        """A partition that this node leads."""
+        partition = self.cluster.partitions.get((topic, index))
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition.state.leader != self.node_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
+    def readable_partition(self, topic: str, topic_id: Uuid, index: int, version: int) -> Partition:
+        """A partition that a consumer may read here: one that is led, or one that is followed (KIP-392)."""
+        if version >= 13:
+            found = self.cluster.image.topics.get(topic_id)
+            if found is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            topic = found.name
+        partition = self.partition(topic, index)
+        if partition.state.leader != self.node_id and not (version >= 11 and self.node_id in partition.state.isr):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
+    def leader_hint(self, listener: str, topic: str, topic_id: Uuid, index: int) -> LeaderHint | None:
+        """Where the leader of a partition is, if there is one on the listener that the client uses."""
+        image = self.cluster.image
+        found = image.topics.get(topic_id) or image.topic(topic)
+        state = found.partitions.get(index) if found is not None else None
+        if state is None:
+            return None
+        leader = self.cluster.nodes.get(state.leader)
+        endpoint = leader.endpoints.get(listener) if leader is not None else None
+        if leader is None or endpoint is None:
+            return None
+        return LeaderHint(state.leader, state.leader_epoch, endpoint.host or "localhost", endpoint.port, leader.rack)
+
+    def preferred_replica(self, partition: Partition, rack: str, call: Call) -> int | None:
+        """A follower in the client's own rack, where the broker is told to prefer one (KIP-392)."""
+        selector = self.config("replica.selector.class")
+        if not rack or call.version < 11 or partition.state.leader != self.node_id:
+            return None
+        if not isinstance(selector, str) or not selector.endswith(RACK_AWARE_SELECTOR) or rack == self.rack:
+            return None
+        for replica in partition.state.replicas:
+            node = self.cluster.nodes.get(replica)
+            if node is not None and node.rack == rack and replica in partition.state.isr:
+                return replica
+        return None
+
+    # Writing.
+
+    def produce_in_transaction(
+        self, version: int, transactional_id: str | None, partition: Partition, records: Buffer
+    ) -> ProduceTransaction:
+        """What the coordinator of a transactional producer says about a batch."""
+        return ProduceTransaction()
+
+    def when_durable(self, logs: Sequence[Log], response: object) -> Pending[object]:
+        """The response, once what was appended to these logs survives a loss of power."""
+        waiting = len(logs)
+        pending: Pending[object] = Pending(effect_applied=True)
+        failure: OSError | None = None
+
+        def done(error: OSError | None) -> None:
+            nonlocal waiting, failure
+            waiting -= 1
+            failure = failure or error
+            if waiting == 0:
+                # A failed fsync took the directory offline; what it held must not be acknowledged.
+                pending.complete(response if failure is None else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+
+        for log in logs:
+            log.flush(done)
+        return pending

@@ -1,0 +1,88 @@
+"""A partition as the broker serves it: its log, who leads it, and the fetches that wait on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.producer_state import AppendOrigin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.fetch_wait import FetchWait
+    from ottla.cluster.registrations import Partition as PartitionState
+    from ottla.protocol.schema import Uuid
+    from ottla.storage.log import AppendResult, Log
+    from ottla.world.disk import Buffer
+
+
+class Partition:
+    """One partition of the cluster, with the log that this process keeps for it."""
+
+    __slots__ = ("_on_readable", "index", "log", "min_insync_replicas", "state", "topic", "topic_id", "waits")
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: Uuid,
+        index: int,
+        state: PartitionState,
+        log: Log,
+        min_insync_replicas: int,
+        on_readable: Callable[[Partition], None],
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.state = state
+        self.log = log
+        self.min_insync_replicas = min_insync_replicas
+        self.waits: dict[FetchWait, None] = {}
+        self._on_readable = on_readable
+        log.on_high_watermark = self._high_watermark_moved
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.topic}-{self.index}>"
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Refuse a client whose idea of the leader is older, or newer, than ours (KIP-320)."""
+        if epoch < 0 or epoch == self.state.leader_epoch:
+            return
+        if epoch < self.state.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def append(
+        self,
+        records: Buffer,
+        *,
+        acks: int = -1,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verified: bool = True,
+        supports_epoch_bump: bool = False,
+        transaction_version: int = 0,
+    ) -> AppendResult:
+        """Validate and write batches; `acks` -1 needs as many replicas in sync as `min.insync.replicas` says."""
+        if acks == -1 and len(self.state.isr) < self.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR {sorted(self.state.isr)} is insufficient to satisfy the min.isr "
+                f"requirement of {self.min_insync_replicas} for partition {self.topic}-{self.index}",
+            )
+        return self.log.append_as_leader(
+            records,
+            self.state.leader_epoch,
+            origin=origin,
+            verified=verified,
+            supports_epoch_bump=supports_epoch_bump,
+            transaction_version=transaction_version,
+        )
+
+    def readable_end(self, read_committed: bool) -> int:
+        """The offset below which a consumer may read."""
+        return self.log.last_stable_offset if read_committed else self.log.high_watermark
+
+    def _high_watermark_moved(self, _: Log) -> None:
+        if self.waits:
+            self._on_readable(self)

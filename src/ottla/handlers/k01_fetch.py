@@ -1,0 +1,208 @@
+"""Fetch (1): read record batches, waiting for them if need be.
+
+v5 adds the log start offset, v7 sessions (KIP-227), v9 leader epochs, v11 preferred replicas (KIP-392), v12 is flexible
+and tells diverging epochs, v13 names topics by id, v15 moves the replica's state into a tag, v16 tells the current
+leader (KIP-951), v17 adds directory ids and v18 the high watermark that a follower knows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.fetch_wait import FetchWait
+from ottla.handlers.registry import api
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k01_fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.fetch_sessions import FetchContext, FetchedPartition
+    from ottla.broker.partition import Partition
+    from ottla.broker.session import Call
+
+READ_COMMITTED = 1
+LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def on_error(request: FetchRequest, version: int, code: ErrorCode, message: str | None) -> FetchResponse:
+    """The whole fetch failed; before v7 only partitions can say so."""
+    if version >= 7:
+        return FetchResponse(error_code=code, session_id=request.session_id)
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[_unknown(each.partition, code) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@api(1, versions=(4, 18), on_error=on_error)
+def fetch(call: Call, request: FetchRequest) -> FetchResponse | Pending[FetchResponse]:
+    """Answer with what there is, or wait for `min_bytes` of it until `max_wait_ms` have passed."""
+    broker = call.broker
+    replica = request.replica_id if call.version < 15 else request.replica_state.replica_id
+    if replica >= 0:
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    context = broker.fetch_sessions.context(request, call.version)
+    attempt = _Attempt(call, request, context)
+    attempt.read()
+    if attempt.satisfied or request.max_wait_ms <= 0:
+        return attempt.response()
+    attempt.release()
+    pending: Pending[FetchResponse] = Pending(lambda: wait.cancel())
+
+    def ready() -> None:
+        again = _Attempt(call, request, context)
+        again.read()
+        pending.complete(again.response())
+
+    wait = FetchWait(
+        broker.cluster.world.clock,
+        attempt.waiting,
+        min_bytes=attempt.min_bytes,
+        max_wait_ms=request.max_wait_ms,
+        read_committed=attempt.read_committed,
+        ready=ready,
+    )
+    return pending
+
+
+class _Attempt:
+    """One try to read all that a fetch asks for."""
+
+    __slots__ = ("answers", "bytes", "call", "context", "max_bytes", "min_bytes", "must_answer", "rack", "read_committed",
+                 "waiting")  # fmt: skip
+
+    def __init__(self, call: Call, request: FetchRequest, context: FetchContext) -> None:
+        self.call = call
+        self.context = context
+        self.max_bytes = min(request.max_bytes, call.broker.config_int("fetch.max.bytes"))
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
+        self.read_committed = request.isolation_level == READ_COMMITTED
+        self.rack = request.rack_id
+        self.answers: list[tuple[FetchedPartition, PartitionData]] = []
+        self.waiting: dict[Partition, tuple[int, int, int]] = {}
+        self.bytes = 0
+        self.must_answer = not context.partitions
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether there is a reason to answer now."""
+        return self.must_answer or self.bytes >= self.min_bytes
+
+    def read(self) -> None:
+        """Read partition after partition until the answer is full."""
+        for wanted in self.context.partitions:
+            try:
+                answer = self._read_one(wanted)
+            except KafkaError as error:
+                answer = _unknown(wanted.partition, error.code)
+                self.must_answer = True
+            self.answers.append((wanted, answer))
+
+    def _read_one(self, wanted: FetchedPartition) -> PartitionData:
+        broker = self.call.broker
+        partition = broker.readable_partition(wanted.topic, wanted.topic_id, wanted.partition, self.call.version)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        log = partition.log
+        answer = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=[] if self.read_committed else None,
+            records=b"",
+        )
+        if wanted.last_fetched_epoch >= 0 and self._diverges(partition, wanted, answer):
+            self.must_answer = True
+            return answer
+        preferred = broker.preferred_replica(partition, self.rack, self.call)
+        if preferred is not None:
+            answer.preferred_read_replica = preferred
+            self.must_answer = True
+            return answer
+        left = self.max_bytes - self.bytes
+        found = log.read(
+            wanted.fetch_offset,
+            max(min(wanted.max_bytes, left), 0),
+            partition.readable_end(self.read_committed),
+            min_one_batch=self.bytes == 0,
+            aborted=self.read_committed,
+        )
+        if found.records is not None and len(found):
+            answer.records = found.records
+            self.bytes += len(found)
+        if found.aborted:
+            answer.aborted_transactions = [
+                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in found.aborted
+            ]
+        self.waiting[partition] = (wanted.fetch_offset, wanted.max_bytes, len(found))
+        return answer
+
+    @staticmethod
+    def _diverges(partition: Partition, wanted: FetchedPartition, answer: PartitionData) -> bool:
+        """Whether the client has records of an epoch that ended earlier here (KIP-595)."""
+        epoch, end = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch < 0 or end < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
+            answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+            return True
+        return False
+
+    def release(self) -> None:
+        """Let go of what was read."""
+        for _, answer in self.answers:
+            if answer.records:
+                answer.records.release()
+
+    def response(self) -> FetchResponse:
+        """Put the answer together, in the order of the request."""
+        call = self.call
+        response = FetchResponse(session_id=self.context.session_id)
+        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        endpoints: dict[int, NodeEndpoint] = {}
+        for wanted, answer in self.context.included(self.answers):
+            if answer.error_code in LEADER_ERRORS and call.version >= 12:
+                self._add_leader(wanted, answer, endpoints)
+            key = (wanted.topic, wanted.topic_id)
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id)
+                response.responses.append(topic)
+            topic.partitions.append(answer)
+        if call.version >= 16:
+            response.node_endpoints = list(endpoints.values())
+        return response
+
+    def _add_leader(self, wanted: FetchedPartition, answer: PartitionData, endpoints: dict[int, NodeEndpoint]) -> None:
+        broker = self.call.broker
+        hint = broker.leader_hint(self.call.session.listener, wanted.topic, wanted.topic_id, wanted.partition)
+        if hint is not None:
+            answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
+            endpoints[hint.leader] = NodeEndpoint(node_id=hint.leader, host=hint.host, port=hint.port, rack=hint.rack)
+
+
+def _unknown(index: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        records=b"",
+    )

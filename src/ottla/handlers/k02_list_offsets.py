@@ -1,0 +1,91 @@
+"""ListOffsets (2): offsets by time, or at the ends of a log.
+
+v2 adds the isolation level, v4 leader epochs, v5 the error of an offset that is not available, v6 is flexible, v7 adds the
+offset of the greatest timestamp, v8 the earliest local one, v9 the latest tiered one, v10 a timeout, v11 the earliest that
+is not uploaded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+LATEST = -1
+READ_COMMITTED = 1
+# The first version that knows each special timestamp.
+SPECIAL = {-3: 7, -4: 8, -5: 9, -6: 11}
+
+
+def on_error(request: ListOffsetsRequest, version: int, code: ErrorCode, message: str | None) -> ListOffsetsResponse:
+    """Every partition failed."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name, partitions=[_failure(each.partition_index, code) for each in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@api(2, versions=(1, 11), on_error=on_error)
+def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Look each timestamp up in its partition's log."""
+    seen: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for each in topic.partitions:
+            key = (topic.name, each.partition_index)
+            (twice if key in seen else seen).add(key)
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        answers = []
+        for each in topic.partitions:
+            try:
+                if (topic.name, each.partition_index) in twice:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                answers.append(_lookup(call, request, topic.name, each))
+            except KafkaError as error:
+                answers.append(_failure(each.partition_index, error.code))
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return response
+
+
+def _lookup(
+    call: Call, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    timestamp = wanted.timestamp
+    if timestamp < -2 and call.version < SPECIAL.get(timestamp, 1 << 15):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    partition = call.broker.leader_partition(topic, wanted.partition_index)
+    partition.check_leader_epoch(wanted.current_leader_epoch)
+    end = partition.readable_end(request.isolation_level == READ_COMMITTED)
+    if timestamp == LATEST:
+        return ListOffsetsPartitionResponse(
+            partition_index=wanted.partition_index, offset=end, leader_epoch=partition.state.leader_epoch
+        )
+    found = partition.log.offset_for_timestamp(timestamp)
+    if found is None or (found.offset >= end and timestamp >= 0):
+        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=-1 if found.leader_epoch is None else found.leader_epoch,
+    )
+
+
+def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=index, error_code=code)

@@ -1,0 +1,63 @@
+"""ApiVersions (18): what this broker speaks.
+
+v3 adds the client's software name and version and the cluster's features; v4 may report a feature whose least version
+is 0. Every version is answered with response header v0, and one that is not known with version 0 and error 35 (KIP-511).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ottla.cluster.features import supported_features
+from ottla.handlers.registry import api, apis
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k18_api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def on_error(_: ApiVersionsRequest | None, version: int, code: ErrorCode, message: str | None) -> ApiVersionsResponse:
+    """Tell the error, and for an unknown version the versions that would be fine."""
+    served = apis()[18].versions
+    known = [ApiVersion(api_key=18, min_version=served[0], max_version=served[-1])]
+    return ApiVersionsResponse(error_code=code, api_keys=known if code == ErrorCode.UNSUPPORTED_VERSION else [])
+
+
+@api(18, versions=(0, 4), on_error=on_error)
+def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """List every API with its versions, and from v3 the features."""
+    if call.version >= 3:
+        for text in (request.client_software_name, request.client_software_version):
+            if not SOFTWARE.fullmatch(text):
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+        call.session.software_name = request.client_software_name
+        call.session.software_version = request.client_software_version
+    response = ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=each.key, min_version=each.advertised[0], max_version=each.advertised[-1])
+            for each in apis().values()
+        ]
+    )
+    if call.version >= 3:
+        cluster = call.broker.cluster
+        response.supported_features = [
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in supported_features().items()
+            if low > 0 or call.version >= 4
+        ]
+        response.finalized_features_epoch = cluster.metadata_offset
+        response.finalized_features = [
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in sorted(cluster.image.features.items())
+        ]
+    return response

@@ -1,0 +1,36 @@
+"""CreateTopics (19). v5 is flexible and returns the configs, v7 the topic ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.topics import create_topics as plan
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k19_create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(request: CreateTopicsRequest, version: int, code: ErrorCode, message: str | None) -> CreateTopicsResponse:
+    """No topic was created."""
+    return CreateTopicsResponse(
+        topics=[CreatableTopicResult(name=each.name, error_code=code, error_message=message) for each in request.topics]
+    )
+
+
+@api(19, versions=(2, 7), on_error=on_error)
+def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create those that can be; each has its own error."""
+    cluster = call.broker.cluster
+    results, records = plan(
+        cluster.image, request.topics, layers=cluster.controller.layers, random=cluster.world.random
+    )
+    if not request.validate_only:
+        cluster.change(records)
+    return CreateTopicsResponse(topics=results)

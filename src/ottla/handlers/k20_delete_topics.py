@@ -1,0 +1,45 @@
+"""DeleteTopics (20). v4 is flexible, v5 adds error messages, v6 names topics by id too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.topics import delete_topics as plan
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k20_delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+
+def on_error(request: DeleteTopicsRequest, version: int, code: ErrorCode, message: str | None) -> DeleteTopicsResponse:
+    """No topic was deleted."""
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(name=each.name, topic_id=each.topic_id, error_code=code, error_message=message)
+            for each in _wanted(request, version)
+        ]
+    )
+
+
+@api(20, versions=(1, 6), on_error=on_error)
+def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete those that can be; each has its own error."""
+    if not call.broker.config_bool("delete.topic.enable"):
+        raise KafkaError(ErrorCode.INVALID_REQUEST if call.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED)
+    cluster = call.broker.cluster
+    results, records = plan(cluster.image, _wanted(request, call.version))
+    cluster.change(records)
+    return DeleteTopicsResponse(responses=results)
+
+
+def _wanted(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:
+    if version >= 6:
+        return request.topics
+    return [DeleteTopicState(name=name) for name in request.topic_names]

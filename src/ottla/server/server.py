@@ -1,0 +1,156 @@
+"""Listeners and their connections: who may come in, who has been silent for too long, and how everybody leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.broker.session import Session
+from ottla.server.connection import Connection
+from ottla.server.dispatch import Dispatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.broker.node import Broker
+    from ottla.cluster.server_config import Endpoint
+    from ottla.pending import Pending
+    from ottla.server.connection import Part
+    from ottla.world.clock import Clock, Timer
+    from ottla.world.transport import Listener, Transport
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 1.0
+
+
+class NodeServer:
+    """The sockets of one node."""
+
+    def __init__(self, broker: Broker, transport: Transport, clock: Clock) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.connections: dict[Connection, None] = {}
+        self.per_host: dict[str, int] = {}
+        self._transport = transport
+        self._listeners: list[Listener] = []
+        self._dispatch: Dispatch | None = None
+        self._ids = itertools.count(1)
+        self._sweeper: Timer | None = None
+        self._empty: asyncio.Event | None = None
+
+    async def bind(self, endpoints: Sequence[Endpoint]) -> dict[str, int]:
+        """Listen, and tell the port of each listener. Until `serve` is called clients are turned away."""
+        ports = {}
+        for endpoint in endpoints:
+            behind = _ListenerDispatcher(self, endpoint.listener)
+            listener = await self._transport.listen(lambda d=behind: Connection(d), endpoint.host, endpoint.port)
+            self._listeners.append(listener)
+            ports[endpoint.listener] = listener.port
+        return ports
+
+    def serve(self) -> None:
+        """Let clients in."""
+        self._dispatch = Dispatch(self.broker)
+        self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
+
+    def stop_listening(self) -> None:
+        """Take no new connections."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def drain(self, seconds: float) -> None:
+        """Let connections finish what is in progress, then close them; after `seconds` close them anyway."""
+        self.stop_listening()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for connection in list(self.connections):
+            connection.drain()
+        if self.connections:
+            self._empty = asyncio.Event()
+            timer = self.clock.call_later(seconds, self._empty.set)
+            await self._empty.wait()
+            timer.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+
+    # What connections ask.
+
+    @property
+    def max_frame_size(self) -> int:
+        """The largest request."""
+        return self.broker.config_int("socket.request.max.bytes")
+
+    def connected(self, connection: Connection, listener: str) -> Session | None:
+        """Take a client in, unless there are too many of them."""
+        if self._dispatch is None:
+            return None
+        host, port = connection.peer_address
+        most = self.broker.config_int("max.connections")
+        most_per_host = self.broker.max_connections_per_ip(host)
+        if len(self.connections) >= most:
+            log.warning("refusing %s:%d: %d connections are open (max.connections)", host, port, most)
+            return None
+        if self.per_host.get(host, 0) >= most_per_host:
+            log.warning("refusing %s:%d: it has %d connections (max.connections.per.ip)", host, port, most_per_host)
+            return None
+        self.connections[connection] = None
+        self.per_host[host] = self.per_host.get(host, 0) + 1
+        return Session(next(self._ids), listener, host, port)
+
+    def disconnected(self, connection: Connection, session: Session) -> None:
+        """A client left."""
+        self.connections.pop(connection, None)
+        left = self.per_host.get(session.host, 0) - 1
+        if left > 0:
+            self.per_host[session.host] = left
+        else:
+            self.per_host.pop(session.host, None)
+        if not self.connections and self._empty is not None:
+            self._empty.set()
+
+    def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
+        """Answer a frame."""
+        assert self._dispatch is not None
+        return self._dispatch.handle(session, frame)
+
+    def _sweep(self) -> None:
+        """Close connections that have been idle for `connections.max.idle.ms`."""
+        oldest = self.clock.monotonic() - self.broker.config_int("connections.max.idle.ms") / 1000
+        for connection in list(self.connections):
+            if connection.last_active < oldest and not connection.unanswered:
+                log.info("closing the connection of %s, idle for too long", connection.peer)
+                connection.abort()
+        self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
+
+
+class _ListenerDispatcher:
+    """The node as connections of one listener see it."""
+
+    __slots__ = ("_server", "clock", "listener")
+
+    def __init__(self, server: NodeServer, listener: str) -> None:
+        self._server = server
+        self.listener = listener
+        self.clock = server.clock
+
+    @property
+    def max_frame_size(self) -> int:
+        """The largest request."""
+        return self._server.max_frame_size
+
+    def connected(self, connection: Connection) -> Session | None:
+        """A client came."""
+        return self._server.connected(connection, self.listener)
+
+    def disconnected(self, connection: Connection, session: Session) -> None:
+        """A client left."""
+        self._server.disconnected(connection, session)
+
+    def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
+        """Answer a frame."""
+        return self._server.handle(session, frame)
