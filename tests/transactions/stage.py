@@ -13,8 +13,8 @@ from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.names import TopicPartition
 from ottla.transactions.coordinator import ProducerResult, TransactionCoordinator
+from ottla.transactions.environment import LogRecord, ProducerIdBlock, TransactionConfig, TransactionMarker
 from ottla.transactions.initialize import ProducerIdAndEpoch
-from ottla.transactions.outside import LogRecord, ProducerIdBlock, TransactionConfig, TransactionMarker
 from ottla.transactions.records import decode_record
 from ottla.transactions.states import TransactionState, TransactionVersion
 from ottla.world.clock import VirtualClock
@@ -144,6 +144,9 @@ class Cluster:
     def leader_of(self, partition: TopicPartition) -> int | None:
         return self.leaders.get(partition, 1)
 
+    def transaction_partition_count(self) -> int:
+        return 3
+
     def transaction_version(self) -> int:
         return self.version
 
@@ -157,7 +160,7 @@ class Stage:
         self.blocks = Blocks()
         self.markers = MarkerBook()
         self.cluster = Cluster(version)
-        self.config = TransactionConfig(state_log_num_partitions=3, **config)  # type: ignore[arg-type]
+        self.config = TransactionConfig(**config)  # type: ignore[arg-type]
         self.epoch = 0
         self.coordinator = self.new_coordinator()
 
@@ -165,7 +168,7 @@ class Stage:
         coordinator = TransactionCoordinator(self.clock, self.log, self.blocks, self.markers, self.cluster, self.config)
         coordinator.start()
         self.epoch += 1
-        for partition in range(self.config.state_log_num_partitions):
+        for partition in range(3):
             assert coordinator.load(partition, self.epoch, self.log.pairs(partition)) is None
         return coordinator
 

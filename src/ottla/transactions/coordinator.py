@@ -14,6 +14,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.transactions import listing
 from ottla.transactions.end import EndTxn, prepare_end
+from ottla.transactions.environment import LogRecord, TransactionConfig, finalized_version
 from ottla.transactions.expiry import expired_batches, timed_out
 from ottla.transactions.initialize import prepare_init
 from ottla.transactions.markers import RETRY_BACKOFF_S, Markers
@@ -25,7 +26,6 @@ from ottla.transactions.metadata import (
     fence_producer_epoch,
     new_transaction,
 )
-from ottla.transactions.outside import LogRecord, TransactionConfig, finalized_version
 from ottla.transactions.producer_ids import ProducerIds
 from ottla.transactions.records import encode_key, encode_value
 from ottla.transactions.shards import Shards
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from ottla.protocol.messages.k65_describe_transactions import TransactionState as DescribedTransaction
     from ottla.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
     from ottla.storage.names import TopicPartition
+    from ottla.transactions.environment import ClusterView, MarkerSender, ProducerIdSource, StateLog
     from ottla.transactions.initialize import ProducerIdAndEpoch
     from ottla.transactions.markers import Completion
     from ottla.transactions.metadata import Transition
-    from ottla.transactions.outside import ClusterView, MarkerSender, ProducerIdSource, StateLog
     from ottla.transactions.shards import Shard
     from ottla.world.clock import Clock, Timer
 
@@ -84,7 +84,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._log = log
         self._cluster = cluster
-        self._shards = Shards(self.config.state_log_num_partitions)
+        self._shards = Shards(cluster.transaction_partition_count)
         self._markers = Markers(clock, marker_sender, cluster, self._coordinates, self._write_completion)
         self._timers: list[Timer] = []
         self._active = False

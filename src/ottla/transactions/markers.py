@@ -10,15 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import ErrorCode
-from ottla.transactions.outside import NO_LEADER, TransactionMarker
+from ottla.transactions.environment import NO_LEADER, TransactionMarker
 from ottla.transactions.states import TransactionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ottla.storage.names import TopicPartition
+    from ottla.transactions.environment import ClusterView, MarkerSender
     from ottla.transactions.metadata import Partitions, Transaction, Transition
-    from ottla.transactions.outside import ClusterView, MarkerSender
     from ottla.transactions.shards import Shard
     from ottla.world.clock import Clock, Timer
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.transactions.outside import ProducerIdBlock, ProducerIdSource
+    from ottla.transactions.environment import ProducerIdBlock, ProducerIdSource
     from ottla.world.clock import Clock
 
 RETRY_BACKOFF_S = 0.05

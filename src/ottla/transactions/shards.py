@@ -13,7 +13,7 @@ from ottla.transactions.metadata import Transaction, TransactionRecord
 from ottla.transactions.records import decode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 def java_string_hash(text: str) -> int:
@@ -59,7 +59,7 @@ class Shards:
 
     __slots__ = ("_loaded", "_loading", "_partition_count")
 
-    def __init__(self, partition_count: int) -> None:
+    def __init__(self, partition_count: Callable[[], int]) -> None:
         self._partition_count = partition_count
         self._loaded: dict[int, Shard] = {}
         self._loading: dict[int, int] = {}
@@ -74,7 +74,7 @@ class Shards:
 
     def partition_for(self, transactional_id: str) -> int:
         """The partition that coordinates this id."""
-        return partition_for(transactional_id, self._partition_count)
+        return partition_for(transactional_id, self._partition_count())
 
     def find(self, transactional_id: str) -> tuple[Shard, Transaction | None]:
         """The shard of an id, and the id's transaction if it has one."""

@@ -1,6 +1,6 @@
-"""What the coordinator asks of its broker, as small interfaces, and the words in which it asks.
+"""What the coordinator needs from the broker around it: a log to write to, producer ids, the way to other leaders.
 
-Nothing here does anything; the broker implements these, and tests do with lists.
+Declarations only. The broker implements them over its partitions and its metadata image, tests over lists.
 """
 
 from __future__ import annotations
@@ -79,6 +79,10 @@ class ClusterView(Protocol):
         """The partition's leader, `NO_LEADER` if it has none now, None if there is no such partition."""
         ...
 
+    def transaction_partition_count(self) -> int:
+        """How many partitions `__transaction_state` has, or would be created with."""
+        ...
+
     def transaction_version(self) -> int:
         """The finalized level of the feature `transaction.version`."""
         ...
@@ -88,7 +92,6 @@ class ClusterView(Protocol):
 class TransactionConfig:
     """The broker's configs that rule transactions, under Kafka's names and with Kafka's defaults."""
 
-    state_log_num_partitions: int = 50
     transaction_max_timeout_ms: int = 15 * 60 * 1000
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
     abort_timed_out_transaction_cleanup_interval_ms: int = 10 * 1000
