@@ -1,7 +1,7 @@
 """The nodes of one process: they share the metadata, the partitions and the loop.
 
-What the metadata is and how it changes is `ottla.cluster`'s; this makes it live: it opens logs for new partitions, deletes
-those of deleted topics, and tells whoever waits.
+What the metadata is and how it changes is `ottla.cluster`'s; this makes it live: it opens logs for new partitions,
+deletes those of deleted topics, and tells whoever waits.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.fetch_wait import Readable
-from ottla.broker.node import Broker
 from ottla.broker.partition import Partition
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_values
-from ottla.cluster.image import ClusterImage, ImageChanges
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.protocol.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig
 from ottla.storage.config import LogConfig
@@ -23,6 +21,8 @@ from ottla.storage.names import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ottla.broker.node import Broker
+    from ottla.cluster.image import ClusterImage, ImageChanges
     from ottla.cluster.registrations import Partition as PartitionState
     from ottla.cluster.registrations import Topic
     from ottla.protocol.schema import Message

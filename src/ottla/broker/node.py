@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.cluster.configs import ConfigResourceType
@@ -12,7 +12,7 @@ from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.partition import Partition
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ottla.storage.directory import LogDirectory
     from ottla.storage.log import Log
     from ottla.world.disk import Buffer
+
+R = TypeVar("R")
 
 RACK_AWARE_SELECTOR = "RackAwareReplicaSelector"
 
@@ -183,10 +185,13 @@ class Broker:
         """What the coordinator of a transactional producer says about a batch."""
         return ProduceTransaction()
 
-    def when_durable(self, logs: Sequence[Log], response: object) -> Pending[object]:
-        """The response, once what was appended to these logs survives a loss of power."""
+    def when_durable(self, logs: Sequence[Log], response: R, failed: Callable[[], R]) -> Pending[R]:
+        """The response, once what was appended to these logs survives a loss of power; `failed()` if it may not.
+
+        A failed fsync takes the directory offline, and what it held must not be acknowledged.
+        """
         waiting = len(logs)
-        pending: Pending[object] = Pending(effect_applied=True)
+        pending: Pending[R] = Pending(effect_applied=True)
         failure: OSError | None = None
 
         def done(error: OSError | None) -> None:
@@ -194,8 +199,7 @@ class Broker:
             waiting -= 1
             failure = failure or error
             if waiting == 0:
-                # A failed fsync took the directory offline; what it held must not be acknowledged.
-                pending.complete(response if failure is None else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+                pending.complete(response if failure is None else failed())
 
         for log in logs:
             log.flush(done)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.session import Disconnect
 from ottla.handlers.registry import api
-from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k00_produce import (
     BatchIndexAndErrorMessage,
@@ -28,6 +27,7 @@ from ottla.records.errors import InvalidRecords
 if TYPE_CHECKING:
     from ottla.broker.partition import Partition
     from ottla.broker.session import Call
+    from ottla.pending import Pending
     from ottla.protocol.schema import Uuid
 
 MAGIC = 16
@@ -87,7 +87,17 @@ def produce(call: Call, request: ProduceRequest) -> ProduceResponse | Pending[Pr
         return None
     if not broker.cluster.sync or not written:
         return response
-    return broker.when_durable([partition.log for partition in written], response)
+    logs = [partition.log for partition in written]
+    return broker.when_durable(logs, response, lambda: _not_durable(response))
+
+
+def _not_durable(response: ProduceResponse) -> ProduceResponse:
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code == ErrorCode.NONE:
+                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                answer.base_offset = -1
+    return response
 
 
 def _find(call: Call, name: str, topic_id: Uuid, index: int) -> Partition:
@@ -135,7 +145,7 @@ def _failure(index: int, error: KafkaError) -> PartitionProduceResponse:
     answer = PartitionProduceResponse(index=index, error_code=error.code, base_offset=-1, error_message=error.message)
     if isinstance(error, InvalidRecords):
         answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=each.index, batch_index_error_message=each.message)
+            BatchIndexAndErrorMessage(batch_index=each.batch_index, batch_index_error_message=each.message)
             for each in error.record_errors
         ]
     return answer

@@ -82,8 +82,18 @@ def fetch(call: Call, request: FetchRequest) -> FetchResponse | Pending[FetchRes
 class _Attempt:
     """One try to read all that a fetch asks for."""
 
-    __slots__ = ("answers", "bytes", "call", "context", "max_bytes", "min_bytes", "must_answer", "rack", "read_committed",
-                 "waiting")  # fmt: skip
+    __slots__ = (
+        "answers",
+        "bytes",
+        "call",
+        "context",
+        "max_bytes",
+        "min_bytes",
+        "must_answer",
+        "rack",
+        "read_committed",
+        "waiting",
+    )
 
     def __init__(self, call: Call, request: FetchRequest, context: FetchContext) -> None:
         self.call = call

@@ -1,8 +1,8 @@
 """ListOffsets (2): offsets by time, or at the ends of a log.
 
-v2 adds the isolation level, v4 leader epochs, v5 the error of an offset that is not available, v6 is flexible, v7 adds the
-offset of the greatest timestamp, v8 the earliest local one, v9 the latest tiered one, v10 a timeout, v11 the earliest that
-is not uploaded.
+v2 adds the isolation level, v4 leader epochs, v5 the error of an offset that is not available, v6 is flexible, v7 adds
+the offset of the greatest timestamp, v8 the earliest local one, v9 the latest tiered one, v10 a timeout, v11 the
+earliest that is not uploaded.
 """
 
 from __future__ import annotations

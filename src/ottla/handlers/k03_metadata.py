@@ -1,15 +1,16 @@
 """Metadata (3): brokers, controller, topics and who leads their partitions.
 
 v0 asks for all topics with an empty list, later versions with null. v4 lets clients forbid automatic creation, v5 adds
-offline replicas, v7 leader epochs, v8 authorized operations, v9 is flexible, v10 adds topic ids, v12 allows asking by id
-alone, v13 adds an error of the whole answer.
+offline replicas, v7 leader epochs, v8 authorized operations, v9 is flexible, v10 adds topic ids, v12 allows asking by
+id alone, v13 adds an error of the whole answer.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.topics import create_topics, validate_topic_name
+from ottla.cluster.names import validate_topic_name
+from ottla.cluster.topics import create_topics
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k03_metadata import (

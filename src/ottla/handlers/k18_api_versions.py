@@ -1,7 +1,7 @@
 """ApiVersions (18): what this broker speaks.
 
 v3 adds the client's software name and version and the cluster's features; v4 may report a feature whose least version
-is 0. Every version is answered with response header v0, and one that is not known with version 0 and error 35 (KIP-511).
+is 0. Every version is answered with response header v0, one that is not known with version 0 and error 35 (KIP-511).
 """
 
 from __future__ import annotations

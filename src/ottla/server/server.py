@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.session import Session
@@ -45,8 +46,8 @@ class NodeServer:
         """Listen, and tell the port of each listener. Until `serve` is called clients are turned away."""
         ports = {}
         for endpoint in endpoints:
-            behind = _ListenerDispatcher(self, endpoint.listener)
-            listener = await self._transport.listen(lambda d=behind: Connection(d), endpoint.host, endpoint.port)
+            connect = partial(Connection, _ListenerDispatcher(self, endpoint.listener))
+            listener = await self._transport.listen(connect, endpoint.host, endpoint.port)
             self._listeners.append(listener)
             ports[endpoint.listener] = listener.port
         return ports
