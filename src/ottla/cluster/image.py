@@ -24,6 +24,7 @@ from ottla.cluster.registrations import (
     sorted_directories,
 )
 from ottla.protocol.record_schemas import metadata as records
+from ottla.protocol.record_values import UnknownRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,15 +36,6 @@ _EMPTY: Final[dict[str, str]] = {}
 
 class ReplayError(Exception):
     """A record that does not fit the image: it speaks of something that is not there."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownRecord:
-    """A record of a type or version that is not known here, kept as its bytes so that nothing is lost."""
-
-    api_key: int
-    version: int
-    data: bytes
 
 
 @dataclass(slots=True)
@@ -81,6 +73,7 @@ class ClusterImage:
     """By mechanism (1 is SCRAM-SHA-256, 2 SCRAM-SHA-512), then by user."""
     delegation_tokens: dict[str, DelegationToken] = field(default_factory=dict)
     unknown: list[UnknownRecord] = field(default_factory=list)
+    """Records of types or versions that are not known here, kept so that a snapshot does not lose them."""
     transaction: list[Message | UnknownRecord] | None = None
     """Records since a BeginTransactionRecord: nobody sees them before the end of the transaction."""
 

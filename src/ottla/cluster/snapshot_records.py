@@ -24,7 +24,8 @@ from ottla.protocol.record_schemas.metadata import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.cluster.image import ClusterImage, UnknownRecord
+    from ottla.cluster.image import ClusterImage
+    from ottla.protocol.record_values import UnknownRecord
     from ottla.protocol.schema import Message
 
 

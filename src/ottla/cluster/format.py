@@ -1,0 +1,69 @@
+"""Making a log directory a cluster's: what `kafka-storage format` writes, before anything runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.features import LATEST_METADATA_VERSION, METADATA_VERSION, bootstrap_features
+from ottla.cluster.meta_properties import MetaProperties, write_meta_properties
+from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC
+from ottla.cluster.snapshots import BOOTSTRAP_FILE, SnapshotId, encode_snapshot
+from ottla.protocol.record_schemas.metadata import FeatureLevelRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.cluster.quorum import Voter
+    from ottla.protocol.schema import Message
+    from ottla.world.disk import Disk
+
+
+def bootstrap_records(metadata_version: int = LATEST_METADATA_VERSION) -> list[Message]:
+    """The feature levels that a new cluster starts with."""
+    return [
+        FeatureLevelRecord(name=name, feature_level=level)
+        for name, level in bootstrap_features(metadata_version).items()
+    ]
+
+
+def format_directory(
+    disk: Disk,
+    path: str,
+    meta: MetaProperties,
+    *,
+    now_ms: int,
+    records: Sequence[Message] | None = None,
+    voters: tuple[Voter, ...] = (),
+    holds_metadata: bool = True,
+) -> None:
+    """Write `meta.properties`, `bootstrap.checkpoint` and, for a dynamic quorum, the first snapshot with its voters.
+
+    A directory that does not hold the metadata log gets its identity and `bootstrap.checkpoint` only, as in Kafka.
+    The identity comes last: a directory without one is formatted again.
+    """
+    disk.make_dirs(path)
+    bootstrap = bootstrap_records() if records is None else list(records)
+    level = next(
+        (
+            each.feature_level
+            for each in bootstrap
+            if isinstance(each, FeatureLevelRecord) and each.name == METADATA_VERSION
+        ),
+        LATEST_METADATA_VERSION,
+    )
+    parts = encode_snapshot(bootstrap, level, epoch=0, timestamp=now_ms, last_contained_timestamp=0)
+    disk.write_atomic(f"{path}/{BOOTSTRAP_FILE}", b"".join(parts))
+    if voters and holds_metadata:
+        folder = f"{path}/{CLUSTER_METADATA_TOPIC}-0"
+        disk.make_dirs(folder)
+        first = encode_snapshot(
+            [],
+            level,
+            epoch=0,
+            timestamp=now_ms,
+            last_contained_timestamp=now_ms,
+            kraft_version=1,
+            voters=voters,
+        )
+        disk.write_atomic(f"{folder}/{SnapshotId(0, 0).file_name}", b"".join(first))
+    write_meta_properties(disk, path, meta, now_ms)

@@ -1,0 +1,452 @@
+"""`__cluster_metadata-0`: the log that the image is replayed from, its snapshots and its epochs. No decisions.
+
+Records are appended as the active controller of a quorum of one would: an epoch begins with a LeaderChange, each
+change is one batch, and from time to time the image is written as a snapshot so that old records can go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION
+from ottla.cluster.format import bootstrap_records
+from ottla.cluster.image import ClusterImage, ImageChanges, ReplayError
+from ottla.cluster.quorum import (
+    QUORUM_STATE_FILE,
+    QuorumState,
+    Voter,
+    control_batch,
+    decode_quorum_state,
+    encode_quorum_state,
+    kraft_version_record,
+    leader_change,
+    voters_of,
+    voters_record,
+)
+from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
+from ottla.cluster.snapshot_records import snapshot_records
+from ottla.cluster.snapshots import (
+    BOOTSTRAP_FILE,
+    DELETED_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    CorruptSnapshotError,
+    Snapshot,
+    SnapshotId,
+    decode_snapshot,
+    encode_snapshot,
+    metadata_batches,
+    parse_snapshot_name,
+)
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.record_schemas.control import KRaftVersionRecord, VotersRecord
+from ottla.protocol.record_schemas.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+)
+from ottla.protocol.record_values import (
+    ControlRecordType,
+    UnknownRecord,
+    decode_control_key,
+    decode_control_value,
+    decode_metadata_record,
+)
+from ottla.records.batch import iter_batches
+from ottla.records.errors import InvalidRecords
+from ottla.records.iterate import iter_records
+from ottla.storage.checkpoints import encode_partition_metadata
+from ottla.storage.config import LogConfig
+from ottla.storage.log import Log
+from ottla.storage.names import PARTITION_METADATA, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ottla.protocol.schema import Message
+    from ottla.records.batch import BatchHeader
+    from ottla.storage.directory import LogDirectory
+
+_PARTITION: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+_READ_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLogConfig:
+    """When the metadata log rolls, snapshots and forgets."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3_600_000
+    bytes_between_snapshots: int = 20 << 20
+    snapshot_interval_ms: int = 3_600_000
+    retention_bytes: int = 100 << 20
+    retention_ms: int = 7 * 24 * 3_600_000
+
+
+class Appended(NamedTuple):
+    """Where records went and what they changed."""
+
+    first_offset: int
+    last_offset: int
+    changes: ImageChanges
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A snapshot on disk."""
+
+    id: SnapshotId
+    size: int
+    last_contained_timestamp: int
+
+
+@dataclass(slots=True)
+class MetadataLog:
+    """The metadata log of a quorum of one, and the image that it adds up to."""
+
+    directory: LogDirectory
+    node_id: int
+    config: MetadataLogConfig
+    log: Log
+    image: ClusterImage = field(default_factory=ClusterImage)
+    epoch: int = 0
+    kraft_version: int = 0
+    voters: tuple[Voter, ...] = ()
+    problems: list[str] = field(default_factory=list)
+    """What loading could not make sense of, in words for the operator; the rest was loaded."""
+    snapshots: list[_Kept] = field(default_factory=list)
+    last_timestamp: int = 0
+    _bytes_since_snapshot: int = 0
+    _last_snapshot_ms: int = 0
+    _changed_since_snapshot: bool = False
+
+    # opening
+
+    @classmethod
+    def open(cls, directory: LogDirectory, node_id: int, config: MetadataLogConfig | None = None) -> MetadataLog:
+        """Load the newest good snapshot and the records after it. Writes nothing but what recovery repairs."""
+        config = config or MetadataLogConfig()
+        folder = _find_folder(directory)
+        log = Log.open(
+            directory.env,
+            folder,
+            _PARTITION,
+            LogConfig(
+                segment_bytes=config.segment_bytes,
+                segment_ms=config.segment_ms,
+                # Snapshots decide what may go; retention by age or size would lose state.
+                retention_ms=-1,
+                retention_bytes=-1,
+            ),
+            clean=False,
+            hold_high_watermark=directory.sync,
+        )
+        metadata_log = cls(directory, node_id, config, log)
+        metadata_log._load()
+        return metadata_log
+
+    @property
+    def folder(self) -> str:
+        """Where its files are."""
+        return self.log.folder
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record; a broker that registers with it gets it as its epoch."""
+        return self.log.log_end_offset
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was ever written: a new cluster."""
+        return self.next_offset == 0
+
+    def _load(self) -> None:
+        start = self._load_snapshot()
+        if start > self.log.log_end_offset or start < self.log.log_start_offset:
+            if self.log.log_end_offset < start:
+                self.log.truncate_fully_and_start_at(start)
+            else:
+                if self.log.log_start_offset > 0:
+                    self.problems.append(
+                        f"{self.folder}: the log begins at offset {self.log.log_start_offset} and no snapshot covers "
+                        "what came before"
+                    )
+                start = self.log.log_start_offset
+        self._replay_from(start)
+        state = self._read_quorum_state()
+        self.epoch = max(state.leader_epoch, self.epoch, self.log.epochs.latest or 0)
+
+    def _load_snapshot(self) -> int:
+        """Take over the newest snapshot that can be read, and return the offset from which the log counts."""
+        disk = self.directory.env.disk
+        found: list[SnapshotId] = []
+        for name in disk.list(self.folder):
+            parsed = parse_snapshot_name(name)
+            if parsed is None:
+                continue
+            if parsed[1] == SNAPSHOT_SUFFIX:
+                found.append(parsed[0])
+            else:
+                disk.remove(f"{self.folder}/{name}")
+        loaded: SnapshotId | None = None
+        for snapshot_id in sorted(found, reverse=True):
+            path = f"{self.folder}/{snapshot_id.file_name}"
+            try:
+                data = disk.read(path)
+                snapshot = decode_snapshot(data)
+            except CorruptSnapshotError as error:
+                self.problems.append(f"{path}: {error}")
+                continue
+            self.snapshots.insert(0, _Kept(snapshot_id, len(data), snapshot.last_contained_timestamp))
+            if loaded is None:
+                loaded = snapshot_id
+                self._take_snapshot(snapshot_id, snapshot)
+        return 0 if loaded is None else loaded.offset
+
+    def _take_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        self.kraft_version, self.voters = snapshot.kraft_version, snapshot.voters
+        self.last_timestamp = snapshot.last_contained_timestamp
+        self.epoch = snapshot_id.epoch
+        for record in snapshot.records:
+            self._replay_leniently(record, snapshot_id.offset - 1, ImageChanges())
+
+    def _replay_from(self, offset: int) -> None:
+        changes = ImageChanges()
+        while offset < self.log.log_end_offset:
+            found = self.log.read(offset, _READ_BYTES, self.log.log_end_offset)
+            if found.records is None:
+                break
+            with found.records as piece:
+                data = piece.read_all()
+            for header in iter_batches(data):
+                if header.last_offset >= offset:
+                    self._replay_batch(data, header, changes)
+                    self._bytes_since_snapshot += header.size
+                offset = max(offset, header.next_offset)
+        self._changed_since_snapshot = self._bytes_since_snapshot > 0
+
+    def _replay_batch(self, data: bytes, header: BatchHeader, changes: ImageChanges) -> None:
+        self.last_timestamp = max(self.last_timestamp, header.max_timestamp)
+        try:
+            for record in iter_records(data, header):
+                if header.is_control:
+                    self._replay_control(record.key or b"", record.value or b"")
+                else:
+                    self._replay_leniently(decode_metadata_record(record.value or b""), record.offset, changes)
+        except (InvalidRecords, ProtocolError) as error:
+            self.problems.append(f"{self.folder}: batch at offset {header.base_offset}: {error}")
+
+    def _replay_control(self, key: bytes, value: bytes) -> None:
+        kind = decode_control_key(key)
+        if not isinstance(kind, ControlRecordType):
+            self.problems.append(
+                f"{self.folder}: a control record of type {kind.type} is not known and was passed over"
+            )
+            return
+        control = decode_control_value(kind, value)
+        if isinstance(control, KRaftVersionRecord):
+            self.kraft_version = control.kraft_version
+        elif isinstance(control, VotersRecord):
+            self.voters = voters_of(control)
+
+    def _replay_leniently(self, record: Message | UnknownRecord, offset: int, changes: ImageChanges) -> None:
+        if isinstance(record, UnknownRecord):
+            what = f"a record of type {record.type} version {record.version} is not known; it is kept"
+            self.problems.append(f"{self.folder}: offset {offset}: {what}")
+        try:
+            self.image.replay(record, changes)
+        except ReplayError as error:
+            self.problems.append(f"{self.folder}: offset {offset}: {error}")
+
+    def _read_quorum_state(self) -> QuorumState:
+        disk = self.directory.env.disk
+        path = f"{self.folder}/{QUORUM_STATE_FILE}"
+        return decode_quorum_state(disk.read(path)) if disk.exists(path) else QuorumState()
+
+    # leading
+
+    def start_epoch(self, bootstrap: Sequence[Message] | None = None, *, min_insync_replicas: int = 1) -> ImageChanges:
+        """Become the leader of a new epoch; a new cluster gets its bootstrap records.
+
+        They come from `bootstrap`, else from `bootstrap.checkpoint`, else they are the newest feature levels. Where
+        they bring eligible leader replicas, the file's `min.insync.replicas` becomes the cluster's, as KIP-966 wants
+        it. A metadata transaction that a crash left open is aborted.
+        """
+        first = self.empty
+        self.epoch += 1
+        env = self.directory.env
+        env.disk.write_atomic(
+            f"{self.folder}/{QUORUM_STATE_FILE}",
+            encode_quorum_state(
+                QuorumState(leader_id=self.node_id, leader_epoch=self.epoch), self.kraft_version, [self.node_id]
+            ),
+        )
+        if not env.disk.exists(f"{self.folder}/{PARTITION_METADATA}"):
+            env.write_file(f"{self.folder}/{PARTITION_METADATA}", encode_partition_metadata(CLUSTER_METADATA_TOPIC_ID))
+        opening: list[Message] = [leader_change(self.node_id)]
+        if first and self.kraft_version >= 1:
+            opening += [kraft_version_record(self.kraft_version), voters_record(self.voters)]
+        self._append_batch(control_batch(opening, self.next_offset, self.epoch, env.clock.now_ms()))
+        changes = ImageChanges()
+        if self.image.transaction is not None:
+            self._append_records([AbortTransactionRecord(reason="Controller failover")], changes)
+        if not self.image.features:
+            records = self._bootstrap() if bootstrap is None else list(bootstrap)
+            if any(isinstance(each, FeatureLevelRecord) and each.name == ELR_VERSION for each in records):
+                records.append(
+                    ConfigRecord(
+                        resource_type=ConfigResourceType.BROKER,
+                        resource_name="",
+                        name="min.insync.replicas",
+                        value=str(min_insync_replicas),
+                    )
+                )
+            whole = [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
+            self._append_records(whole, changes, _level_of(records))
+        return changes
+
+    def _bootstrap(self) -> list[Message]:
+        path = self.directory.file(BOOTSTRAP_FILE)
+        disk = self.directory.env.disk
+        if disk.exists(path):
+            try:
+                found = decode_snapshot(disk.read(path)).records
+            except CorruptSnapshotError as error:
+                self.problems.append(f"{path}: {error}")
+            else:
+                known = [record for record in found if not isinstance(record, UnknownRecord)]
+                # kraft.version belongs to the quorum's own records.
+                return [
+                    record
+                    for record in known
+                    if not (isinstance(record, FeatureLevelRecord) and record.name == KRAFT_VERSION)
+                ]
+        return bootstrap_records()
+
+    def append(self, records: Sequence[Message]) -> Appended:
+        """Write records as one batch, replay them, and tell what changed; nothing is written for none."""
+        changes = ImageChanges()
+        first = self.next_offset
+        if records:
+            self._append_records(records, changes)
+        return Appended(first, self.next_offset - 1, changes)
+
+    def _append_records(
+        self, records: Sequence[Message], changes: ImageChanges, metadata_version: int | None = None
+    ) -> None:
+        level = self.image.metadata_version if metadata_version is None else metadata_version
+        now = self.directory.env.clock.now_ms()
+        batches = metadata_batches(records, level, base_offset=self.next_offset, epoch=self.epoch, timestamp=now)
+        for batch in batches:
+            self._append_batch(batch)
+        for record in records:
+            self.image.replay(record, changes)
+
+    def _append_batch(self, batch: bytearray) -> None:
+        self.log.append_raw(batch)
+        self.last_timestamp = max(self.last_timestamp, self.directory.env.clock.now_ms())
+        self._bytes_since_snapshot += len(batch)
+        self._changed_since_snapshot = True
+
+    def flush(self, done: Callable[[OSError | None], None] | None = None) -> None:
+        """Make what was appended durable, without blocking."""
+        self.log.flush(done)
+
+    def close(self) -> None:
+        """Stop cleanly: the log is durable and needs no repair."""
+        self.log.close()
+
+    # snapshots
+
+    def snapshot_due(self) -> bool:
+        """Whether enough was written, or enough time passed with anything written, for a new snapshot."""
+        if not self._changed_since_snapshot or self.image.transaction is not None:
+            return False
+        if self._bytes_since_snapshot >= self.config.bytes_between_snapshots:
+            return True
+        interval = self.config.snapshot_interval_ms
+        since = self.directory.env.clock.now_ms() - self._last_snapshot_ms
+        return interval > 0 and self._last_snapshot_ms > 0 and since >= interval
+
+    def write_snapshot(self) -> SnapshotId:
+        """Write the image as a snapshot of everything so far, and let go of what retention no longer wants."""
+        assert self.image.transaction is None, "a snapshot inside a metadata transaction would lose it"
+        env = self.directory.env
+        now = env.clock.now_ms()
+        snapshot_id = SnapshotId(self.next_offset, self.epoch)
+        parts = encode_snapshot(
+            snapshot_records(self.image),
+            self.image.metadata_version,
+            epoch=self.epoch,
+            timestamp=now,
+            last_contained_timestamp=self.last_timestamp,
+            kraft_version=self.kraft_version,
+            voters=self.voters,
+        )
+        data = b"".join(parts)
+        try:
+            env.disk.write_atomic(f"{self.folder}/{snapshot_id.file_name}", data)
+        except OSError as error:
+            raise env.fail(error) from error
+        self.snapshots = [kept for kept in self.snapshots if kept.id != snapshot_id]
+        self.snapshots.append(_Kept(snapshot_id, len(data), self.last_timestamp))
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_ms = now
+        self._changed_since_snapshot = False
+        self.clean()
+        return snapshot_id
+
+    def clean(self) -> None:
+        """Drop snapshots, and records before them, beyond what size and age allow; the newest always stays."""
+        now = self.directory.env.clock.now_ms()
+        while len(self.snapshots) > 1:
+            total = self.log.size + sum(kept.size for kept in self.snapshots)
+            oldest, following = self.snapshots[0], self.snapshots[1]
+            too_large = 0 <= self.config.retention_bytes < total
+            too_old = 0 <= self.config.retention_ms < now - oldest.last_contained_timestamp
+            if not too_large and not too_old:
+                return
+            if following.id.offset > self.log.high_watermark:
+                return
+            self._delete_snapshot(oldest)
+            del self.snapshots[0]
+            self.log.advance_log_start(following.id.offset)
+            self.log.delete_old_segments()
+
+    def _delete_snapshot(self, kept: _Kept) -> None:
+        env = self.directory.env
+        path = f"{self.folder}/{kept.id.file_name}"
+        gone = path.removesuffix(SNAPSHOT_SUFFIX) + DELETED_SUFFIX
+        try:
+            env.disk.rename(path, gone)
+        except OSError as error:
+            raise env.fail(error) from error
+        env.later(self.log.config.file_delete_delay_ms, lambda: _forget(self.directory, gone))
+
+
+def _forget(directory: LogDirectory, path: str) -> None:
+    try:
+        directory.env.remove_if_exists(path)
+    except OSError as error:
+        directory.env.fail(error)
+
+
+def _find_folder(directory: LogDirectory) -> str:
+    """The folder of the metadata log; one that lacks the partition's number is given it."""
+    folder = directory.file(f"{CLUSTER_METADATA_TOPIC}-0")
+    bare = directory.file(CLUSTER_METADATA_TOPIC)
+    disk = directory.env.disk
+    if not disk.exists(folder) and disk.is_dir(bare):
+        disk.rename(bare, folder)
+    disk.make_dirs(folder)
+    return folder
+
+
+def _level_of(records: Iterable[Message]) -> int | None:
+    for record in records:
+        if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
+            return record.feature_level
+    return None
