@@ -196,13 +196,13 @@ def _wrong_magic(magic: int, position: int) -> InvalidRecords:
 
 def compute_crc(buffer: ReadableBuffer, position: int, size: int) -> int:
     """The CRC-32C of the batch of that size at that position, over all that follows its CRC field."""
-    with memoryview(buffer) as view:
-        return crc32c(view[position + ATTRIBUTES_POSITION : position + size])
+    return crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size])
 
 
 def check_crc(buffer: ReadableBuffer, header: BatchHeader) -> bool:
     """Whether the batch's bytes are the ones its CRC was computed over."""
-    return compute_crc(buffer, header.position, header.size) == header.crc
+    start = header.position + ATTRIBUTES_POSITION
+    return crc32c(memoryview(buffer)[start : header.end]) == header.crc
 
 
 def stamp_offset(buffer: WriteableBuffer, position: int, base_offset: int, partition_leader_epoch: int) -> None:

@@ -13,6 +13,9 @@ cdef u64 _INIT2
 cdef u64 _INIT3
 
 @cython.locals(byte=u64, value=u64, length=int)
+cdef i64 _long_varint(bytes_in data, Py_ssize_t position, Py_ssize_t end) noexcept nogil
+
+@cython.locals(byte=i64, second=i64)
 cdef i64 _varint(bytes_in data, Py_ssize_t position, Py_ssize_t end) noexcept nogil
 
 @cython.locals(raw=i64)
@@ -35,7 +38,7 @@ cdef void _copy(
 cdef class RecordWalk:
     cdef const unsigned char[::1] _view
     cdef bytes_in _data
-    cdef Py_ssize_t _position, _end, _body_position, _offset_position
+    cdef Py_ssize_t _start, _position, _end, _body_position, _offset_position
     cdef public Py_ssize_t count, index
     cdef public int error
     cdef readonly i64 offset_delta, timestamp_delta
@@ -43,6 +46,8 @@ cdef class RecordWalk:
     cdef readonly Py_ssize_t headers_position, header_count
     cdef public i64 max_timestamp
     cdef public Py_ssize_t max_timestamp_index, rejected
+
+    cpdef void rewind(self) noexcept
 
     @cython.locals(
         data=bytes_in, position=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t, packed=i64, length=i64
@@ -139,9 +144,10 @@ cdef void _measure_headers(RecordWalk walk, i64[::1] totals) noexcept
 
 @cython.final
 cdef class BinaryColumn:
-    cdef readonly bytearray offsets, data, validity
+    cdef readonly object offsets, data, validity
     cdef int[::1] _offsets
-    cdef unsigned char[::1] _data, _validity
+    cdef unsigned char[::1] _view, _validity
+    cdef bytes_out _data
     cdef Py_ssize_t _rows, _size, _used
     cdef readonly Py_ssize_t length, nulls
 
@@ -153,7 +159,7 @@ cdef class BinaryColumn:
 cdef class ColumnWriter:
     cdef readonly Py_ssize_t rows
     cdef readonly BinaryColumn keys, values, header_keys, header_values
-    cdef readonly bytearray offsets, timestamps, header_offsets
+    cdef readonly object offsets, timestamps, header_offsets
     cdef i64[::1] _offsets, _timestamps
     cdef int[::1] _header_offsets
     cdef bint _with_headers

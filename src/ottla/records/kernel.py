@@ -18,7 +18,9 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
-    from collections.abc import MutableSequence, Sequence
+    from collections.abc import Callable, MutableSequence, Sequence
+
+    from _typeshed import WriteableBuffer as Buffer
 
     Bytes = bytes | bytearray | memoryview
 
@@ -79,11 +81,18 @@ def _varint(data: Bytes, position: int, end: int) -> int:
     byte = data[position]
     if byte < 0x80:
         return byte << 3 | 1
-    value = byte & 0x7F
-    length = 1
-    while length < 5:
-        if position + length >= end:
-            return 0
+    if position + 1 < end:
+        second = data[position + 1]
+        if second < 0x80:
+            return (byte & 0x7F | second << 7) << 3 | 2
+    return _long_varint(data, position, end)
+
+
+def _long_varint(data: Bytes, position: int, end: int) -> int:
+    # Apart from `_varint`, so that compilers put the short ones, which are nearly all, where they are called.
+    value = 0
+    length = 0
+    while length < 5 and position + length < end:
         byte = data[position + length]
         value |= (byte & 0x7F) << (7 * length)
         length += 1
@@ -157,6 +166,7 @@ class RecordWalk:
                 self._data = cython.address(self._view[0])
         else:
             self._data = data
+        self._start = start
         self._position = start
         self._end = end
         self.count = count
@@ -176,6 +186,12 @@ class RecordWalk:
         self.max_timestamp = -1
         self.max_timestamp_index = -1
         self.rejected = 0
+
+    def rewind(self) -> None:
+        """Stand before the first record again."""
+        self._position = self._start
+        self.index = 0
+        self.error = 0
 
     def advance(self) -> bool:
         """Go to the next record; False at the end of the batch and at an error."""
@@ -659,12 +675,18 @@ def _measure_headers(walk: RecordWalk, totals: MutableSequence[int]) -> None:
 class BinaryColumn:
     """The buffers of one Arrow column of bytes: offsets, data, and a bit for each value that is not null."""
 
-    def __init__(self, rows: int, size: int) -> None:
-        self.offsets = bytearray(4 * (rows + 1))
-        self.data = bytearray(size)
+    def __init__(self, rows: int, size: int, allocate: Callable[[int], Buffer]) -> None:
+        self.offsets = allocate(4 * (rows + 1))
+        self.data = allocate(size)
         self.validity = bytearray((rows + 7) // 8)
-        self._offsets = memoryview(self.offsets).cast("i")
-        self._data = memoryview(self.data)
+        self._offsets = memoryview(self.offsets).cast("B").cast("i")
+        self._offsets[0] = 0
+        self._view = memoryview(self.data).cast("B")
+        if cython.compiled:
+            if size > 0:
+                self._data = cython.address(self._view[0])
+        else:
+            self._data = self._view
         self._validity = memoryview(self.validity)
         self._rows = rows
         self._size = size
@@ -681,7 +703,7 @@ class BinaryColumn:
         else:
             self._validity[row >> 3] |= 1 << (row & 7)
             if length > 0:
-                _copy(_pointer(self._data), self._used, source, position, length)
+                _copy(self._data, self._used, source, position, length)
                 self._used += length
         self.length = row + 1
         self._offsets[row + 1] = self._used
@@ -689,22 +711,32 @@ class BinaryColumn:
 
 
 class ColumnWriter:
-    """Fills the buffers of Arrow columns with records, batch by batch, into room that `measure` counted."""
+    """Fills the buffers of Arrow columns with records, batch by batch, into room that `measure` counted.
 
-    def __init__(self, totals: Sequence[int], with_headers: bool, timestamp_scale: int) -> None:
+    `allocate` gives the room, which need not be zeroed: once all that was measured is added, all of it is written.
+    """
+
+    def __init__(
+        self,
+        totals: Sequence[int],
+        with_headers: bool,
+        timestamp_scale: int,
+        allocate: Callable[[int], Buffer] = bytearray,
+    ) -> None:
         rows = totals[0]
         headers = totals[3] if with_headers else 0
         self.rows = 0
-        self.keys = BinaryColumn(rows, totals[1])
-        self.values = BinaryColumn(rows, totals[2])
-        self.header_keys = BinaryColumn(headers, totals[4] if with_headers else 0)
-        self.header_values = BinaryColumn(headers, totals[5] if with_headers else 0)
-        self.offsets = bytearray(8 * rows)
-        self.timestamps = bytearray(8 * rows)
-        self.header_offsets = bytearray(4 * (rows + 1) if with_headers else 0)
-        self._offsets = memoryview(self.offsets).cast("q")
-        self._timestamps = memoryview(self.timestamps).cast("q")
-        self._header_offsets = memoryview(self.header_offsets).cast("i")
+        self.keys = BinaryColumn(rows, totals[1], allocate)
+        self.values = BinaryColumn(rows, totals[2], allocate)
+        self.header_keys = BinaryColumn(headers, totals[4] if with_headers else 0, allocate)
+        self.header_values = BinaryColumn(headers, totals[5] if with_headers else 0, allocate)
+        self.offsets = allocate(8 * rows)
+        self.timestamps = allocate(8 * rows)
+        self.header_offsets = allocate(4 * (rows + 1))
+        self._offsets = memoryview(self.offsets).cast("B").cast("q")
+        self._timestamps = memoryview(self.timestamps).cast("B").cast("q")
+        self._header_offsets = memoryview(self.header_offsets).cast("B").cast("i")
+        self._header_offsets[0] = 0
         self._with_headers = with_headers
         self._scale = timestamp_scale
         self._capacity = rows

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.records import kernel as whichever
+from ottla.records.batch import HEADER_SIZE, read_header
+from ottla.records.builder import build_batch
+from ottla.records.iterate import Record, iter_records
+from ottla.records.uncompiled import load_uncompiled_kernel
+
+from .malformed import NOW, sealed
+from .strategies import record_lists
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+SEED = bytes(range(16))
+
+
+def walk_over(kernel: ModuleType, data: bytes | bytearray) -> Any:
+    return kernel.RecordWalk(data, HEADER_SIZE, len(data), read_header(data).record_count)
+
+
+def test_it_says_which_form_is_running() -> None:
+    assert whichever.COMPILED is not whichever.__file__.endswith(".py")
+    assert load_uncompiled_kernel().COMPILED is False
+
+
+@given(records=record_lists)
+def test_the_index_points_at_every_field(either_kernel: ModuleType, records: list[Record]) -> None:
+    data = build_batch(records)
+    table = array("q", bytes(8 * either_kernel.INDEX_WIDTH * len(records)))
+    assert either_kernel.index_records(walk_over(either_kernel, data), table) == len(records)
+    for i, record in enumerate(records):
+        delta, timestamp, key, key_size, value, value_size, _, headers = table[8 * i : 8 * i + 8]
+        assert (delta, timestamp, headers) == (i, record.timestamp - records[0].timestamp, len(record.headers))
+        assert (None if key_size < 0 else data[key : key + key_size]) == record.key
+        assert (None if value_size < 0 else data[value : value + value_size]) == record.value
+
+
+def test_a_walk_starts_anew_when_it_is_rewound(either_kernel: ModuleType) -> None:
+    walk = walk_over(either_kernel, build_batch([Record(0, 1, b"a", None), Record(0, 1, b"b", None)]))
+    while walk.advance():
+        pass
+    assert walk.index == 2
+    walk.rewind()
+    assert walk.advance()
+    assert (walk.index, walk.offset_delta) == (1, 0)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4), (0, 11), (11, 11)])
+def test_a_walk_outside_the_buffer_is_the_callers_mistake(either_kernel: ModuleType, start: int, end: int) -> None:
+    with pytest.raises(IndexError):
+        either_kernel.RecordWalk(bytes(10), start, end, 1)
+
+
+def test_room_that_is_too_small_is_the_callers_mistake(either_kernel: ModuleType) -> None:
+    data = build_batch([Record(0, 1, b"a", b"b")] * 2)
+    with pytest.raises(IndexError):
+        either_kernel.index_records(walk_over(either_kernel, data), array("q", bytes(8 * 15)))
+    hasher = either_kernel.KeyHash(SEED)
+    with pytest.raises(IndexError):
+        hasher.mark_latest(walk_over(either_kernel, data), 0, array("Q", bytes(24)), bytearray(1))
+    with pytest.raises(IndexError):
+        either_kernel.copy_records(walk_over(either_kernel, data), bytes(2), 0, bytearray(len(data) - HEADER_SIZE))
+    writer = either_kernel.ColumnWriter([1, 9, 9, 0, 0, 0], True, 1)
+    with pytest.raises(IndexError):
+        writer.add(walk_over(either_kernel, data), 0, 0, False, 0, 99)
+    writer = either_kernel.ColumnWriter([2, 1, 9, 0, 0, 0], True, 1)
+    with pytest.raises(IndexError):
+        writer.add(walk_over(either_kernel, data), 0, 0, False, 0, 99)
+    headers = build_batch([Record(0, 1, None, None, (("h", b"v"),))])
+    writer = either_kernel.ColumnWriter([1, 0, 0, 1, 1, 0], True, 1)
+    with pytest.raises(IndexError):
+        writer.add(walk_over(either_kernel, headers), 0, 0, False, 0, 99)
+    with pytest.raises(IndexError):
+        either_kernel.fill(array("q", bytes(16)), 1, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (0, "a3817f04ba25a8e66df67214c7550293"),
+        (1, "da87c1d86b99af44347659119b22fc45"),
+        (8, "3b62a9ba6258f5610f83e264f31497b4"),
+        (15, "5493e99933b0a8117e08ec0f97cfc3d9"),
+    ],
+)
+def test_key_hashes_are_siphash(either_kernel: ModuleType, size: int, expected: str) -> None:
+    low, high = either_kernel.KeyHash(SEED).digest(bytes(range(size)))
+    assert (low.to_bytes(8, "little") + high.to_bytes(8, "little")).hex() == expected
+
+
+def test_a_seed_has_sixteen_bytes(either_kernel: ModuleType) -> None:
+    with pytest.raises(ValueError, match="16 bytes"):
+        either_kernel.KeyHash(b"short")
+
+
+@given(batches=st.lists(st.lists(st.one_of(st.none(), st.binary(max_size=2)), min_size=1, max_size=8), max_size=5))
+def test_the_map_knows_each_keys_latest_offset(either_kernel: ModuleType, batches: list[list[bytes | None]]) -> None:
+    hasher = either_kernel.KeyHash(SEED)
+    slots = array("Q", bytes(24 * 64))
+    latest: dict[bytes, int] = {}
+    built = []
+    offset = 0
+    taken = 0
+    for keys in batches:
+        data = build_batch([Record(0, 1, key, b"" if i % 2 else None) for i, key in enumerate(keys)], offset)
+        built.append((offset, keys, data))
+        taken += hasher.put_keys(walk_over(either_kernel, data), offset, 0, slots, 64)
+        latest.update({key: offset + i for i, key in enumerate(keys) if key is not None})
+        offset += len(keys)
+    assert taken == len(latest)
+    for key, known in latest.items():
+        assert hasher.latest_offset(key, slots) == known
+    assert hasher.latest_offset(b"absent", slots) == -1
+    for base, keys, data in built:
+        marks = bytearray(len(keys))
+        assert hasher.mark_latest(walk_over(either_kernel, data), base, slots, marks) == len(keys)
+        expected = [0 if k is None or latest[k] != base + i else (1 if i % 2 else 2) for i, k in enumerate(keys)]
+        assert list(marks) == expected
+
+
+def test_the_map_takes_no_more_keys_than_there_is_room_for(either_kernel: ModuleType) -> None:
+    hasher = either_kernel.KeyHash(SEED)
+    slots = array("Q", bytes(24 * 4))
+    data = build_batch([Record(0, 1, key, b"") for key in (b"a", b"b", b"a", b"c", b"d")], 10)
+    walk = walk_over(either_kernel, data)
+    assert hasher.put_keys(walk, 10, 0, slots, 2) == 2
+    assert walk.index < walk.count
+    assert 10 + walk.offset_delta == 13
+    assert hasher.latest_offset(b"a", slots) == 12
+    assert hasher.latest_offset(b"c", slots) == -1
+    assert hasher.put_keys(walk_over(either_kernel, data), 10, 13, slots, 99) == 2
+    full = walk_over(either_kernel, build_batch([Record(0, 1, b"e", b"")], 15))
+    assert hasher.put_keys(full, 15, 0, slots, 99) == 0
+    assert full.index < full.count
+    assert hasher.latest_offset(b"e", slots) == -1
+
+
+@given(records=record_lists, shift=st.integers(-(2**61), 2**61), data=st.data())
+def test_copied_records_are_the_marked_ones_with_shifted_timestamps(
+    either_kernel: ModuleType, records: list[Record], shift: int, data: st.DataObject
+) -> None:
+    marks = bytes(data.draw(st.lists(st.integers(0, 2), min_size=len(records), max_size=len(records))))
+    batch = build_batch(records)
+    out = bytearray(len(batch) + 16 * len(records))
+    size = either_kernel.copy_records(walk_over(either_kernel, batch), marks, shift, out)
+    kept = [i for i, mark in enumerate(marks) if mark]
+    copy = sealed(bytes(out[:size]), len(kept), base_timestamp=records[0].timestamp)
+    assert list(iter_records(copy)) == [
+        records[i]._replace(offset=i, timestamp=records[i].timestamp + shift) for i in kept
+    ]
+
+
+def test_a_shift_of_nothing_copies_byte_for_byte(either_kernel: ModuleType) -> None:
+    batch = build_batch([Record(0, NOW + i, b"k", b"v") for i in range(3)])
+    out = bytearray(1000)
+    size = either_kernel.copy_records(walk_over(either_kernel, batch), b"\1\1\1", 0, out)
+    assert out[:size] == batch[HEADER_SIZE:]
