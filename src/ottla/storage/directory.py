@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage import names
+from ottla.storage import compaction, names
 from ottla.storage.checkpoints import (
     CorruptCheckpointError,
     decode_clean_shutdown,
@@ -20,6 +20,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.config import LogConfig
 from ottla.storage.environment import StorageEnvironment
+from ottla.storage.errors import CorruptLogError
 from ottla.storage.log import Log
 from ottla.storage.open_files import DEFAULT_LIMIT
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ottla.protocol.schema import Uuid
+    from ottla.storage.compaction import Cleanable
     from ottla.storage.names import TopicPartition
     from ottla.storage.recovery import RecoveryReport
     from ottla.world.clock import Clock
@@ -64,6 +66,7 @@ class LogDirectory:
         self.had_clean_shutdown = False
         self.previous_broker_epoch: int | None = None
         self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self.uncleanable: dict[TopicPartition, str] = {}
         self._lock: Lock | None = None
         self._written: dict[str, bytes] = {}
 
@@ -275,6 +278,52 @@ class LogDirectory:
             return decode_offsets(self.env.disk.read(self.file(name)))
         except (FileNotFoundError, CorruptCheckpointError):
             return {}
+
+    # Compaction --------------------------------------------------------------------------------------------------
+
+    def filthiest(self) -> Cleanable | None:
+        """The compacted log that most needs cleaning, if any does."""
+        now = self.env.clock.now_ms()
+        found: Cleanable | None = None
+        try:
+            for partition, log in self.logs.items():
+                if log.config.compact and partition not in self.uncleanable:
+                    candidate = compaction.find_cleanable(log, self.cleaner_offsets.get(partition), now)
+                    if candidate.worth_it and (found is None or candidate.ratio > found.ratio):
+                        found = candidate
+        except OSError as error:
+            raise self.env.fail(error) from error
+        return found
+
+    def cleaned(self, log: Log, end_offset: int) -> None:
+        """Note how far a log is clean now, and apply the retention that compacted logs have."""
+        self.cleaner_offsets[log.topic_partition] = end_offset
+        try:
+            self._write_checkpoint(names.CLEANER_CHECKPOINT, self.cleaner_offsets)
+        except OSError as error:
+            raise self.env.fail(error) from error
+        log.delete_old_segments()
+
+    def mark_uncleanable(self, log: Log, error: Exception) -> None:
+        """Leave a log out of compaction from now on: it is damaged, and `error` says where."""
+        self.uncleanable[log.topic_partition] = str(error)
+
+    def clean_all(self) -> int:
+        """Compact, here and now, all logs that need it, and return how many did."""
+        count = 0
+        while (cleanable := self.filthiest()) is not None:
+            try:
+                end = compaction.clean(cleanable, self.env.clock.now_ms())
+            except (CorruptLogError, KafkaError) as error:
+                self.mark_uncleanable(cleanable.log, error)
+                continue
+            except OSError as error:
+                raise self.env.fail(error) from error
+            if end <= cleanable.first_dirty_offset:
+                break
+            self.cleaned(cleanable.log, end)
+            count += 1
+        return count
 
     # Housekeeping ------------------------------------------------------------------------------------------------
 

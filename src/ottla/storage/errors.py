@@ -17,3 +17,7 @@ class CorruptLogError(ValueError):
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
         self.position = position
+
+
+class CleaningAbortedError(Exception):
+    """A cleaning was asked to stop; what it made so far is thrown away."""

@@ -800,6 +800,23 @@ class Log:
             self.discard(segment)
             self.discard_snapshot(segment.base_offset)
 
+    def segment_at(self, base_offset: int) -> Segment | None:
+        """The segment with that base offset."""
+        slot = bisect_left(self.bases, base_offset)
+        found = slot < len(self.bases) and self.bases[slot] == base_offset
+        return self._segments[slot] if found else None
+
+    def swap_segments(self, old: list[Segment], made: Segment) -> None:
+        """Let a cleaned segment stand where the ones it was made from stood."""
+        bases = {segment.base_offset for segment in old}
+        kept = [segment for segment in self._segments if segment.base_offset not in bases]
+        self.replace_segment_list(sorted([*kept, made], key=lambda segment: segment.base_offset))
+        self.txn_bases = [base for base in self.txn_bases if base not in bases]
+        if made.txn_index.entries:
+            self.txn_bases = sorted([*self.txn_bases, made.base_offset])
+        for base in sorted(bases - {made.base_offset}):
+            self.discard_snapshot(base)
+
     def discard(self, segment: Segment) -> None:
         """Mark a segment's files as deleted and delete them later, when nobody reads them."""
         segment.active = False

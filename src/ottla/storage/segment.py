@@ -199,17 +199,26 @@ class Segment:
                 self._max_timestamp = max_timestamp
                 self._offset_of_max_timestamp = last_offset
         if self._bytes_since_index > interval:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
+            if self._offset_index is None or self._time_index is None:
+                self._load_indexes()
+            assert self._offset_index is not None
+            assert self._time_index is not None
+            if last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+                self._offset_index.append(last_offset, position)
+                self._time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
             self._bytes_since_index = 0
         self._bytes_since_index += size
 
-    def write_indexes(self) -> None:
+    def write_indexes(self, *, sync: bool = False) -> None:
         """Close the time index with the largest timestamp and write both sparse indexes to their files."""
         timestamp, offset = self.max_timestamp_and_offset()
         self.time_index.maybe_append(timestamp, offset)
-        self.env.write_file(self.path(INDEX_SUFFIX), self.offset_index.encode())
-        self.env.write_file(self.path(TIME_INDEX_SUFFIX), self.time_index.encode())
+        self.env.write_file(self.path(INDEX_SUFFIX), self.offset_index.encode(), sync=sync)
+        self.env.write_file(self.path(TIME_INDEX_SUFFIX), self.time_index.encode(), sync=sync)
+
+    def written_elsewhere(self, size: int) -> None:
+        """The records' file was filled through another handle."""
+        self._size = size
 
     def add_aborted(self, entry: AbortedTxn) -> None:
         """Index an aborted transaction whose marker is in this segment."""
@@ -221,13 +230,14 @@ class Segment:
             file.close()
         index.append(entry)
 
-    def write_txn_index(self, index: TransactionIndex) -> None:
+    def write_txn_index(self, index: TransactionIndex, *, sync: bool = False) -> None:
         """Replace the index of aborted transactions; an empty one has no file."""
         self._txn_index = index
+        path = self.path(TXN_INDEX_SUFFIX)
         if index.entries:
-            self.env.write_file(self.path(TXN_INDEX_SUFFIX), index.encode())
-        else:
-            self.env.remove_if_exists(self.path(TXN_INDEX_SUFFIX))
+            self.env.write_file(path, index.encode(), sync=sync)
+        elif self.env.disk.exists(path):
+            self.env.disk.remove(path)
 
     def is_index_full(self, config: LogConfig) -> bool:
         """Whether an index has reached `segment.index.bytes`."""
@@ -379,6 +389,10 @@ class Segment:
         """Stop being written to: the indexes go to disk and may leave memory."""
         self.write_indexes()
         self.active = False
+        self.bound_memory()
+
+    def bound_memory(self) -> None:
+        """Count the indexes of a closed segment among those that may leave memory."""
         self.env.indexes.loaded(self, self._index_cost())
 
     def pin(self) -> OpenFile:

@@ -1,0 +1,243 @@
+"""How fast the storage layer is: append, sequential read, recovery, and opening many partitions.
+
+    python bench/storage.py [append|read|recover|open|compact ...] [--mib N] [--partitions N] [--dir PATH]
+
+Prints one line a measurement. Append and read work in the page cache; nothing is synced while the clock runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+from ottla.protocol.schema import Uuid
+from ottla.records.builder import build_batch
+from ottla.records.iterate import Record
+from ottla.records.kernel import COMPILED
+from ottla.storage.config import LogConfig
+from ottla.storage.directory import LogDirectory
+from ottla.storage.names import TopicPartition
+from ottla.world.clock import VirtualClock
+from ottla.world.disk_real import RealDisk
+from ottla.world.random import SeededRandom
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.storage.log import Log
+
+BATCH_BYTES = 16 << 10
+PARTITION = TopicPartition("bench", 0)
+CLOCK = VirtualClock()
+
+
+def directory(path: str) -> LogDirectory:
+    made = LogDirectory(RealDisk(), CLOCK, SeededRandom(1), path)
+    made.open()
+    return made
+
+
+def a_batch(**options: int) -> bytes:
+    """One batch of about 16 KiB in records of 100 bytes."""
+    record = Record(0, CLOCK.now_ms(), b"key-%06d" % 1, bytes(range(90)))
+    count = 1
+    while len(build_batch([record] * (count + 1))) <= BATCH_BYTES:
+        count += 1
+    return bytes(build_batch([record] * count, **options))
+
+
+def fill(log: Log, total: int, batch: bytes) -> int:
+    buffer = bytearray(batch)
+    zero = bytes(8)
+    append = log.append_as_leader
+    count = total // len(batch)
+    for _ in range(count):
+        buffer[:8] = zero  # as if it had just been received: the last append left its offset there
+        append(buffer, 0)
+    return count * len(batch)
+
+
+def report(name: str, amount: int, seconds: float, cpu: float) -> None:
+    gigabytes = amount / 1e9
+    print(
+        f"{name:<34} {amount / 1e6 / seconds:8.0f} MB/s   {cpu / gigabytes:6.2f} s CPU/GB   "
+        f"({amount / 2**20:.0f} MiB in {seconds:.2f} s)",
+        flush=True,
+    )
+
+
+def timed(work: Callable[[], int]) -> tuple[int, float, float]:
+    cpu, start = time.process_time(), time.perf_counter()
+    amount = work()
+    return amount, time.perf_counter() - start, time.process_time() - cpu
+
+
+def bench_append(path: str, total: int) -> None:
+    for name, options in (
+        ("append 16 KiB batches", {}),
+        ("append, idempotent producer", {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}),
+    ):
+        place = directory(f"{path}/append")
+        log = place.create_log(PARTITION, LogConfig())
+        batch = a_batch(**options)
+        if options:
+            amount, seconds, cpu = timed(lambda log=log, batch=batch: fill_idempotent(log, total, batch))
+        else:
+            amount, seconds, cpu = timed(lambda log=log, batch=batch: fill(log, total, batch))
+        report(name, amount, seconds, cpu)
+        place.abandon()
+        shutil.rmtree(f"{path}/append")
+
+
+def fill_idempotent(log: Log, total: int, batch: bytes) -> int:
+    """As `fill`, with sequence numbers; the CRC of each batch is prepared before the clock could notice much."""
+    count = total // len(batch)
+    for number in range(count):
+        options = {"producer_id": number, "producer_epoch": 0, "base_sequence": 0}
+        if number % 5 == 0:
+            prepared = bytearray(a_header(batch, options["producer_id"]))
+        else:
+            prepared[:8] = bytes(8)
+            import struct
+
+            from ottla.records.batch import compute_crc
+
+            records = int.from_bytes(prepared[57:61])
+            sequence = int.from_bytes(prepared[53:57]) + records
+            struct.pack_into(">i", prepared, 53, sequence)
+            struct.pack_into(">I", prepared, 17, compute_crc(prepared, 0, len(prepared)))
+        log.append_as_leader(prepared, 0)
+    return count * len(batch)
+
+
+def a_header(batch: bytes, producer_id: int) -> bytearray:
+    import struct
+
+    from ottla.records.batch import compute_crc
+
+    made = bytearray(batch)
+    struct.pack_into(">q", made, 43, producer_id)
+    struct.pack_into(">I", made, 17, compute_crc(made, 0, len(made)))
+    return made
+
+
+def bench_read(path: str, total: int) -> None:
+    place = directory(f"{path}/read")
+    log = place.create_log(PARTITION, LogConfig())
+    batch = a_batch()
+    fill(log, total, batch)
+    per_batch = log.log_end_offset // (total // len(batch))
+    for max_bytes in (1 << 20, 256 << 10, 64 << 10):
+
+        def work(max_bytes: int = max_bytes) -> int:
+            offset = amount = 0
+            while offset < log.high_watermark:
+                result = log.read(offset, max_bytes)
+                assert result.records is not None
+                with result.records as records:
+                    data = records.read_all()
+                amount += len(data)
+                offset += len(data) // len(batch) * per_batch
+            return amount
+
+        report(f"sequential read, {max_bytes >> 10} KiB ranges", *timed(work))
+    place.abandon()
+    shutil.rmtree(f"{path}/read")
+
+
+def bench_recover(path: str, total: int) -> None:
+    place = directory(f"{path}/recover")
+    log = place.create_log(PARTITION, LogConfig(segment_bytes=(1 << 31) - 1))
+    fill(log, total, a_batch())
+    end = log.log_end_offset
+    place.abandon()
+    again = directory(f"{path}/recover")
+
+    def work() -> int:
+        again.load(lambda topic: LogConfig(segment_bytes=(1 << 31) - 1))
+        assert again.logs[PARTITION].log_end_offset == end
+        return again.reports[0].bytes_checked
+
+    report("recovery after an unclean stop", *timed(work))
+    again.abandon()
+    shutil.rmtree(f"{path}/recover")
+
+
+def bench_open(path: str, partitions: int) -> None:
+    place = directory(f"{path}/open")
+    config = LogConfig()
+    start = time.perf_counter()
+    for number in range(partitions):
+        log = place.create_log(TopicPartition("many", number), config, Uuid(b"0123456789abcdef"))
+        log.append_as_leader(build_batch([Record(0, CLOCK.now_ms(), None, b"x")]), 0)
+    made = time.perf_counter()
+    place.env.disk.sync_dir = lambda path: None  # type: ignore[method-assign]
+    place.close()
+    closed = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    again = directory(f"{path}/open")
+    opening = time.perf_counter()
+    again.load(lambda topic: config)
+    opened = time.perf_counter()
+    print(
+        f"{partitions} partitions: made and written once in {made - start:.2f} s, closed in {closed - made:.2f} s, "
+        f"opened in {opened - opening:.2f} s, {memory_of(path, partitions):.0f} MB (peak so far {before // 1024} MB)"
+    )
+    start = time.perf_counter()
+    assert all(log.log_end_offset == 1 for log in again.logs.values())
+    print(f"{partitions} partitions: first look at each in {time.perf_counter() - start:.2f} s")
+    again.abandon()
+    shutil.rmtree(f"{path}/open")
+
+
+def memory_of(path: str, partitions: int) -> float:
+    """Resident megabytes of a process that has just opened the directory."""
+    import subprocess
+
+    code = (
+        "import resource, sys; sys.argv=['x']\n"
+        "from ottla.storage.directory import LogDirectory\n"
+        "from ottla.storage.config import LogConfig\n"
+        "from ottla.world.clock import VirtualClock\n"
+        "from ottla.world.disk_real import RealDisk\n"
+        "from ottla.world.random import SeededRandom\n"
+        "import shutil, os\n"
+        f"open({path + '/open/.kafka_cleanshutdown'!r}, 'w').write('{{}}')\n"
+        f"d = LogDirectory(RealDisk(), VirtualClock(), SeededRandom(1), {path + '/open'!r})\n"
+        "d.load(lambda t, c=LogConfig(): c)\n"
+        f"assert len(d.logs) == {partitions}\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return int(out.stdout) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="*", default=["append", "read", "recover", "open"])
+    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--partitions", type=int, default=10_000)
+    parser.add_argument("--dir", default=None)
+    arguments = parser.parse_args()
+    print(f"kernel {'compiled' if COMPILED else 'not compiled'}, Python {sys.version.split()[0]}")
+    with tempfile.TemporaryDirectory(dir=arguments.dir) as path:
+        for what in arguments.what:
+            if what == "append":
+                bench_append(path, arguments.mib << 20)
+            elif what == "read":
+                bench_read(path, arguments.mib << 20)
+            elif what == "recover":
+                bench_recover(path, arguments.mib << 20)
+            elif what == "open":
+                bench_open(path, arguments.partitions)
+            else:
+                sys.exit(f"unknown measurement {what!r}")
+
+
+if __name__ == "__main__":
+    main()
