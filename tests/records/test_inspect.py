@@ -35,7 +35,7 @@ def test_a_metadata_record_is_opened_to_its_fields() -> None:
 
 
 def test_offset_commits_are_opened_key_and_value() -> None:
-    key = (1).to_bytes(2, "big") + OffsetCommitKey(group="g", topic="t", partition=3).encode(1)
+    key = (1).to_bytes(2, "big") + OffsetCommitKey(group="g", topic="t", partition=3).encode(0)
     value = (3).to_bytes(2, "big") + OffsetCommitValue(offset=42, metadata="m", commit_timestamp=7).encode(3)
     lines = [line.strip() for line in shown(bytes(build_batch([Record(0, 5, key, value)])), "offsets")]
     assert "group (g)" in lines
