@@ -1,0 +1,396 @@
+"""The group coordinator of one node: finds the shard of a group, and answers for groups that are not here.
+
+Every request has an answer, at once or as a `Pending`; nothing here raises because of what a client sent. Who may ask
+is decided before, and what old versions can carry after, in the handlers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.groups import classic_join, classic_membership, describe, offset_requests, refusals
+from ottla.groups.classic import ClassicGroup
+from ottla.groups.loading import Loading
+from ottla.groups.shard import Outcome, Shard
+from ottla.groups.subscriptions import TopicHashes
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.messages.k16_list_groups import ListedGroup, ListGroupsResponse
+from ottla.protocol.messages.k42_delete_groups import DeletableGroupResult
+from ottla.protocol.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ottla.groups.environment import DeletedTopic, GroupLog, RequestContext, Settings, Topics
+    from ottla.protocol.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitResponse
+    from ottla.protocol.messages.k09_offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+    from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
+    from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse
+    from ottla.protocol.messages.k15_describe_groups import DescribedGroup
+    from ottla.protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+    from ottla.world.clock import Clock
+    from ottla.world.random import Random
+
+R = TypeVar("R")
+
+
+def java_hash(text: str) -> int:
+    """What Java's `String.hashCode` gives."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(data), 2):
+        value = (31 * value + (data[position] << 8) + data[position + 1]) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_for(group_id: str, partition_count: int) -> int:
+    """The partition of `__consumer_offsets` that keeps a group, as Kafka computes it."""
+    hashed = java_hash(group_id)
+    return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count
+
+
+class GroupCoordinator:
+    """All groups whose partition this node leads."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        random: Random,
+        log: GroupLog,
+        topics: Topics,
+        settings: Settings,
+        partition_count: Callable[[], int],
+    ) -> None:
+        self._clock = clock
+        self._random = random
+        self._log = log
+        self._topics = topics
+        self._settings = settings
+        self._partition_count = partition_count
+        self._topic_hashes = TopicHashes(topics)
+        self._shards: dict[int, Shard] = {}
+
+    # Leadership
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that keeps a group."""
+        return partition_for(group_id, self._partition_count())
+
+    def begin_loading(self, partition: int) -> Loading:
+        """This node leads a partition now; until what this returns is finished, its groups are said to be loading."""
+        self.unload(partition)
+        shard = Shard(
+            partition,
+            clock=self._clock,
+            random=self._random,
+            log=self._log,
+            topics=self._topics,
+            settings=self._settings,
+            topic_hashes=self._topic_hashes,
+        )
+        self._shards[partition] = shard
+        return Loading(shard)
+
+    def load(self, partition: int, buffers: Iterable[bytes | bytearray | memoryview]) -> None:
+        """This node leads a partition now, whose log holds these batches."""
+        loading = self.begin_loading(partition)
+        for buffer in buffers:
+            loading.replay(buffer)
+        loading.finish()
+
+    def unload(self, partition: int) -> None:
+        """This node does not lead a partition any more."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.unload()
+
+    def unload_all(self) -> None:
+        """The node stops."""
+        for partition in list(self._shards):
+            self.unload(partition)
+
+    def shard(self, partition: int) -> Shard | None:
+        """The groups of a partition, for those who look on (tests, metrics); None if it is not here."""
+        return self._shards.get(partition)
+
+    def _active(self, partition: int) -> Shard:
+        shard = self._shards.get(partition)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if not shard.loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard
+
+    def _run(
+        self,
+        group_id: str,
+        operation: Callable[[Shard], Outcome[R]],
+        on_error: Callable[[ErrorCode, str | None], R],
+    ) -> R | Pending[R]:
+        try:
+            shard = self._active(self.partition_for(group_id))
+        except KafkaError as error:
+            return on_error(error.code, None)
+        return shard.run(partial(operation, shard), on_error)
+
+    # Classic members
+
+    def join_group(
+        self, context: RequestContext, request: JoinGroupRequest
+    ) -> JoinGroupResponse | Pending[JoinGroupResponse]:
+        """A member of the classic protocol joins."""
+        settings = self._settings.coordinator()
+        if not request.group_id:
+            return classic_join.refusal(ErrorCode.INVALID_GROUP_ID, request.member_id)
+        if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+            return classic_join.refusal(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+        answer: Pending[JoinGroupResponse] = Pending()
+
+        def join(shard: Shard) -> Outcome[None]:
+            return classic_join.join(shard, context, request, answer)
+
+        def failed(code: ErrorCode, _: str | None) -> None:
+            if not answer.settled:
+                answer.complete(classic_join.refusal(code))
+
+        self._run(request.group_id, join, failed)
+        return answer.response if answer.done else answer
+
+    def sync_group(
+        self, context: RequestContext, request: SyncGroupRequest
+    ) -> SyncGroupResponse | Pending[SyncGroupResponse]:
+        """A member of the classic protocol asks for its assignment."""
+        if not request.group_id:
+            return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        answer: Pending[SyncGroupResponse] = Pending()
+
+        def sync(shard: Shard) -> Outcome[None]:
+            group = shard.groups.get(request.group_id)
+            if group is None or group.is_empty:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            assert isinstance(group, ClassicGroup)
+            return classic_membership.sync(shard, group, request, answer)
+
+        def failed(code: ErrorCode, _: str | None) -> None:
+            if not answer.settled:
+                answer.complete(SyncGroupResponse(error_code=code))
+
+        self._run(request.group_id, sync, failed)
+        return answer.response if answer.done else answer
+
+    def heartbeat(
+        self, context: RequestContext, request: HeartbeatRequest
+    ) -> HeartbeatResponse | Pending[HeartbeatResponse]:
+        """A member of the classic protocol is alive."""
+        if not request.group_id:
+            return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+
+        def heartbeat(shard: Shard) -> Outcome[HeartbeatResponse]:
+            group = _of_members(shard, request.group_id)
+            assert isinstance(group, ClassicGroup)
+            return classic_membership.heartbeat(shard, group, request)
+
+        def failed(code: ErrorCode, _: str | None) -> HeartbeatResponse:
+            # A member need not look for another coordinator while this one is reading its log.
+            loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
+
+        return self._run(request.group_id, heartbeat, failed)
+
+    def leave_group(
+        self, context: RequestContext, request: LeaveGroupRequest
+    ) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
+        """Members of the classic protocol go."""
+
+        def leave(shard: Shard) -> Outcome[LeaveGroupResponse]:
+            group = _of_members(shard, request.group_id)
+            assert isinstance(group, ClassicGroup)
+            return classic_membership.leave(shard, group, request)
+
+        def failed(code: ErrorCode, _: str | None) -> LeaveGroupResponse:
+            return refusals.leave_group(request, code)
+
+        if not request.group_id:
+            return failed(ErrorCode.INVALID_GROUP_ID, None)
+        return self._run(request.group_id, leave, failed)
+
+    # Offsets
+
+    def commit_offsets(
+        self, context: RequestContext, request: OffsetCommitRequest
+    ) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
+        """Commit offsets; the topics' names and ids are known to be right."""
+        return self._run(
+            request.group_id,
+            lambda shard: offset_requests.commit(shard, context, request),
+            lambda code, _: refusals.offset_commit(request, code),
+        )
+
+    def commit_transactional_offsets(
+        self, context: RequestContext, request: TxnOffsetCommitRequest
+    ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
+        """Commit offsets as part of a transaction that is known to be open."""
+
+        def failed(code: ErrorCode, _: str | None) -> TxnOffsetCommitResponse:
+            return refusals.txn_offset_commit(request, code)
+
+        if not request.group_id:
+            return failed(ErrorCode.INVALID_GROUP_ID, None)
+        try:
+            shard = self._active(self.partition_for(request.group_id))
+        except KafkaError as error:
+            return failed(error.code, None)
+        return shard.run(
+            lambda: offset_requests.commit_transactional(shard, context, request),
+            failed,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+        )
+
+    def complete_transaction(self, partition: int, producer_id: int, *, committed: bool) -> None:
+        """A producer's marker is in the log of a partition of `__consumer_offsets`: its offsets count, or never did."""
+        shard = self._shards.get(partition)
+        if shard is not None and shard.loaded:
+            shard.offsets.complete_transaction(producer_id, committed=committed)
+
+    def fetch_offsets(
+        self, context: RequestContext, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> OffsetFetchResponseGroup | Pending[OffsetFetchResponseGroup]:
+        """The committed offsets of a group."""
+        return self._run(
+            request.group_id,
+            lambda shard: offset_requests.fetch(shard, request, require_stable=require_stable),
+            lambda code, _: refusals.offset_fetch(request, context.version, code),
+        )
+
+    def delete_offsets(
+        self, context: RequestContext, request: OffsetDeleteRequest
+    ) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
+        """Forget offsets of topics that the group does not read."""
+
+        def failed(code: ErrorCode, _: str | None) -> OffsetDeleteResponse:
+            return OffsetDeleteResponse(error_code=code)
+
+        if not request.group_id:
+            return failed(ErrorCode.INVALID_GROUP_ID, None)
+        return self._run(request.group_id, lambda shard: offset_requests.delete(shard, request), failed)
+
+    # Administration
+
+    def list_groups(
+        self, states: Sequence[str], types: Sequence[str]
+    ) -> ListGroupsResponse | Pending[ListGroupsResponse]:
+        """The groups of this node."""
+
+        def failed(code: ErrorCode, _: str | None) -> list[ListedGroup]:
+            return []
+
+        if any(not shard.loaded for shard in self._shards.values()):
+            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        listed = [
+            shard.answer(describe.list_groups(shard, states, types), failed)
+            for _, shard in sorted(self._shards.items())
+        ]
+        return _join(listed, lambda lists: ListGroupsResponse(groups=[group for each in lists for group in each]))
+
+    def describe_groups(
+        self, context: RequestContext, group_ids: Sequence[str]
+    ) -> list[DescribedGroup] | Pending[list[DescribedGroup]]:
+        """Classic groups."""
+
+        def one(group_id: str) -> list[DescribedGroup] | Pending[list[DescribedGroup]]:
+            return self._run(
+                group_id,
+                lambda shard: Outcome([describe.describe_group(shard, group_id, context.version)]),
+                lambda code, _: describe.refuse_describe([group_id], code),
+            )
+
+        return _join([one(group_id) for group_id in group_ids], _flat)
+
+    def describe_consumer_groups(
+        self, group_ids: Sequence[str]
+    ) -> list[DescribedConsumerGroup] | Pending[list[DescribedConsumerGroup]]:
+        """Consumer groups."""
+
+        def one(group_id: str) -> list[DescribedConsumerGroup] | Pending[list[DescribedConsumerGroup]]:
+            if not group_id:
+                return [DescribedConsumerGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
+            return self._run(
+                group_id,
+                lambda shard: Outcome([describe.describe_consumer_group(shard, group_id)]),
+                lambda code, _: [DescribedConsumerGroup(group_id=group_id, error_code=code)],
+            )
+
+        return _join([one(group_id) for group_id in group_ids], _flat)
+
+    def delete_groups(
+        self, group_ids: Sequence[str]
+    ) -> list[DeletableGroupResult] | Pending[list[DeletableGroupResult]]:
+        """Delete groups without members."""
+
+        def one(group_id: str) -> list[DeletableGroupResult] | Pending[list[DeletableGroupResult]]:
+            return self._run(
+                group_id,
+                lambda shard: describe.delete_groups(shard, [group_id]),
+                lambda code, _: [DeletableGroupResult(group_id=group_id, error_code=code)],
+            )
+
+        return _join([one(group_id) for group_id in dict.fromkeys(group_ids)], _flat)
+
+    # The world changes
+
+    def topics_changed(
+        self, *, created: Sequence[str] = (), changed: Sequence[str] = (), deleted: Sequence[DeletedTopic] = ()
+    ) -> None:
+        """Topics came, got other partitions or racks, or went; the view of the topics shows it already."""
+        names = dict.fromkeys((*created, *changed, *(topic.name for topic in deleted)))
+        self._topic_hashes.forget(names)
+        for _, shard in sorted(self._shards.items()):
+            if created:
+                shard.newest_topic_version = self._topics.version
+            for name in names:
+                for group_id in shard.groups_by_topic.get(name, {}):
+                    group = shard.groups.get(group_id)
+                    if group is not None and not isinstance(group, ClassicGroup):
+                        group.request_metadata_refresh()
+            if deleted and shard.loaded:
+                shard.run(partial(offset_requests.tombstones_of_topics, shard, deleted), lambda _, __: None)
+
+
+def _of_members(shard: Shard, group_id: str) -> object:
+    group = shard.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
+    return group
+
+
+def _flat(lists: list[list[R]]) -> list[R]:
+    return [each for listed in lists for each in listed]
+
+
+S = TypeVar("S")
+
+
+def _join(answers: list[R | Pending[R]], combine: Callable[[list[R]], S]) -> S | Pending[S]:
+    """Wait for all of some answers."""
+    waiting = [answer for answer in answers if isinstance(answer, Pending)]
+    if not waiting:
+        return combine(answers)  # type: ignore[arg-type]
+    joined: Pending[S] = Pending(effect_applied=True)
+    left = len(waiting)
+
+    def done(_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            joined.complete(combine([each.response if isinstance(each, Pending) else each for each in answers]))
+
+    for answer in waiting:
+        answer.on_complete(done)
+    return joined

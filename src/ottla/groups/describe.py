@@ -1,0 +1,149 @@
+"""ListGroups, DescribeGroups, ConsumerGroupDescribe, DeleteGroups: what a shard tells of its groups, and their end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.groups.classic import ClassicGroup, ClassicMember, ClassicState
+from ottla.groups.offset_requests import tombstones_of_group
+from ottla.groups.shard import Outcome
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k15_describe_groups import DescribedGroup, DescribedGroupMember
+from ottla.protocol.messages.k16_list_groups import ListedGroup
+from ottla.protocol.messages.k42_delete_groups import DeletableGroupResult
+from ottla.protocol.messages.k69_consumer_group_describe import Assignment, Member, TopicPartitions
+from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ottla.groups.consumer import ConsumerMember
+    from ottla.groups.environment import Topics
+    from ottla.groups.records import GroupRecord
+    from ottla.groups.shard import Shard
+    from ottla.protocol.schema import Uuid
+
+FIRST_DESCRIBE_VERSION_WITH_NOT_FOUND = 6
+
+
+def list_groups(shard: Shard, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
+    """The groups of a shard in some states and of some types; no filter lets all through."""
+    wanted_states = {state.lower().strip() for state in states}
+    wanted_types = {name.lower() for name in types}
+    return [
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state_name,
+            group_type=group.type,
+        )
+        for group in shard.groups.values()
+        if (not wanted_states or group.state_name.lower() in wanted_states)
+        and (not wanted_types or group.type in wanted_types)
+    ]
+
+
+def describe_group(shard: Shard, group_id: str, version: int) -> DescribedGroup:
+    """A classic group with its members; what is not there is told to be dead."""
+    try:
+        group = shard.classic_group(group_id)
+    except KafkaError as error:
+        if version < FIRST_DESCRIBE_VERSION_WITH_NOT_FOUND:
+            return DescribedGroup(group_id=group_id, group_state=ClassicState.DEAD.value)
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=ClassicState.DEAD.value,
+            error_code=error.code,
+            error_message=error.message,
+        )
+    stable = group.state is ClassicState.STABLE
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if stable else "",
+        members=[_classic_member(group, member, stable=stable) for member in group.members.values()],
+    )
+
+
+def _classic_member(group: ClassicGroup, member: ClassicMember, *, stable: bool) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(group.protocol_name) if stable else b"",
+        member_assignment=member.assignment,
+    )
+
+
+def describe_consumer_group(shard: Shard, group_id: str) -> DescribedConsumerGroup:
+    """A consumer group with its members, what they own and what they are to own."""
+    try:
+        group = shard.consumer_group(group_id)
+    except KafkaError as error:
+        return DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+    return DescribedConsumerGroup(
+        group_id=group_id,
+        assignor_name=group.preferred_assignor() or shard.settings.coordinator().default_assignor,
+        group_epoch=group.group_epoch,
+        group_state=group.state_name,
+        assignment_epoch=group.assignment_epoch,
+        members=[
+            _consumer_member(shard.topics, member, group.target(member.member_id).items())
+            for member in group.members.values()
+        ],
+    )
+
+
+def _consumer_member(topics: Topics, member: ConsumerMember, target: Iterable[tuple[Uuid, Sequence[int]]]) -> Member:
+    owned: dict[Uuid, list[int]] = {}
+    for assignment in (member.assigned, member.pending_revocation):
+        for topic_id, partitions in assignment.items():
+            owned.setdefault(topic_id, []).extend(partitions)
+    return Member(
+        member_epoch=member.member_epoch,
+        member_id=member.member_id,
+        assignment=_described(topics, owned.items()),
+        target_assignment=_described(topics, target),
+        client_host=member.client_host,
+        client_id=member.client_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        subscribed_topic_names=sorted(member.subscribed_topic_names),
+        subscribed_topic_regex=member.subscribed_topic_regex,
+        member_type=0 if member.uses_classic_protocol else 1,
+    )
+
+
+def _described(topics: Topics, assignment: Iterable[tuple[Uuid, Sequence[int]]]) -> Assignment:
+    """An assignment with the topics' names; topics that are no more are left out."""
+    found = []
+    for topic_id, partitions in assignment:
+        topic = topics.by_id(topic_id)
+        if topic is not None:
+            found.append(TopicPartitions(topic_id=topic.id, topic_name=topic.name, partitions=list(partitions)))
+    return Assignment(topic_partitions=found)
+
+
+def delete_groups(shard: Shard, group_ids: Iterable[str]) -> Outcome[list[DeletableGroupResult]]:
+    """Delete groups without members, and all their offsets; each is answered for itself."""
+    results: list[DeletableGroupResult] = []
+    written: list[GroupRecord] = []
+    for group_id in group_ids:
+        result = DeletableGroupResult(group_id=group_id)
+        results.append(result)
+        try:
+            group = shard.group(group_id)
+            group.validate_delete()
+        except KafkaError as error:
+            result.error_code = error.code
+            continue
+        written += tombstones_of_group(shard, group_id)
+        written += group.tombstones()
+    return Outcome(results, written)
+
+
+def refuse_describe(group_ids: Iterable[str], code: ErrorCode) -> list[DescribedGroup]:
+    """Groups that cannot be described here."""
+    return [DescribedGroup(group_id=group_id, error_code=code) for group_id in group_ids]

@@ -1,0 +1,130 @@
+"""Committed offsets, and those that an open transaction has yet to decide: commit, fetch, delete, expire.
+
+Offsets belong to a group by its name only; they outlive its members until they expire or it is deleted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.protocol.schema import ZERO_UUID, Uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: -1 stands for a leader epoch, or an expiry of its own, that was not given."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
+    topic_id: Uuid = ZERO_UUID
+    record_offset: int = -1
+
+
+GroupOffsets = dict[str, dict[int, OffsetAndMetadata]]
+
+
+class Offsets:
+    """The offsets of all groups of a shard, by group, topic and partition."""
+
+    __slots__ = ("_open", "_pending", "committed")
+
+    def __init__(self) -> None:
+        self.committed: dict[str, GroupOffsets] = {}
+        self._pending: dict[int, dict[str, GroupOffsets]] = {}
+        self._open: dict[str, dict[tuple[str, int], dict[int, None]]] = {}
+
+    # Reading
+
+    def get(self, group: str, topic: str, partition: int) -> OffsetAndMetadata | None:
+        """The committed offset."""
+        return self.committed.get(group, {}).get(topic, {}).get(partition)
+
+    def of_group(self, group: str) -> GroupOffsets:
+        """All committed offsets of a group."""
+        return self.committed.get(group, {})
+
+    def is_open(self, group: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may still change the offset."""
+        return (topic, partition) in self._open.get(group, {})
+
+    def has_open_transaction(self, group: str) -> bool:
+        """Whether an open transaction may still change any offset of a group."""
+        return group in self._open
+
+    def open_partitions(self, group: str) -> list[tuple[str, int]]:
+        """The partitions whose offset an open transaction may change."""
+        return list(self._open.get(group, {}))
+
+    def pending(self, producer_id: int) -> dict[str, GroupOffsets]:
+        """What a producer's open transaction would commit, by group."""
+        return self._pending.get(producer_id, {})
+
+    def of_topics(self, topics: Iterable[str]) -> Iterator[tuple[str, str, int, OffsetAndMetadata]]:
+        """All offsets of some topics, committed or not: group, topic, partition, offset."""
+        names = list(topics)
+        for by_group in (self.committed, *self._pending.values()):
+            for group, by_topic in by_group.items():
+                for topic in names:
+                    for partition, offset in by_topic.get(topic, {}).items():
+                        yield group, topic, partition, offset
+
+    # Replaying
+
+    def put(self, group: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:
+        """An offset was committed."""
+        self.committed.setdefault(group, {}).setdefault(topic, {})[partition] = offset
+
+    def put_pending(self, producer_id: int, group: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:
+        """An offset is to be committed with a transaction."""
+        by_group = self._pending.setdefault(producer_id, {})
+        by_group.setdefault(group, {}).setdefault(topic, {})[partition] = offset
+        self._open.setdefault(group, {}).setdefault((topic, partition), {})[producer_id] = None
+
+    def remove(self, group: str, topic: str, partition: int) -> None:
+        """An offset was deleted, with all that transactions would make of it."""
+        _take(self.committed, group, topic, partition)
+        by_partition = self._open.get(group)
+        if by_partition is None:
+            return
+        for producer_id in by_partition.pop((topic, partition), {}):
+            _take(self._pending[producer_id], group, topic, partition)
+            if not self._pending[producer_id]:
+                del self._pending[producer_id]
+        if not by_partition:
+            del self._open[group]
+
+    def complete_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """A producer's transaction ended; an offset that was committed after the transaction's own one stays."""
+        for group, by_topic in self._pending.pop(producer_id, {}).items():
+            for topic, by_partition in by_topic.items():
+                for partition, offset in by_partition.items():
+                    self._close(group, topic, partition, producer_id)
+                    existing = self.get(group, topic, partition)
+                    if committed and (existing is None or offset.record_offset > existing.record_offset):
+                        self.put(group, topic, partition, offset)
+
+    def _close(self, group: str, topic: str, partition: int, producer_id: int) -> None:
+        by_partition = self._open[group]
+        producers = by_partition[topic, partition]
+        del producers[producer_id]
+        if not producers:
+            del by_partition[topic, partition]
+            if not by_partition:
+                del self._open[group]
+
+
+def _take(by_group: dict[str, GroupOffsets], group: str, topic: str, partition: int) -> None:
+    by_topic = by_group.get(group)
+    by_partition = by_topic.get(topic) if by_topic is not None else None
+    if by_topic is None or by_partition is None:
+        return
+    by_partition.pop(partition, None)
+    if not by_partition:
+        del by_topic[topic]
+        if not by_topic:
+            del by_group[group]

@@ -1,0 +1,84 @@
+"""The configs that groups obey, parsed, with Kafka's defaults; what they may be is `cluster.configs`' business."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INT_MAX = 2**31 - 1
+
+_NAMES = {
+    "initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
+    "min_session_timeout_ms": "group.min.session.timeout.ms",
+    "max_session_timeout_ms": "group.max.session.timeout.ms",
+    "max_size": "group.max.size",
+    "consumer_max_size": "group.consumer.max.size",
+    "consumer_assignors": "group.consumer.assignors",
+    "consumer_migration_policy": "group.consumer.migration.policy",
+    "consumer_regex_refresh_interval_ms": "group.consumer.regex.refresh.interval.ms",
+    "offset_metadata_max_bytes": "offset.metadata.max.bytes",
+    "offsets_retention_minutes": "offsets.retention.minutes",
+    "offsets_retention_check_interval_ms": "offsets.retention.check.interval.ms",
+}
+
+
+@dataclass(slots=True, frozen=True)
+class CoordinatorSettings:
+    """The broker's configs for groups."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = INT_MAX
+    consumer_max_size: int = INT_MAX
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_migration_policy: str = "bidirectional"
+    consumer_regex_refresh_interval_ms: int = 600_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+    # A joining member of a classic group has this long to be given its generation; Kafka has no config for it.
+    new_member_join_timeout_ms: int = 5 * 60 * 1_000
+
+    @classmethod
+    def read(cls, value: Callable[[str], Any]) -> CoordinatorSettings:
+        """The settings that the broker's configs give, looked up by name."""
+        values = {field.name: value(_NAMES[field.name]) for field in fields(cls) if field.name in _NAMES}
+        values["consumer_assignors"] = tuple(values["consumer_assignors"])
+        values["consumer_migration_policy"] = str(values["consumer_migration_policy"]).lower()
+        return cls(**values)
+
+    @property
+    def upgrade_enabled(self) -> bool:
+        """Whether a classic group may become a consumer group while it has members."""
+        return self.consumer_migration_policy in ("bidirectional", "upgrade")
+
+    @property
+    def downgrade_enabled(self) -> bool:
+        """Whether a consumer group may become a classic group when its last member of the new protocol goes."""
+        return self.consumer_migration_policy in ("bidirectional", "downgrade")
+
+    @property
+    def default_assignor(self) -> str:
+        """The server-side assignor of a group whose members ask for none."""
+        return self.consumer_assignors[0]
+
+
+class GroupSettings(NamedTuple):
+    """The configs of one group."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+
+    @classmethod
+    def read(cls, value: Callable[[str], Any]) -> GroupSettings:
+        """The settings that a group's configs give, looked up by name."""
+        return cls(
+            value("consumer.session.timeout.ms"),
+            value("consumer.heartbeat.interval.ms"),
+            value("consumer.assignment.interval.ms"),
+        )

@@ -1,0 +1,78 @@
+"""Named timers of a shard: one per name, set anew by every heartbeat.
+
+A heartbeat only moves a deadline; the clock is asked again when the old deadline passes, so that thousands of members
+cost thousands of dictionary entries, not timers made and cancelled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from ottla.world.clock import Clock, Timer
+
+
+class _Entry:
+    __slots__ = ("callback", "deadline", "timer")
+
+    def __init__(self, deadline: float, callback: Callable[[], object], timer: Timer) -> None:
+        self.deadline = deadline
+        self.callback = callback
+        self.timer = timer
+
+
+class Timers:
+    """Timers by name; setting one that is set replaces it."""
+
+    __slots__ = ("_clock", "_entries")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._entries: dict[Hashable, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: Hashable) -> bool:
+        return name in self._entries
+
+    def schedule(self, name: Hashable, delay_ms: int, callback: Callable[[], object]) -> None:
+        """Call back after `delay_ms`, instead of what that name was set to before."""
+        delay = max(delay_ms, 0) / 1_000
+        deadline = self._clock.monotonic() + delay
+        entry = self._entries.get(name)
+        if entry is not None and entry.timer.when <= deadline:
+            entry.deadline = deadline
+            entry.callback = callback
+            return
+        if entry is not None:
+            entry.timer.cancel()
+        self._entries[name] = _Entry(deadline, callback, self._clock.call_later(delay, self._due, name))
+
+    def schedule_if_absent(self, name: Hashable, delay_ms: int, callback: Callable[[], object]) -> None:
+        """Call back after `delay_ms` unless that name is set already."""
+        if name not in self._entries:
+            self.schedule(name, delay_ms, callback)
+
+    def cancel(self, name: Hashable) -> None:
+        """Forget a timer; one that is not set is fine."""
+        entry = self._entries.pop(name, None)
+        if entry is not None:
+            entry.timer.cancel()
+
+    def cancel_all(self) -> None:
+        """Forget all."""
+        for entry in self._entries.values():
+            entry.timer.cancel()
+        self._entries.clear()
+
+    def _due(self, name: Hashable) -> None:
+        entry = self._entries[name]
+        remaining = entry.deadline - self._clock.monotonic()
+        if remaining > 0:
+            entry.timer = self._clock.call_later(remaining, self._due, name)
+            return
+        del self._entries[name]
+        entry.callback()

@@ -1,0 +1,162 @@
+"""Classic groups: one test for each bad input, with the error that Kafka answers it with."""
+
+from __future__ import annotations
+
+import pytest
+from tests.groups.world import Member, World, answered, code, waits
+
+from ottla.protocol.errors import ErrorCode
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def member(world: World) -> Member:
+    (only,) = world.stable_group("a")
+    return only
+
+
+def test_a_group_needs_a_name(world: World) -> None:
+    assert code(world.join(group="")) == ErrorCode.INVALID_GROUP_ID
+    assert code(world.sync("m", 1, group="")) == ErrorCode.INVALID_GROUP_ID
+    assert code(world.heartbeat("m", 1, group="")) == ErrorCode.INVALID_GROUP_ID
+    assert code(world.leave(("m", None), group="")) == ErrorCode.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize("session_ms", [5_999, 1_800_001, 0, -1])
+def test_a_session_timeout_has_bounds(world: World, session_ms: int) -> None:
+    response = world.join("m", session_ms=session_ms)
+    assert code(response) == ErrorCode.INVALID_SESSION_TIMEOUT
+    assert response.member_id == "m"
+
+
+def test_a_member_id_that_was_never_given(world: World, member: Member) -> None:
+    assert code(world.join("nobody", group="new")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(world.join("nobody")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(world.sync("nobody", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(world.heartbeat("nobody", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.leave(("nobody", None)).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_that_was_never_joined(world: World) -> None:
+    assert code(world.sync("m", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(world.heartbeat("m", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
+    left = world.leave(("m", None), ("", "i"))
+    assert code(left) == ErrorCode.NONE
+    assert [each.error_code for each in left.members] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+
+
+def test_nobody_syncs_with_an_empty_group(world: World, member: Member) -> None:
+    world.leave((member.id, None))
+    assert code(world.sync(member.id, 2)) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(world.heartbeat(member.id, 2)) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("generation", [0, 2, -1])
+def test_another_generation(world: World, member: Member, generation: int) -> None:
+    assert code(world.sync(member.id, generation)) == ErrorCode.ILLEGAL_GENERATION
+    assert code(world.heartbeat(member.id, generation)) == ErrorCode.ILLEGAL_GENERATION
+
+
+def test_another_protocol(world: World, member: Member) -> None:
+    assert code(world.sync(member.id, 1, protocol="sticky")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert code(world.sync(member.id, 1, protocol_type="connect")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert code(world.sync(member.id, 1, protocol=None, protocol_type=None)) == ErrorCode.NONE
+
+
+def test_joining_with_protocols_that_the_group_does_not_share(world: World, member: Member) -> None:
+    refused = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert code(world.join(protocols=[("sticky", b"")])) == refused
+    assert code(world.join(protocol_type="connect")) == refused
+    known = world.join(member.id, protocols=[("sticky", b"")])
+    assert code(known) == refused
+    assert known.member_id == member.id
+
+
+def test_joining_without_protocols(world: World) -> None:
+    assert code(world.join(protocols=[], group="new")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert code(world.join(protocol_type="", group="other")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_protocol_that_is_named_twice_counts_once(world: World) -> None:
+    join = world.enter(protocols=[("range", b"1"), ("range", b"2")])
+    world.advance(0)
+    assert join.response.members[0].metadata == b"1"
+
+
+def test_syncing_while_the_group_rebalances(world: World, member: Member) -> None:
+    world.enter(client="b")
+    assert code(world.sync(member.id, 1)) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_an_unknown_instance_id(world: World, member: Member) -> None:
+    assert code(world.join(member.id, instance="i")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(world.sync(member.id, 1, instance="i")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(world.heartbeat(member.id, 1, instance="i")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.leave((member.id, "i")).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_instance_id_under_another_member_id(world: World) -> None:
+    join = world.join(instance="i")
+    world.advance(0)
+    assert code(join) == ErrorCode.NONE
+    fenced = world.join("somebody", instance="i")
+    assert code(fenced) == ErrorCode.FENCED_INSTANCE_ID
+    assert fenced.protocol_name is None
+    assert code(world.sync("somebody", 1, instance="i")) == ErrorCode.FENCED_INSTANCE_ID
+    assert code(world.heartbeat("somebody", 1, instance="i")) == ErrorCode.FENCED_INSTANCE_ID
+    assert world.leave(("somebody", "i")).members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_an_instance_id_of_a_member_that_was_sent_away_without_one(world: World) -> None:
+    sent_away = world.join()
+    assert code(world.join(sent_away.member_id, instance="i")) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_member_that_leaves_while_it_waits_is_told(world: World) -> None:
+    first, second = world.stable_group("a", "b")
+    waiting = world.join(first.id)
+    assert waits(waiting)
+    world.leave((first.id, None))
+    assert code(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
+    joins = [world.join(each) for each in (second.id,)]
+    generation = answered(joins[0]).generation_id
+    assert generation == 2
+
+
+def test_a_member_that_leaves_while_it_waits_for_its_assignment_is_told(world: World) -> None:
+    first, second = world.stable_group("a", "b")
+    joins = [world.join(first.id), world.join(second.id)]
+    syncing = world.sync(second.id, answered(joins[0]).generation_id)
+    world.leave((second.id, None))
+    assert code(syncing) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_node_that_does_not_lead_says_so(world: World) -> None:
+    world.coordinator.unload(0)
+    assert code(world.join()) == ErrorCode.NOT_COORDINATOR
+    assert code(world.sync("m", 1)) == ErrorCode.NOT_COORDINATOR
+    assert code(world.heartbeat("m", 1)) == ErrorCode.NOT_COORDINATOR
+    assert code(world.leave(("m", None))) == ErrorCode.NOT_COORDINATOR
+    assert world.commit_code({("t", 0): 1}) == ErrorCode.NOT_COORDINATOR
+    assert code(world.fetch(("t", 0))) == ErrorCode.NOT_COORDINATOR
+    assert world.coordinator.delete_groups(["g"])[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_node_that_is_still_loading_says_so_but_keeps_members_quiet(world: World) -> None:
+    loading = world.coordinator.begin_loading(0)
+    assert code(world.join()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code(world.sync("m", 1)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code(world.heartbeat("m", 1)) == ErrorCode.NONE
+    assert world.commit_code({("t", 0): 1}) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code(world.coordinator.list_groups([], [])) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    loading.finish()
+    assert code(world.join()) == ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_a_new_group_that_cannot_be_written_fails_its_join(world: World) -> None:
+    world.log.broken = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert code(world.join(version=3)) == ErrorCode.NOT_COORDINATOR
