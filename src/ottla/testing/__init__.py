@@ -1,0 +1,1 @@
+"""For tests of Kafka applications: what they start, steer and check a cluster with."""
