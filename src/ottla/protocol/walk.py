@@ -206,14 +206,14 @@ class _Walker:
             yield from self.tags(cls, prefix, depth)
 
     def tags(self, cls: type[Struct], prefix: str, depth: int) -> Iterator[Node]:
-        path = f"{prefix}tags"
+        section = f"{prefix}tags"
         start = self.position
-        count = self.uvarint(path, "the number of tagged fields")
-        yield Node("tags", path, "tags", "tags", depth, start, self.position, count, None)
+        count = self.uvarint(section, "the number of tagged fields")
+        yield Node("tags", section, "tags", "tags", depth, start, self.position, count, None)
         known = {field.tag: field for field in cls.__schema__.fields if field.tag is not None}
         for _ in range(count):
             start = self.position
-            tag = self.uvarint(path, "a tag")
+            tag = self.uvarint(section, "a tag")
             path = f"{prefix}tags[{tag}]"
             size = self.uvarint(path, "the size of a tagged field")
             left = self.end - self.position
