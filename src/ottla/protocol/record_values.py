@@ -239,7 +239,7 @@ def encode_control_key(control_type: int) -> bytes:
 
 def decode_control_value(control_type: ControlRecordType, value: Buffer) -> Message:
     """Read the value of a control record; an end of a transaction has its version before it, the others inside."""
-    cls = _control_class(_CONTROL_VALUES[control_type])
+    cls = control_value_class(control_type)
     if control_type > ControlRecordType.COMMIT:
         return cls.decode(value, 0)
     version = _read_short(value, "EndTxnMarker", "the version of the marker")
@@ -255,6 +255,8 @@ def encode_control_value(value: Message) -> bytes:
     return value.encode(0)
 
 
-def _control_class(name: str) -> type[Message]:
-    cls: type[Message] = getattr(import_module("ottla.protocol.record_schemas.control"), name)
+def control_value_class(control_type: ControlRecordType) -> type[Message]:
+    """Return the class of a control record's value."""
+    module = import_module("ottla.protocol.record_schemas.control")
+    cls: type[Message] = getattr(module, _CONTROL_VALUES[control_type])
     return cls

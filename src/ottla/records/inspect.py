@@ -5,22 +5,26 @@ It is generous where a broker is strict: it tells what is there until the bytes 
 
 from __future__ import annotations
 
-from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.errors import KafkaError, ProtocolError
 from ottla.protocol.inspector import NULL, Line, line_of
+from ottla.protocol.record_values import (
+    ControlRecordType,
+    control_value_class,
+    decode_control_key,
+    decode_versioned_metadata_record,
+    record_classes,
+)
+from ottla.protocol.schema import Message
 from ottla.protocol.walk import walk
 from ottla.records.batch import HEADER_SIZE, BatchHeader, check_crc, read_header
 from ottla.records.compression import CompressionType
-from ottla.records.control import ControlType
 from ottla.records.iterate import record_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ottla.protocol.schema import Message
 
 HEADER_FIELDS = (
     ("base_offset", "q"),
@@ -37,16 +41,7 @@ HEADER_FIELDS = (
     ("base_sequence", "i"),
     ("num_records", "i"),
 )
-CONTROL_VALUES = {
-    ControlType.ABORT: "EndTxnMarker",
-    ControlType.COMMIT: "EndTxnMarker",
-    ControlType.LEADER_CHANGE: "LeaderChangeMessage",
-    ControlType.SNAPSHOT_HEADER: "SnapshotHeaderRecord",
-    ControlType.SNAPSHOT_FOOTER: "SnapshotFooterRecord",
-    ControlType.KRAFT_VERSION: "KRaftVersionRecord",
-    ControlType.KRAFT_VOTERS: "VotersRecord",
-}
-INTERNAL = {"metadata": "metadata", "offsets": "group", "transactions": "transaction", "share": "share"}
+LOGS = {"offsets": "offsets", "transactions": "transaction", "share": "share"}
 
 
 def batch_lines(
@@ -232,57 +227,23 @@ def _meaning(
 ) -> Iterator[tuple[memoryview, int, tuple[type[Message], int, int]]]:
     """The messages inside a record's key and value: data, where it is, and (class, version, bytes before it)."""
     if header.is_control:
-        if key is not None and len(key) >= 4:
-            kind = int.from_bytes(key[2:4], "big", signed=True)
-            name = CONTROL_VALUES.get(ControlType(kind)) if kind in list(ControlType) else None
-            if name is not None and value is not None and len(value) >= 2:
-                cls = getattr(import_module("ottla.protocol.record_schemas.control"), name)
-                version = int.from_bytes(value[:2], "big", signed=True)
-                if name == "EndTxnMarker":
-                    yield value, value_start, (cls, version, 2)
-                else:
-                    yield value, value_start, (cls, 0 if version not in cls.__schema__.versions else version, 0)
+        if key is not None and value is not None and len(key) >= 4:
+            kind = decode_control_key(key)
+            if isinstance(kind, ControlRecordType):
+                yield value, value_start, (control_value_class(kind), 0, 2 if kind <= ControlRecordType.COMMIT else 0)
         return
     if values == "metadata" and value is not None:
-        found = _metadata_class(value)
-        if found is not None:
-            yield value, value_start, found
-    elif values in INTERNAL and key is not None and len(key) >= 2:
+        record, version = decode_versioned_metadata_record(value)
+        if isinstance(record, Message):
+            yield value, value_start, (type(record), version, len(value) - len(record.encode(version)))
+    elif values in LOGS and key is not None and len(key) >= 2:
         kind = int.from_bytes(key[:2], "big", signed=True)
-        key_class, value_class = _coordinator_classes(INTERNAL[values], kind)
+        key_class = record_classes(LOGS[values], "coordinator-key").get(kind)
+        value_class = record_classes(LOGS[values], "coordinator-value").get(kind)
         if key_class is not None:
-            yield key, key_start, (key_class, kind if kind in key_class.__schema__.versions else 0, 2)
+            yield key, key_start, (key_class, 0, 2)
         if value_class is not None and value is not None and len(value) >= 2:
             yield value, value_start, (value_class, int.from_bytes(value[:2], "big", signed=True), 2)
-
-
-def _metadata_class(value: memoryview) -> tuple[type[Message], int, int] | None:
-    numbers, position = [], 0
-    for _ in range(3):
-        number, shift = 0, 0
-        while position < len(value):
-            byte = value[position]
-            position += 1
-            number |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
-        numbers.append(number)
-    module = import_module("ottla.protocol.record_schemas.metadata")
-    for cls in vars(module).values():
-        schema = getattr(cls, "__schema__", None)
-        if schema is not None and schema.kind == "metadata" and schema.api_key == numbers[1]:
-            return cls, numbers[2], position
-    return None
-
-
-def _coordinator_classes(module_name: str, kind: int) -> tuple[type[Message] | None, type[Message] | None]:
-    found: dict[str, type[Message]] = {}
-    for cls in vars(import_module(f"ottla.protocol.record_schemas.{module_name}")).values():
-        schema = getattr(cls, "__schema__", None)
-        if schema is not None and schema.api_key == kind:
-            found[schema.kind] = cls
-    return found.get("coordinator-key"), found.get("coordinator-value")
 
 
 def _message_lines(
