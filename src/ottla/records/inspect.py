@@ -237,9 +237,9 @@ def _meaning(
         if isinstance(record, Message):
             yield value, value_start, (type(record), version, len(value) - len(record.encode(version)))
     elif values in LOGS and key is not None and len(key) >= 2:
-        kind = int.from_bytes(key[:2], "big", signed=True)
-        key_class = record_classes(LOGS[values], "coordinator-key").get(kind)
-        value_class = record_classes(LOGS[values], "coordinator-value").get(kind)
+        number = int.from_bytes(key[:2], "big", signed=True)
+        key_class = record_classes(LOGS[values], "coordinator-key").get(number)
+        value_class = record_classes(LOGS[values], "coordinator-value").get(number)
         if key_class is not None:
             yield key, key_start, (key_class, 0, 2)
         if value_class is not None and value is not None and len(value) >= 2:
