@@ -1,0 +1,244 @@
+"""The life of a broker in the metadata: registering, fencing, leaving, its directories and its producer ids.
+
+Each step says which partitions get or lose their leader by it, in the records that Kafka's controller would write.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.cluster.features import CORDONED_LOG_DIRS_FROM, DIRECTORIES_FROM, supported_features
+from ottla.cluster.partition_change import Election, PartitionChange, unclean_election_enabled
+from ottla.cluster.registrations import (
+    BrokerRegistration,
+    ControllerRegistration,
+    Listener,
+    Partition,
+    Topic,
+    sorted_directories,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.record_schemas.metadata import (
+    BrokerRegistrationChangeRecord,
+    ProducerIdsRecord,
+    UnregisterBrokerRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ottla.cluster.configs.effective import BrokerLayers
+    from ottla.cluster.image import ClusterImage
+    from ottla.protocol.schema import Message, Uuid
+
+PRODUCER_ID_BLOCK_SIZE: Final = 1000
+UNKNOWN_EPOCH: Final = -1
+_LONG_MAX: Final = 2**63 - 1
+_FENCE, _UNFENCE, _IN_CONTROLLED_SHUTDOWN = 1, -1, 1
+
+_Places = list[tuple[Topic, int]]
+
+
+def _feature_ranges() -> tuple[tuple[str, int, int], ...]:
+    return tuple((name, low, high) for name, (low, high) in sorted(supported_features().items()))
+
+
+def register_controller(node_id: int, incarnation_id: Uuid, listeners: Iterable[Listener]) -> list[Message]:
+    """The record with which a controller makes itself known."""
+    registration = ControllerRegistration(node_id, incarnation_id, False, tuple(listeners), _feature_ranges())
+    return [registration.to_record()]
+
+
+def register_broker(
+    image: ClusterImage,
+    *,
+    broker_id: int,
+    incarnation_id: Uuid,
+    listeners: Sequence[Listener],
+    directories: Sequence[Uuid],
+    next_offset: int,
+    layers: BrokerLayers,
+    rack: str | None = None,
+    previous_epoch: int = UNKNOWN_EPOCH,
+) -> tuple[int, list[Message]]:
+    """A new life of a broker, still fenced: its epoch, and the records, which come first at `next_offset`.
+
+    `previous_epoch` is what the mark of a clean stop says; if that is not the epoch that the cluster knows, the
+    broker died, and what it led has to be led by somebody who did not lose anything.
+    """
+    if not directories or len(set(directories)) != len(directories):
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "A broker needs log directories, each with its own id")
+    for other in image.brokers.values():
+        for directory in directories:
+            if other.id != broker_id and directory in other.directories:
+                raise KafkaError(
+                    ErrorCode.INVALID_REGISTRATION,
+                    f"Broker {other.id} is already registered with directory {directory}",
+                )
+    existing = image.brokers.get(broker_id)
+    records: list[Message] = []
+    if existing is not None:
+        records += _after_shutdown(image, broker_id, layers, clean=existing.epoch == previous_epoch)
+    registration = BrokerRegistration(
+        id=broker_id,
+        epoch=next_offset,
+        incarnation_id=incarnation_id,
+        listeners=tuple(listeners),
+        features=_feature_ranges(),
+        rack=rack,
+        fenced=True,
+        in_controlled_shutdown=False,
+        directories=sorted_directories(directories),
+        cordoned_directories=None,
+    )
+    records.append(registration.to_record(directories=image.metadata_version >= DIRECTORIES_FROM, cordoned=False))
+    return next_offset, records
+
+
+def unfence_broker(image: ClusterImage, broker_id: int, *, layers: BrokerLayers) -> list[Message]:
+    """Let a registered broker lead, and give it the partitions that wait for a leader."""
+    broker = _registered(image, broker_id)
+    records: list[Message] = [
+        BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=_UNFENCE)
+    ]
+    leaderless = _partitions(image, lambda partition: partition.leader < 0)
+    records += _elections(image, leaderless, layers, added=broker_id)
+    if image.metadata_version >= CORDONED_LOG_DIRS_FROM and broker.cordoned_directories is None:
+        records.append(
+            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=[])
+        )
+    return records
+
+
+def begin_controlled_shutdown(image: ClusterImage, broker_id: int, *, layers: BrokerLayers) -> list[Message]:
+    """Move what a broker leads to others before it stops; what nobody else has is left without a leader."""
+    broker = _registered(image, broker_id)
+    records: list[Message] = []
+    if not broker.in_controlled_shutdown:
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=_IN_CONTROLLED_SHUTDOWN
+            )
+        )
+    in_sync = _partitions(image, lambda partition: broker_id in partition.isr)
+    return records + _elections(image, in_sync, layers, removed=broker_id)
+
+
+def fence_broker(image: ClusterImage, broker_id: int, *, layers: BrokerLayers) -> list[Message]:
+    """Take the lead from a broker that is stopped or silent."""
+    broker = _registered(image, broker_id)
+    in_sync = _partitions(image, lambda partition: broker_id in partition.isr)
+    records = _elections(image, in_sync, layers, removed=broker_id)
+    records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=_FENCE))
+    return records
+
+
+def unregister_broker(image: ClusterImage, broker_id: int, *, layers: BrokerLayers) -> list[Message]:
+    """Forget a broker."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
+    places = _partitions(image, lambda partition: broker_id in partition.isr)
+    records = _elections(image, places, layers, removed=broker_id)
+    places = _partitions(image, lambda partition: broker_id in partition.elr)
+    records += _elections(image, places, layers, removed=broker_id)
+    records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
+    return records
+
+
+def directories_offline(
+    image: ClusterImage, broker_id: int, offline: Iterable[Uuid], *, layers: BrokerLayers
+) -> list[Message]:
+    """Some directories of a broker failed: what was led from them is led by others, if there are any."""
+    broker = _registered(image, broker_id)
+    lost = [directory for directory in offline if directory in broker.directories]
+    if not lost:
+        return []
+
+    def affected(partition: Partition) -> bool:
+        return any(directory in lost for directory in partition.directories)
+
+    records = _elections(image, _partitions(image, affected), layers, removed=broker_id)
+    remaining = [directory for directory in broker.directories if directory not in lost]
+    records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=remaining))
+    return records
+
+
+def allocate_producer_ids(image: ClusterImage, broker_id: int) -> tuple[range, list[Message]]:
+    """The next thousand producer ids, for one broker to hand out."""
+    broker = _registered(image, broker_id)
+    first = max(image.next_producer_id, 0)
+    if first > _LONG_MAX - PRODUCER_ID_BLOCK_SIZE:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            "Exhausted all producerIds as the next block's end producerId has exceeded the int64 type limit",
+        )
+    after = first + PRODUCER_ID_BLOCK_SIZE
+    record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker.epoch, next_producer_id=after)
+    return range(first, after), [record]
+
+
+def check_broker_epoch(image: ClusterImage, broker_id: int, epoch: int) -> None:
+    """Refuse a broker that speaks for a life that is over."""
+    broker = _registered(image, broker_id)
+    if broker.epoch != epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH, f"Expected broker epoch {broker.epoch}, but got broker epoch {epoch}"
+        )
+
+
+def _registered(image: ClusterImage, broker_id: int) -> BrokerRegistration:
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
+    return broker
+
+
+def _after_shutdown(image: ClusterImage, broker_id: int, layers: BrokerLayers, *, clean: bool) -> list[Message]:
+    in_sync = _partitions(image, lambda partition: broker_id in partition.isr)
+    if clean or not image.elr_enabled:
+        return _elections(image, in_sync, layers, removed=broker_id)
+    eligible = _partitions(image, lambda partition: broker_id in partition.elr)
+    return [
+        *_elections(image, in_sync, layers, unclean_shutdown=broker_id),
+        *_elections(image, eligible, layers, unclean_shutdown=broker_id),
+    ]
+
+
+def _partitions(image: ClusterImage, wanted: Callable[[Partition], bool]) -> _Places:
+    return [
+        (topic, index)
+        for topic in image.topics.values()
+        for index, partition in topic.partitions.items()
+        if wanted(partition)
+    ]
+
+
+def _elections(
+    image: ClusterImage,
+    places: _Places,
+    layers: BrokerLayers,
+    *,
+    removed: int = -1,
+    added: int = -1,
+    unclean_shutdown: int = -1,
+) -> list[Message]:
+    def may_lead(broker_id: int) -> bool:
+        if broker_id in (removed, unclean_shutdown):
+            return False
+        return broker_id == added or image.broker_is_active(broker_id)
+
+    records: list[Message] = []
+    elections: dict[str, Election] = {}
+    for topic, index in places:
+        if topic.name not in elections:
+            unclean = unclean_election_enabled(image, topic, layers)
+            elections[topic.name] = Election.UNCLEAN if unclean else Election.ONLINE
+        isr = [each for each in topic.partitions[index].isr if each not in (removed, unclean_shutdown)]
+        change = PartitionChange(image, topic, index, layers, may_lead, elections[topic.name], isr=isr)
+        if unclean_shutdown >= 0:
+            change.unclean_shutdown = (unclean_shutdown,)
+        record = change.build()
+        if record is not None:
+            records.append(record)
+    return records
