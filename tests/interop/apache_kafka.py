@@ -200,7 +200,7 @@ class ApacheKafka:
         self._ready.clear()
         self._run_starts_at = self.log_file.stat().st_size if self.log_file.exists() else 0
         command = jvm().command(
-            "Node",
+            "KafkaNode",
             *options,
             "--",
             str(config),
@@ -334,11 +334,15 @@ STORAGE = "kafka.tools.StorageTool"
 METADATA_SHELL = "org.apache.kafka.shell.MetadataShell"
 
 
-def run_tool(main: str, *args: str, stdin: bytes = b"", check: bool = True) -> str:
+def run_tool(main: str, *args: str, stdin: bytes = b"", check: bool = True, cwd: Path | None = None) -> str:
     """Run one of Kafka's tools by its main class and return what it prints."""
-    return jvm().run(main, *args, stdin=stdin, check=check).stdout
+    return jvm().run(main, *args, stdin=stdin, check=check, cwd=cwd).stdout
 
 
-def dump_log(*files: Path, options: Sequence[str] = ("--deep-iteration", "--print-data-log")) -> str:
+def dump_log(
+    *files: Path | str,
+    options: Sequence[str] = ("--deep-iteration", "--print-data-log"),
+    cwd: Path | None = None,
+) -> str:
     """Run DumpLogSegments over log, index, snapshot or checkpoint files."""
-    return run_tool(DUMP_LOG, *options, "--files", ",".join(str(each) for each in files))
+    return run_tool(DUMP_LOG, *options, "--files", ",".join(str(each) for each in files), cwd=cwd)

@@ -95,6 +95,7 @@ class Jvm:
         check: bool = True,
         log_level: str = "WARN",
         properties: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a main class to its end; a failure shows everything it printed."""
         done = subprocess.run(
@@ -103,6 +104,7 @@ class Jvm:
             capture_output=True,
             timeout=timeout,
             check=False,
+            cwd=cwd,
         )
         result = subprocess.CompletedProcess(
             done.args,

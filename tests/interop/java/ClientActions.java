@@ -30,6 +30,7 @@ final class ClientActions {
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new ConcurrentHashMap<>();
     private final Map<String, KafkaConsumer<byte[], byte[]>> consumers = new ConcurrentHashMap<>();
     private final Map<String, List<ConsumerRecord<byte[], byte[]>>> early = new ConcurrentHashMap<>();
+    private final Map<String, Map<String, ConsumerRecord<byte[], byte[]>>> unanswered = new ConcurrentHashMap<>();
     private final Map<String, KafkaShareConsumer<byte[], byte[]>> shares = new ConcurrentHashMap<>();
 
     Object run(String action, JsonNode request) throws Exception {
@@ -163,6 +164,8 @@ final class ClientActions {
                     ConsumerRecords<byte[], byte[]> polled = consumer.poll(Duration.ofMillis(200));
                     for (ConsumerRecord<byte[], byte[]> each : polled) {
                         records.add(each);
+                        unanswered.computeIfAbsent(name, key -> new HashMap<>())
+                            .put(each.topic() + ":" + each.partition() + ":" + each.offset(), each);
                         if (request.hasNonNull("acknowledge")) {
                             consumer.acknowledge(each, AcknowledgeType.valueOf(request.get("acknowledge").asText()));
                         }
@@ -173,8 +176,8 @@ final class ClientActions {
             }
             case "share.acknowledge":
                 for (JsonNode each : request.get("records")) {
-                    consumer.acknowledge(each.get("topic").asText(), each.get("partition").asInt(), each.get("offset").asLong(),
-                        AcknowledgeType.valueOf(each.get("type").asText()));
+                    String place = each.get("topic").asText() + ":" + each.get("partition").asInt() + ":" + each.get("offset").asLong();
+                    consumer.acknowledge(unanswered.get(name).remove(place), AcknowledgeType.valueOf(each.get("type").asText()));
                 }
                 return null;
             case "share.commit": {

@@ -16,6 +16,7 @@ import java.util.OptionalLong;
 import java.util.Set;
 import java.util.TreeMap;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.header.Header;
@@ -40,6 +41,11 @@ final class Json {
         if (value instanceof OptionalLong) return ((OptionalLong) value).isPresent() ? of(((OptionalLong) value).getAsLong()) : of(null);
         if (value instanceof TopicPartition) return MAPPER.getNodeFactory().textNode(key(value));
         if (value instanceof ConsumerRecord) return record((ConsumerRecord<?, ?>) value);
+        if (value instanceof Node) {
+            Node node = (Node) value;
+            ObjectNode result = MAPPER.createObjectNode().put("id", node.id()).put("host", node.host()).put("port", node.port());
+            return result.set("rack", of(node.rack()));
+        }
         if (value instanceof Throwable) return ClientHost.error((Throwable) value);
         if (value instanceof Map) {
             TreeMap<String, JsonNode> sorted = new TreeMap<>();

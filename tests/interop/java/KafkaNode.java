@@ -7,7 +7,7 @@ import java.util.List;
  * Arguments: options of StorageTool's format command (or none), "--", then those of kafka.Kafka. When standard
  * input ends, the process that started us is gone, and so are we.
  */
-public final class Node {
+public final class KafkaNode {
     public static void main(String[] args) throws Exception {
         Thread parent = new Thread(() -> {
             try {
