@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.records import kernel
 from ottla.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
     HEADER_SIZE,
     KNOWN_ATTRIBUTES,
     LOG_APPEND_TIME_FLAG,
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 MAX_INT64: Final = 2**63 - 1
+_NONE: Final = int(CompressionType.NONE)  # looked up once: what follows is on the way of every batch
+_LAST_CODEC: Final = int(CompressionType.ZSTD)
+_CREATE_TIME: Final = TimestampType.CREATE_TIME
 _LEGACY_OVERHEAD: Final = 14  # the least that any batch of any format has behind its length
 
 
@@ -67,6 +72,7 @@ class ValidBatch(NamedTuple):
     max_timestamp: int
     max_timestamp_delta: int  # the offset delta of the first record with the largest timestamp, -1 without timestamps
     log_append_time: int  # -1 unless the log stamps its own time
+    timestamps_differ: bool  # whether type or maximum in the batch's header are not these
 
     @property
     def record_count(self) -> int:
@@ -79,7 +85,8 @@ class ValidBatch(NamedTuple):
         if batch.readonly:
             batch = memoryview(bytearray(batch))
         stamp_offset(batch, 0, base_offset, partition_leader_epoch)
-        stamp_timestamp(batch, 0, self.timestamp_type, self.max_timestamp)
+        if self.timestamps_differ:
+            stamp_timestamp(batch, 0, self.timestamp_type, self.max_timestamp)
         return batch
 
 
@@ -89,9 +96,9 @@ def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_versi
     Bytes behind the batch that are no whole batch are left out, as Kafka does. The produce version matters to zstd,
     which came with version 7.
     """
-    view = memoryview(buffer)
-    batch, header = _only_batch(view)
-    codec = header.compression
+    batch, header = _only_batch(memoryview(buffer))
+    attributes = header.attributes
+    codec = attributes & COMPRESSION_MASK
     if produce_version is not None and produce_version < 7 and codec == CompressionType.ZSTD:
         raise InvalidRecords(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd is not allowed in version {produce_version} of Produce"
@@ -100,11 +107,11 @@ def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_versi
 
     start, records = HEADER_SIZE, batch
     plain: bytes | bytearray | None = None
-    if codec != CompressionType.NONE:
+    if codec != _NONE:
         plain = decompress(codec, batch[HEADER_SIZE:], rules.max_decompressed)
         start, records = 0, memoryview(plain)
-    batch_stamped = bool(header.attributes & LOG_APPEND_TIME_FLAG)
-    create_time = rules.timestamp_type == TimestampType.CREATE_TIME
+    batch_stamped = attributes & LOG_APPEND_TIME_FLAG != 0
+    create_time = rules.timestamp_type == _CREATE_TIME
     walk = kernel.RecordWalk(records, start, len(records), header.record_count)
     accepted = kernel.check_records(
         walk,
@@ -116,19 +123,19 @@ def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_versi
         rules.timestamp_before_max_ms,
         rules.timestamp_after_max_ms,
     )
-    if walk.error:
-        raise invalid_record(walk)
     if not accepted or (batch_stamped and (not create_time or header.max_timestamp == NO_TIMESTAMP)):
-        raise _rejected(records, start, header, rules, now)
+        raise _rejected(walk, header, rules, now)
 
     if create_time:
         max_timestamp, log_append_time = walk.max_timestamp, NO_TIMESTAMP
     else:
         max_timestamp = log_append_time = now
-    target = codec if rules.compression is None else rules.compression
-    rewritten = target != codec and not (header.is_control and codec == CompressionType.NONE)
-    if rewritten:
-        batch = _recompress(batch[HEADER_SIZE:] if plain is None else plain, header, target, rules, max_timestamp)
+    differ = batch_stamped is create_time or max_timestamp != header.max_timestamp
+    rewritten = False
+    if rules.compression is not None and rules.compression != codec and (codec or not attributes & CONTROL_FLAG):
+        body = batch[HEADER_SIZE:] if plain is None else plain
+        batch = _recompress(body, header, rules.compression, rules, max_timestamp)
+        rewritten, differ = True, False
     return ValidBatch(
         batch,
         header,
@@ -137,10 +144,16 @@ def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_versi
         max_timestamp,
         walk.max_timestamp_index,
         log_append_time,
+        differ,
     )
 
 
 def _only_batch(view: memoryview) -> tuple[memoryview, BatchHeader]:
+    if len(view) >= HEADER_SIZE:
+        header = read_header(view)
+        if header.magic == MAGIC and header.batch_length + LOG_OVERHEAD == len(view):
+            return view, header
+    # Something is wrong, or there are bytes behind the batch, which may be all right.
     size = _next_batch_size(view)
     if size is None:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, "a partition to produce to needs one whole record batch")
@@ -176,19 +189,20 @@ def _check_header(batch: memoryview, header: BatchHeader, rules: LogRules) -> No
     crc = compute_crc(batch, 0, size)
     if crc != header.crc:
         raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"the batch has CRC {crc:#010x}, not {header.crc:#010x}")
-    if header.compression > CompressionType.ZSTD:
+    if header.attributes & COMPRESSION_MASK > _LAST_CODEC:
         raise InvalidRecords(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {header.compression}")
     count = header.record_count
     if rules.from_client:
-        if header.last_offset_delta < 0:
-            raise _invalid(f"the last offset delta is {header.last_offset_delta}")
+        last = header.last_offset_delta
+        if last < 0:
+            raise _invalid(f"the last offset delta is {last}")
         if count <= 0:
             raise _invalid(f"the batch claims {count} records")
-        if header.last_offset_delta + 1 != count:
-            raise _invalid(f"a last offset delta of {header.last_offset_delta} does not go with {count} records")
-        if header.is_control:
+        if last + 1 != count:
+            raise _invalid(f"a last offset delta of {last} does not go with {count} records")
+        if header.attributes & CONTROL_FLAG:
             raise _invalid("clients may not write control records")
-        if header.has_producer_id and header.base_sequence < 0:
+        if header.base_sequence < 0 and header.has_producer_id:
             raise _invalid(f"producer {header.producer_id} sent the sequence number {header.base_sequence}")
     elif count < 0:
         raise _invalid(f"the batch claims {count} records")
@@ -204,10 +218,12 @@ def _too_large(size: int, rules: LogRules) -> InvalidRecords:
     )
 
 
-def _rejected(records: memoryview, start: int, header: BatchHeader, rules: LogRules, now: int) -> InvalidRecords:
+def _rejected(walk: kernel.RecordWalk, header: BatchHeader, rules: LogRules, now: int) -> InvalidRecords:
     """Walk once more over records that broke the log's rules, now to say which and why."""
-    stamped = bool(header.attributes & LOG_APPEND_TIME_FLAG)
-    walk = kernel.RecordWalk(records, start, len(records), header.record_count)
+    if walk.error:
+        return invalid_record(walk)
+    walk.rewind()
+    stamped = header.attributes & LOG_APPEND_TIME_FLAG != 0
     errors: list[RecordError] = []
     code = ErrorCode.INVALID_RECORD
     earliest, latest = now - rules.timestamp_before_max_ms, now + rules.timestamp_after_max_ms
@@ -216,7 +232,7 @@ def _rejected(records: memoryview, start: int, header: BatchHeader, rules: LogRu
         timestamp = header.max_timestamp if stamped else _int64(header.base_timestamp + walk.timestamp_delta)
         if rules.compacted and walk.key_length < 0:
             errors.append(RecordError(index, "a compacted topic takes no record without a key"))
-        elif rules.timestamp_type == TimestampType.CREATE_TIME and timestamp != NO_TIMESTAMP:
+        elif rules.timestamp_type == _CREATE_TIME and timestamp != NO_TIMESTAMP:
             age = _int64(now - timestamp)
             if age > rules.timestamp_before_max_ms or _int64(-age) > rules.timestamp_after_max_ms:
                 code = ErrorCode.INVALID_TIMESTAMP
@@ -236,7 +252,7 @@ def _recompress(
     plain: memoryview | bytes | bytearray, header: BatchHeader, codec: int, rules: LogRules, max_timestamp: int
 ) -> memoryview:
     """The batch in the codec that the topic asks for; its records stay byte for byte."""
-    attributes = header.attributes & KNOWN_ATTRIBUTES & ~(CompressionType(header.compression) | LOG_APPEND_TIME_FLAG)
+    attributes = header.attributes & KNOWN_ATTRIBUTES & ~(COMPRESSION_MASK | LOG_APPEND_TIME_FLAG)
     if rules.timestamp_type == TimestampType.LOG_APPEND_TIME:
         attributes |= LOG_APPEND_TIME_FLAG
     batch = seal_batch(
