@@ -48,7 +48,10 @@ SETTINGS = {
 
 
 def main() -> None:
-    """Capture everything anew."""
+    """Capture everything anew, or with "schemas" only the examples of classes."""
+    if sys.argv[1:] == ["schemas"]:
+        capture_schemas()
+        return
     shutil.rmtree(TARGET, ignore_errors=True)
     TARGET.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as name:

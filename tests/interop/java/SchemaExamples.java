@@ -116,7 +116,7 @@ public final class SchemaExamples {
 
     private static JsonNode json(Class<?> type, Message message, short version) throws Exception {
         Class<?> converter = Class.forName(type.getName() + "JsonConverter");
-        return (JsonNode) converter.getMethod("write", type, short.class).invoke(null, message, version);
+        return (JsonNode) converter.getMethod("write", type, short.class, boolean.class).invoke(null, message, version, false);
     }
 
     private static boolean flexible(Schema schema) {
