@@ -1,0 +1,206 @@
+"""ACLs as metadata: creating, finding and deleting entries. Whether somebody may do something is `security`'s."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from ottla.cluster.registrations import Acl
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.record_schemas.metadata import RemoveAccessControlEntryRecord
+from ottla.protocol.schema import Uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ottla.cluster.image import ClusterImage
+    from ottla.protocol.messages.k29_describe_acls import DescribeAclsRequest
+    from ottla.protocol.messages.k30_create_acls import AclCreation
+    from ottla.protocol.messages.k31_delete_acls import DeleteAclsFilter
+    from ottla.protocol.schema import Message
+    from ottla.world.random import Random
+
+CLUSTER_RESOURCE_NAME: Final = "kafka-cluster"
+WILDCARD: Final = "*"
+MAX_DELETED: Final = 10_000
+
+
+class ResourceType(IntEnum):
+    """What an ACL is about."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+    @classmethod
+    def _missing_(cls, value: object) -> ResourceType:
+        return cls.UNKNOWN
+
+
+class PatternType(IntEnum):
+    """How the name in an ACL, or in a question about ACLs, is meant."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+    @classmethod
+    def _missing_(cls, value: object) -> PatternType:
+        return cls.UNKNOWN
+
+
+class AclOperation(IntEnum):
+    """What an ACL allows or denies."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+    @classmethod
+    def _missing_(cls, value: object) -> AclOperation:
+        return cls.UNKNOWN
+
+
+class AclPermission(IntEnum):
+    """Whether an ACL allows or denies."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+    @classmethod
+    def _missing_(cls, value: object) -> AclPermission:
+        return cls.UNKNOWN
+
+
+def _refuse(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def validate_new_acl(acl: Acl) -> None:
+    """Refuse an entry that is a filter, or that names nothing."""
+    resource, pattern = ResourceType(acl.resource_type), PatternType(acl.pattern_type)
+    operation, permission = AclOperation(acl.operation), AclPermission(acl.permission_type)
+    if resource is ResourceType.CLUSTER and acl.resource_name != CLUSTER_RESOURCE_NAME:
+        raise _refuse(f"The only valid name for the CLUSTER resource is {CLUSTER_RESOURCE_NAME}")
+    if not acl.resource_name:
+        raise _refuse("Invalid empty resource name")
+    if resource in (ResourceType.UNKNOWN, ResourceType.ANY):
+        raise _refuse(f"Invalid resourceType {resource.name}")
+    if pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise _refuse(f"Invalid patternType {pattern.name}")
+    if operation in (AclOperation.UNKNOWN, AclOperation.ANY):
+        raise _refuse(f"Invalid operation {operation.name}")
+    if permission not in (AclPermission.DENY, AclPermission.ALLOW):
+        raise _refuse(f"Invalid permissionType {permission.name}")
+    if ":" not in acl.principal:
+        raise _refuse(
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal type "
+            "from the principal name)"
+        )
+
+
+def create_acls(
+    image: ClusterImage, creations: Sequence[AclCreation], *, random: Random
+) -> tuple[list[KafkaError | None], list[Message]]:
+    """Add entries; one that is there already is a success that writes nothing. One result per entry."""
+    existing = set(image.acls.values())
+    results: list[KafkaError | None] = []
+    records: list[Message] = []
+    for creation in creations:
+        acl = Acl(
+            creation.resource_type,
+            creation.resource_name,
+            creation.resource_pattern_type,
+            creation.principal,
+            creation.host,
+            creation.operation,
+            creation.permission_type,
+        )
+        try:
+            validate_new_acl(acl)
+        except KafkaError as error:
+            results.append(error)
+            continue
+        if acl not in existing:
+            existing.add(acl)
+            records.append(acl.to_record(Uuid(random.uuid())))
+        results.append(None)
+    return results, records
+
+
+def delete_acls(
+    image: ClusterImage, filters: Sequence[DeleteAclsFilter]
+) -> tuple[list[list[Acl] | KafkaError], list[Message]]:
+    """Remove the entries that match; for each filter what it removed, or why it was refused."""
+    results: list[list[Acl] | KafkaError] = []
+    removed: dict[Uuid, Message] = {}
+    for wanted in filters:
+        try:
+            validate_filter(wanted)
+        except KafkaError as error:
+            results.append(error)
+            continue
+        found: list[Acl] = []
+        for acl_id, acl in matching_acls(image, wanted):
+            found.append(acl)
+            removed[acl_id] = RemoveAccessControlEntryRecord(id=acl_id)
+            if len(removed) > MAX_DELETED:
+                raise _refuse(f"Cannot remove more than {MAX_DELETED} acls in a single delete operation.")
+        results.append(found)
+    return results, list(removed.values())
+
+
+def validate_filter(wanted: DeleteAclsFilter | DescribeAclsRequest) -> None:
+    """Refuse a filter that asks for something unknown."""
+    if not ResourceType(wanted.resource_type_filter) or not PatternType(wanted.pattern_type_filter):
+        raise _refuse("Unknown patternFilter.")
+    if not AclOperation(wanted.operation) or not AclPermission(wanted.permission_type):
+        raise _refuse("Unknown entryFilter.")
+
+
+def matching_acls(image: ClusterImage, wanted: DeleteAclsFilter | DescribeAclsRequest) -> Iterator[tuple[Uuid, Acl]]:
+    """The entries that a filter matches, with their ids."""
+    for acl_id, acl in image.acls.items():
+        if (
+            wanted.resource_type_filter in (ResourceType.ANY, acl.resource_type)
+            and _pattern_matches(wanted.pattern_type_filter, wanted.resource_name_filter, acl)
+            and wanted.principal_filter in (None, acl.principal)
+            and wanted.host_filter in (None, acl.host)
+            and wanted.operation in (AclOperation.ANY, acl.operation)
+            and wanted.permission_type in (AclPermission.ANY, acl.permission_type)
+        ):
+            yield acl_id, acl
+
+
+def _pattern_matches(kind: int, name: str | None, acl: Acl) -> bool:
+    if kind not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
+        return False
+    if name is None:
+        return True
+    if kind != PatternType.MATCH:
+        return name == acl.resource_name
+    if acl.pattern_type == PatternType.LITERAL:
+        return acl.resource_name in (name, WILDCARD)
+    return name.startswith(acl.resource_name)

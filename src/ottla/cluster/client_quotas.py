@@ -1,0 +1,126 @@
+"""Client quotas as metadata: what may be set for whom, and its records. Enforcing them is not done here."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final
+
+from ottla.cluster.registrations import QuotaEntity, quota_entity
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.record_schemas.metadata import ClientQuotaRecord, EntityData
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ottla.cluster.image import ClusterImage
+    from ottla.protocol.messages.k49_alter_client_quotas import RequestEntryData
+    from ottla.protocol.schema import Message
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+
+_LARGEST: Final[Mapping[str, tuple[str, float]]] = {"INT": ("an INT", 2.0**31 - 1), "LONG": ("a LONG", 2.0**63)}
+_USER_AND_CLIENT_KEYS: Final = {
+    "producer_byte_rate": "LONG",
+    "consumer_byte_rate": "LONG",
+    "request_percentage": "DOUBLE",
+    "controller_mutation_rate": "DOUBLE",
+}
+_IP_KEYS: Final = {"connection_creation_rate": "INT"}
+
+
+def _refuse(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def alter_client_quotas(
+    image: ClusterImage, entries: Sequence[RequestEntryData]
+) -> tuple[list[KafkaError | None], list[Message]]:
+    """Set and remove quotas; one result per entry, and an entry that is refused changes nothing."""
+    results: list[KafkaError | None] = []
+    records: list[Message] = []
+    seen: set[QuotaEntity] = set()
+    for entry in entries:
+        try:
+            entity = _validated_entity(entry)
+            if entity in seen:
+                raise _refuse(f"Ignoring duplicate entity {_shown(entity)}")
+            seen.add(entity)
+            records += _alter_entity(image, entity, entry)
+        except KafkaError as error:
+            results.append(error)
+        else:
+            results.append(None)
+    return results, records
+
+
+def _shown(entity: QuotaEntity) -> str:
+    return "ClientQuotaEntity(entries={" + ", ".join(f"{kind}={name}" for kind, name in entity) + "})"
+
+
+def _validated_entity(entry: RequestEntryData) -> QuotaEntity:
+    parts: dict[str, str | None] = {}
+    for part in entry.entity:
+        if part.entity_type in parts:
+            raise _refuse(f"Invalid client quota entity, duplicate entity entry {part.entity_type}")
+        if part.entity_type not in (USER, CLIENT_ID, IP):
+            raise _refuse(f"Unhandled client quota entity type: {part.entity_type}")
+        if part.entity_name == "":
+            raise _refuse(f"Empty {part.entity_type} not supported")
+        parts[part.entity_type] = part.entity_name
+    if not parts:
+        raise _refuse("Invalid empty client quota entity")
+    if IP in parts:
+        if len(parts) > 1:
+            raise _refuse("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
+        _check_address(parts[IP])
+    return quota_entity(parts)
+
+
+def _check_address(address: str | None) -> None:
+    # Kafka would also take a name that its resolver knows; a broker that asks the network here would stand still.
+    if address is None or address == "localhost":
+        return
+    try:
+        ipaddress.ip_address(address)
+    except ValueError as error:
+        raise _refuse(f"{address} is not a valid IP or resolvable host.") from error
+
+
+def _alter_entity(image: ClusterImage, entity: QuotaEntity, entry: RequestEntryData) -> list[Message]:
+    keys = _IP_KEYS if entity[0][0] == IP else _USER_AND_CLIENT_KEYS
+    current = image.client_quotas.get(entity, {})
+    records: list[Message] = []
+    seen: set[str] = set()
+    for op in entry.ops:
+        if op.key in seen:
+            raise _refuse(f"Duplicate quota key {op.key} not updating quota for this entity {_shown(entity)}")
+        seen.add(op.key)
+        if op.remove:
+            if op.key in current:
+                records.append(ClientQuotaRecord(entity=_entity_data(entity), key=op.key, remove=True))
+            continue
+        _check_value(keys, op.key, op.value)
+        if current.get(op.key) != op.value:
+            records.append(ClientQuotaRecord(entity=_entity_data(entity), key=op.key, value=op.value))
+    return records
+
+
+def _entity_data(entity: QuotaEntity) -> list[EntityData]:
+    return [EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+
+
+def _check_value(keys: Mapping[str, str], key: str, value: float) -> None:
+    kind = keys.get(key)
+    if kind is None:
+        raise _refuse(f"Invalid configuration key {key}")
+    if not value > 0:
+        raise _refuse(f"Quota {key} must be greater than 0")
+    if kind == "DOUBLE":
+        return
+    name, largest = _LARGEST[kind]
+    if value > largest:
+        raise _refuse(f"Proposed value for {key} is too large for {name}.")
+    if value % 1 > 1e-6:
+        raise _refuse(f"{key} cannot be a fractional value.")

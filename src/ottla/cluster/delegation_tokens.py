@@ -1,0 +1,145 @@
+"""Delegation tokens as metadata: issuing, renewing, expiring. Logging in with one is SASL's business.
+
+A token's secret is never stored: it is the HMAC of its id under the cluster's key.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from ottla.cluster.features import DELEGATION_TOKENS_FROM
+from ottla.cluster.registrations import DelegationToken
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.record_schemas.metadata import RemoveDelegationTokenRecord
+from ottla.protocol.schema import Uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.cluster.image import ClusterImage
+    from ottla.protocol.schema import Message
+    from ottla.world.random import Random
+
+_LONG_MAX: Final = 2**63 - 1
+_SWEPT_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """How long tokens live and what signs them; without a key there are no tokens."""
+
+    secret_key: str | None
+    max_lifetime_ms: int
+    renew_lifetime_ms: int
+
+
+def token_hmac(secret_key: str, token_id: str) -> bytes:
+    """The secret of a token."""
+    return hmac.digest(secret_key.encode(), token_id.encode(), "sha512")
+
+
+def find_token(image: ClusterImage, rules: TokenRules, secret: bytes) -> DelegationToken | None:
+    """The token with this secret."""
+    if rules.secret_key is None:
+        return None
+    for token in image.delegation_tokens.values():
+        if hmac.compare_digest(token_hmac(rules.secret_key, token.token_id), secret):
+            return token
+    return None
+
+
+def create_token(
+    image: ClusterImage,
+    rules: TokenRules,
+    *,
+    requester: str,
+    owner: str | None,
+    renewers: Sequence[str],
+    max_lifetime_ms: int,
+    now_ms: int,
+    random: Random,
+) -> tuple[DelegationToken, list[Message]]:
+    """Issue a token; principals are written `User:name`, and only users may renew."""
+    _check_enabled(image, rules)
+    lifetime = rules.max_lifetime_ms
+    if max_lifetime_ms > 0:
+        lifetime = min(lifetime, max_lifetime_ms)
+    max_ms = _later(now_ms, lifetime)
+    for renewer in renewers:
+        if not renewer.startswith("User:"):
+            raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+    token = DelegationToken(
+        token_id=str(Uuid(random.uuid())),
+        owner=owner if owner is not None else requester,
+        requester=requester,
+        renewers=tuple(renewers),
+        issue_ms=now_ms,
+        max_ms=max_ms,
+        expiry_ms=min(max_ms, _later(now_ms, rules.renew_lifetime_ms)),
+    )
+    return token, [token.to_record()]
+
+
+def renew_token(
+    image: ClusterImage, rules: TokenRules, secret: bytes, *, principal: str, period_ms: int, now_ms: int
+) -> tuple[int, list[Message]]:
+    """Let a token live on; the answer is when it expires now."""
+    token = _usable(image, rules, secret)
+    if _over(token, now_ms):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+    _check_allowed(token, principal)
+    lifetime = rules.renew_lifetime_ms
+    if period_ms > 0:
+        lifetime = min(lifetime, period_ms)
+    expiry = min(token.max_ms, _later(now_ms, lifetime))
+    return expiry, [replace(token, expiry_ms=expiry).to_record()]
+
+
+def expire_token(
+    image: ClusterImage, rules: TokenRules, secret: bytes, *, principal: str, period_ms: int, now_ms: int
+) -> tuple[int, list[Message]]:
+    """End a token after a period, or (with a negative one) at once; the answer is when."""
+    token = _usable(image, rules, secret)
+    _check_allowed(token, principal)
+    if period_ms < 0:
+        return now_ms, [RemoveDelegationTokenRecord(token_id=token.token_id)]
+    if _over(token, now_ms):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+    expiry = min(token.max_ms, _later(now_ms, period_ms))
+    return expiry, [replace(token, expiry_ms=expiry).to_record()]
+
+
+def sweep_expired_tokens(image: ClusterImage, now_ms: int) -> list[Message]:
+    """Remove tokens that are over, some at a time."""
+    gone = [token.token_id for token in image.delegation_tokens.values() if _over(token, now_ms)]
+    return [RemoveDelegationTokenRecord(token_id=token_id) for token_id in gone[:_SWEPT_AT_ONCE]]
+
+
+def _check_enabled(image: ClusterImage, rules: TokenRules) -> None:
+    if rules.secret_key is None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    if image.metadata_version < DELEGATION_TOKENS_FROM:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _usable(image: ClusterImage, rules: TokenRules, secret: bytes) -> DelegationToken:
+    _check_enabled(image, rules)
+    token = find_token(image, rules, secret)
+    if token is None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+    return token
+
+
+def _check_allowed(token: DelegationToken, principal: str) -> None:
+    if principal not in (token.owner, token.requester, *token.renewers):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+
+
+def _over(token: DelegationToken, now_ms: int) -> bool:
+    return token.max_ms < now_ms or token.expiry_ms < now_ms
+
+
+def _later(now_ms: int, duration_ms: int) -> int:
+    return min(now_ms + duration_ms, _LONG_MAX)
