@@ -7,22 +7,25 @@ deletes those of deleted topics, and tells whoever waits.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.fetch_wait import Readable
 from ottla.broker.partition import Partition
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_values
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from ottla.cluster.topics import create_topics
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig
 from ottla.storage.config import LogConfig
 from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla.broker.node import Broker
     from ottla.cluster.image import ClusterImage, ImageChanges
+    from ottla.cluster.metadata_log import MetadataLog
     from ottla.cluster.registrations import Partition as PartitionState
     from ottla.cluster.registrations import Topic
     from ottla.protocol.schema import Message
@@ -33,28 +36,10 @@ log = logging.getLogger(__name__)
 LOG_CONFIG_FIELDS = {name.replace("_", "."): name for name in LogConfig.__slots__}
 
 
-class MetadataStore(Protocol):
-    """The metadata log with its image."""
-
-    @property
-    def image(self) -> ClusterImage:
-        """What its records add up to."""
-        ...
-
-    @property
-    def end_offset(self) -> int:
-        """The offset that the next record gets."""
-        ...
-
-    def append(self, records: Sequence[Message]) -> ImageChanges:
-        """Write records and replay them."""
-        ...
-
-
 class Cluster:
     """All nodes of this process and what they share. One loop owns it; nothing in it waits."""
 
-    def __init__(self, world: World, metadata: MetadataStore, *, cluster_id: str, sync: bool = False) -> None:
+    def __init__(self, world: World, metadata: MetadataLog, *, cluster_id: str, sync: bool = False) -> None:
         self.world = world
         self.metadata = metadata
         self.cluster_id = cluster_id
@@ -71,7 +56,7 @@ class Cluster:
     @property
     def metadata_offset(self) -> int:
         """The offset of the last metadata record."""
-        return self.metadata.end_offset - 1
+        return self.metadata.next_offset - 1
 
     @property
     def controller(self) -> Broker:
@@ -117,10 +102,32 @@ class Cluster:
 
     # Changes.
 
+    def create_topic(
+        self, name: str, partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic on the cluster's own behalf; one that is there already stays as it is."""
+        wanted = self.internal_topic(name) or CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        results, records = create_topics(self.image, [wanted], layers=self.controller.layers, random=self.world.random)
+        code = ErrorCode(results[0].error_code)
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise KafkaError(code, results[0].error_message)
+        self.change(records)
+
     def change(self, records: Sequence[Message]) -> None:
         """Write metadata records, replay them, and act on what they changed."""
         if records:
-            self.apply(self.metadata.append(records))
+            self.apply(self.metadata.append(records).changes)
+
+    def open_partitions(self) -> None:
+        """At start: make a partition of everything that the image names."""
+        for topic in self.image.topics.values():
+            for index, state in topic.partitions.items():
+                self._place(topic, index, state)
 
     def apply(self, changes: ImageChanges) -> None:
         """Make what the image says come true."""
@@ -129,9 +136,9 @@ class Cluster:
                 node.configs_changed()
         for topic in changes.deleted_topics:
             self._remove(topic)
-        for topic, index, before, after in changes.partitions:
+        for topic, index, _, after in changes.partitions:
             if topic.id in self.image.topics:
-                self._place(topic, index, before, after)
+                self._place(topic, index, after)
         for resource in changes.configs:
             if resource.type is ConfigResourceType.TOPIC:
                 self._reconfigure(resource.name)
@@ -147,9 +154,15 @@ class Cluster:
         assert isinstance(insync, int)
         return LogConfig(**fields), insync  # type: ignore[arg-type]
 
+    def stop_waiting(self) -> None:
+        """Answer every fetch that waits, because the cluster is about to stop."""
+        for partition in self.partitions.values():
+            for wait in list(partition.waits):
+                wait.finish()
+
     # Inside.
 
-    def _place(self, topic: Topic, index: int, before: PartitionState | None, after: PartitionState) -> None:
+    def _place(self, topic: Topic, index: int, after: PartitionState) -> None:
         partition = self.partitions.get((topic.name, index))
         if partition is not None and partition.topic_id == topic.id:
             moved = partition.state.leader_epoch != after.leader_epoch

@@ -9,6 +9,7 @@ import typer
 
 COMMANDS = {
     "decode": "ottla.cli.decode",
+    "serve": "ottla.cli.serve",
 }
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster.names import validate_topic_name
-from ottla.cluster.topics import create_topics
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k03_metadata import (
@@ -21,7 +20,6 @@ from ottla.protocol.messages.k03_metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.protocol.messages.k19_create_topics import CreatableTopic
 from ottla.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -93,19 +91,8 @@ def _answer(call: Call, request: MetadataRequest, wanted: MetadataRequestTopic) 
 
 def _create(call: Call, name: str) -> ErrorCode:
     """Make a topic because somebody asked about it; the answer tells them to come back for its leader."""
-    broker = call.broker
-    cluster = broker.cluster
-    results, records = create_topics(
-        cluster.image,
-        [cluster.internal_topic(name) or CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)],
-        layers=cluster.controller.layers,
-        random=cluster.world.random,
-    )
-    cluster.change(records)
-    code = ErrorCode(results[0].error_code)
-    if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-        return ErrorCode.LEADER_NOT_AVAILABLE
-    return ErrorCode.INVALID_REPLICATION_FACTOR if code == ErrorCode.INVALID_REPLICATION_FACTOR else code
+    call.broker.cluster.create_topic(name)
+    return ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _describe(call: Call, topic: Topic) -> MetadataResponseTopic:

@@ -30,8 +30,8 @@ SWEEP_SECONDS = 1.0
 class NodeServer:
     """The sockets of one node."""
 
-    def __init__(self, broker: Broker, transport: Transport, clock: Clock) -> None:
-        self.broker = broker
+    def __init__(self, transport: Transport, clock: Clock) -> None:
+        self._broker: Broker | None = None
         self.clock = clock
         self.connections: dict[Connection, None] = {}
         self.per_host: dict[str, int] = {}
@@ -52,9 +52,16 @@ class NodeServer:
             ports[endpoint.listener] = listener.port
         return ports
 
-    def serve(self) -> None:
+    @property
+    def broker(self) -> Broker:
+        """The node behind the sockets; only once it serves."""
+        assert self._broker is not None
+        return self._broker
+
+    def serve(self, broker: Broker) -> None:
         """Let clients in."""
-        self._dispatch = Dispatch(self.broker)
+        self._broker = broker
+        self._dispatch = Dispatch(broker)
         self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
 
     def stop_listening(self) -> None:

@@ -1,0 +1,221 @@
+"""From configs and directories to a running cluster, and back: identities, metadata, logs, registration, clean stop."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster import Cluster
+from ottla.broker.node import Broker
+from ottla.cluster.brokers import register_broker, register_controller, unfence_broker
+from ottla.cluster.format import format_directory
+from ottla.cluster.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from ottla.cluster.metadata_log import MetadataLog, MetadataLogConfig
+from ottla.cluster.registrations import Listener
+from ottla.protocol.schema import Uuid
+from ottla.storage.directory import LogDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ottla.cluster.server_config import Endpoint, ServerConfig
+    from ottla.storage.config import LogConfig
+    from ottla.storage.names import TopicPartition
+    from ottla.world.world import World
+
+log = logging.getLogger(__name__)
+
+SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class StartError(Exception):
+    """The cluster cannot start, for a reason that its operator can do something about."""
+
+
+def open_cluster(
+    world: World,
+    configs: Sequence[ServerConfig],
+    advertised: Mapping[int, Sequence[Endpoint]],
+    *,
+    sync: bool = False,
+    cluster_id: str | None = None,
+) -> Cluster:
+    """Open the directories of all nodes, load what they hold, and register the nodes.
+
+    `advertised` says by node where clients reach each listener. The first node keeps the metadata log.
+    """
+    opened: list[LogDirectory] = []
+    try:
+        return _open(world, configs, advertised, opened, sync=sync, cluster_id=cluster_id)
+    except BaseException:
+        for directory in opened:
+            directory.abandon()
+        raise
+
+
+def _open(
+    world: World,
+    configs: Sequence[ServerConfig],
+    advertised: Mapping[int, Sequence[Endpoint]],
+    opened: list[LogDirectory],
+    *,
+    sync: bool,
+    cluster_id: str | None,
+) -> Cluster:
+    directories: dict[int, list[LogDirectory]] = {}
+    for config in configs:
+        assert config.node_id is not None
+        directories[config.node_id] = [_open_directory(world, path, sync, opened) for path in config.log_dirs]
+    identities = {
+        directory.path: read_meta_properties(world.disk, directory.path)
+        for each in directories.values()
+        for directory in each
+    }
+    cluster_id = _cluster_id(world, identities, cluster_id)
+    first = configs[0]
+    assert first.node_id is not None
+    metadata_path = first.metadata_log_dir or first.log_dirs[0]
+    ids: dict[str, Uuid] = {}
+    for config in configs:
+        assert config.node_id is not None
+        for directory in directories[config.node_id]:
+            ids[directory.path] = _identify(
+                world, directory, identities[directory.path], config.node_id, cluster_id, metadata_path
+            )
+    metadata_directory = next(d for d in directories[first.node_id] if d.path == metadata_path.rstrip("/"))
+    metadata = MetadataLog.open(metadata_directory, first.node_id, _metadata_config(first))
+    for problem in metadata.problems:
+        log.warning("%s", problem)
+    insync = first.value("min.insync.replicas")
+    metadata.start_epoch(min_insync_replicas=insync if isinstance(insync, int) else 1)
+    cluster = Cluster(world, metadata, cluster_id=cluster_id, sync=sync)
+    for config in configs:
+        assert config.node_id is not None
+        broker = Broker(cluster, config.node_id, config, directories[config.node_id])
+        broker.endpoints = {endpoint.listener: endpoint for endpoint in advertised[config.node_id]}
+        cluster.nodes[config.node_id] = broker
+    _load_logs(cluster)
+    _register(cluster, ids)
+    cluster.open_partitions()
+    return cluster
+
+
+def close_cluster(cluster: Cluster) -> None:
+    """Stop cleanly: everything is durable and the next start needs no recovery."""
+    cluster.metadata.close()
+    for node in cluster.nodes.values():
+        for directory in node.directories:
+            directory.close(node.epoch)
+
+
+def _open_directory(world: World, path: str, sync: bool, opened: list[LogDirectory]) -> LogDirectory:
+    directory = LogDirectory(
+        world.disk,
+        world.clock,
+        world.random.fork(f"log directory {path}"),
+        path,
+        sync=sync,
+        on_failure=lambda failed, error: log.error("log directory %s is offline: %s", failed.path, error),
+    )
+    try:
+        directory.open()
+    except BlockingIOError as error:
+        raise StartError(
+            f"{path} is in use by another process (its .lock is held); stop that one or choose another directory"
+        ) from error
+    except OSError as error:
+        raise StartError(f"{path} cannot be used as a log directory: {error.strerror or error}") from error
+    opened.append(directory)
+    return directory
+
+
+def _cluster_id(world: World, identities: Mapping[str, MetaProperties | None], wanted: str | None) -> str:
+    known = {path: meta.cluster_id for path, meta in identities.items() if meta is not None and meta.cluster_id}
+    found = wanted or next(iter(known.values()), None) or str(Uuid(world.random.uuid()))
+    for path, cluster_id in known.items():
+        if cluster_id != found:
+            raise StartError(f"{path} belongs to cluster {cluster_id}, not to {found}")
+    return found
+
+
+def _identify(
+    world: World,
+    directory: LogDirectory,
+    meta: MetaProperties | None,
+    node_id: int,
+    cluster_id: str,
+    metadata_path: str,
+) -> Uuid:
+    """The directory's id; a directory without an identity gets one, and keeps whatever else is in it."""
+    now = world.clock.now_ms()
+    if meta is None:
+        fresh = MetaProperties(cluster_id, node_id, Uuid(world.random.uuid()))
+        format_directory(
+            world.disk, directory.path, fresh, now_ms=now, holds_metadata=directory.path == metadata_path.rstrip("/")
+        )
+        assert fresh.directory_id is not None
+        return fresh.directory_id
+    if meta.node_id != node_id:
+        raise StartError(f"{directory.path} belongs to node {meta.node_id}, not to node {node_id} (node.id)")
+    if meta.directory_id is None:
+        meta = replace(meta, directory_id=Uuid(world.random.uuid()), cluster_id=cluster_id, version=1)
+        write_meta_properties(world.disk, directory.path, meta, now)
+    assert meta.directory_id is not None
+    return meta.directory_id
+
+
+def _metadata_config(config: ServerConfig) -> MetadataLogConfig:
+    fields = {name: config.value(f"metadata.log.{name.replace('_', '.')}") for name in ("segment_bytes", "segment_ms")}
+    return MetadataLogConfig(**{name: value for name, value in fields.items() if isinstance(value, int)})
+
+
+def _load_logs(cluster: Cluster) -> None:
+    def stray(partition: TopicPartition, topic_id: Uuid | None) -> bool:
+        topic = cluster.image.topic(partition.topic)
+        return topic is None or partition.partition not in topic.partitions
+
+    for node in cluster.nodes.values():
+
+        def config_for(topic: str, node: Broker = node) -> LogConfig:
+            return cluster.log_config(topic, node)[0]
+
+        for directory in node.directories:
+            directory.load(config_for, is_stray=stray)
+            for report in directory.reports:
+                log.info("%s", report)
+
+
+def _register(cluster: Cluster, ids: Mapping[str, Uuid]) -> None:
+    random = cluster.world.random
+    controller = cluster.controller
+    cluster.metadata.append(
+        register_controller(
+            controller.node_id, Uuid(random.uuid()), [_listener(each) for each in controller.endpoints.values()]
+        )
+    )
+    for node in cluster.nodes.values():
+        epochs = {directory.previous_broker_epoch for directory in node.directories}
+        known = next(iter(epochs)) if len(epochs) == 1 else None
+        node.epoch, records = register_broker(
+            cluster.image,
+            broker_id=node.node_id,
+            incarnation_id=Uuid(random.uuid()),
+            listeners=[_listener(each) for each in node.endpoints.values()],
+            directories=[ids[directory.path] for directory in node.directories],
+            next_offset=cluster.metadata.next_offset,
+            layers=node.layers,
+            rack=node.rack,
+            previous_epoch=-1 if known is None else known,
+        )
+        cluster.metadata.append(records)
+        cluster.metadata.append(unfence_broker(cluster.image, node.node_id, layers=node.layers))
+
+
+def _listener(endpoint: Endpoint) -> Listener:
+    return Listener(
+        endpoint.listener,
+        endpoint.host or "localhost",
+        endpoint.port,
+        SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
+    )
