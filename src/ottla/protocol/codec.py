@@ -6,6 +6,7 @@ written by `compile_decode` and `compile_encode`.
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -55,15 +56,24 @@ def encoder(cls: type[Message], version: int) -> Callable[[Any, list[Any], list[
 def _compile_decoder(cls: type[Message], version: int, view: bool) -> Callable[[Any, int, bool], Any]:
     if version not in cls.__schema__.versions:
         raise unsupported_version(cls, version)
-    source = DecoderSource(cls, version, view)
 
     def explain(buffer: bytes | memoryview, position: int, whole: bool) -> ProtocolError:
         return find_error(cls, buffer, version, position, whole)
 
-    source.scope.update(failures=_FAILURES, explain=explain)
-    exec(compile(source.text, f"<decode {cls.__name__} v{version}>", "exec"), source.scope)
-    decode: Callable[[Any, int, bool], Any] = source.scope["decode"]
-    return decode
+    @functools.cache
+    def compiled(lenient: bool) -> Callable[[Any, int, bool], Any]:
+        source = DecoderSource(cls, version, view, lenient)
+        # Strings that are no UTF-8 are so rare that the decoder for them is compiled when one is met.
+        source.scope.update(
+            failures=_FAILURES,
+            explain=explain,
+            lenient=lambda buffer, position, whole: compiled(True)(buffer, position, whole),
+        )
+        exec(compile(source.text, f"<decode {cls.__name__} v{version}>", "exec"), source.scope)
+        decode: Callable[[Any, int, bool], Any] = source.scope["decode"]
+        return decode
+
+    return compiled(False)
 
 
 def decoder_source(cls: type[Message], version: int) -> str:

@@ -25,6 +25,9 @@ from ottla.protocol.wire import (
 if TYPE_CHECKING:
     from ottla.protocol.schema import Field, Message, Struct
 
+# What a loop over an array of a length + 1 below 128 runs over.
+_TIMES = ((), *((None,) * count for count in range(127)))
+
 _NUMBERS = {letter: unpack_many(letter) for letter in ("b", "h", "H", "i", "I", "q", "d")}
 
 
@@ -32,12 +35,11 @@ def _bad() -> None:
     raise ValueError("not the message it should be")
 
 
-def _read_unknown_tags(target: Struct, b: bytes | memoryview, p: int, n: int, end: int) -> int:
+def _read_unknown_tags(target: Struct, b: bytes | memoryview, p: int, end: int) -> int:
     """Keep the tagged fields of a structure that knows none."""
-    if n > 127:
-        n, p = finish_uvarint(b, p, n)
+    count, p = read_uvarint(b, p)
     unknown = {}
-    for _ in range(n):
+    for _ in range(count):
         tag, p = read_uvarint(b, p)
         size, p = read_uvarint(b, p)
         stop = p + size
@@ -53,13 +55,15 @@ class DecoderSource:
     """The source of a decoder and the names that it uses.
 
     The function takes (buffer, position, whole) and returns the message when `whole`, else the message and the
-    position after it. `view` says that the buffer is not bytes but a memoryview.
+    position after it. `view` says that the buffer is not bytes but a memoryview; `lenient` replaces what is no
+    UTF-8, as Java does: the strict decoder, which is faster, calls the lenient one when it meets some.
     """
 
-    def __init__(self, cls: type[Message], version: int, view: bool) -> None:
+    def __init__(self, cls: type[Message], version: int, view: bool, lenient: bool = False) -> None:
         self._version = version
         self._flexible = version in cls.__schema__.flexible
         self._view = view
+        self._decode_text = ".decode('utf-8', 'replace')" if lenient else ".decode()"
         self.scope: dict[str, Any] = {
             "new": object.__new__,
             "new_uuid": bytes.__new__,
@@ -69,6 +73,7 @@ class DecoderSource:
             "nullable_string_length": nullable_string_length,
             "long_length": long_length,
             "bad": _bad,
+            "TIMES": _TIMES,
             "read_uvarint": read_uvarint,
             "read_unknown_tags": _read_unknown_tags,
         }
@@ -146,6 +151,8 @@ class DecoderSource:
         self._emit("elif p <= end:")
         self._emit(f"    return {target}, p")
         self._indent = 1
+        self._emit("except UnicodeDecodeError:")
+        self._emit("    return lenient(b, start, whole)")
         self._emit("except failures:")
         self._emit("    pass")
         self._emit("raise explain(b, start, whole)")
@@ -162,12 +169,18 @@ class DecoderSource:
                 self._default(field, f"{target}.{field.name}")
         self._emit(f"{target}.unknown_tags = None")
         if self._flexible:
-            count = self._fresh("t")
-            self._run("B", count)
-            self._flush()
             function = self._tags(cls)
-            self._emit(f"if {count}:")
-            self._emit(f"    p = {function}({target}, b, p, {count}, end)")
+            if self._run_letters:
+                count = self._fresh("t")
+                self._run("B", count)
+                self._flush()
+                self._emit(f"if {count}:")
+                self._emit(f"    p = {function}({target}, b, p - 1, end)")
+            else:
+                self._emit("if b[p]:")
+                self._emit(f"    p = {function}({target}, b, p, end)")
+                self._emit("else:")
+                self._emit("    p += 1")
         else:
             self._flush()
         return target
@@ -228,35 +241,44 @@ class DecoderSource:
 
     # -- lengths -------------------------------------------------------------------------------------------------
 
-    def _length(self, compact: bool, string: bool, nullable: bool, target: str) -> str:
-        """Read a length, deal with null, open the branch of a value; return the expression for the length."""
+    def _length(self, kind: str, compact: bool, nullable: bool, target: str) -> str:
+        """Read a length, deal with null, open the branch of a value; return the variable with the length.
+
+        A compact one is one more than the length.
+        """
         size = self._fresh("n")
+        string = kind == "string"
         self._run("B" if compact else "h" if string else "i", size)
         self._flush()
-        if compact and nullable:
-            self._emit(f"if {size} > 127:")
-            self._emit(f"    {size}, p = {'nullable_string_length' if string else 'finish'}(b, p, {size})")
-        elif compact:
-            self._emit(f"if not 0 < {size} < 128:")
-            self._emit(f"    {size}, p = {'string_length' if string else 'long_length'}(b, p, {size})")
+        if compact:
+            if nullable:
+                helper = "nullable_string_length" if string else "finish"
+                self._emit(f"if {size} > 127:")
+            else:
+                helper = "string_length" if string else "long_length"
+                self._emit(f"if not 0 < {size} < 128:")
+            self._emit(f"    {size}, p = {helper}(b, p, {size})")
+            if kind == "array":
+                # A count below 128 is small enough to be found out by the first element that is not there.
+                self._emit(f"    if {size} - 1 > end - p:")
+                self._emit("        bad()")
         if nullable:
             self._emit(f"if {size} {'== 0' if compact else '== -1'}:")
             self._emit(f"    {target} = None")
             self._emit("else:")
             self._indent += 1
-        if compact:
-            return f"{size} - 1"
-        self._emit(f"if {size} < 0:")
-        self._emit("    bad()")
+        if not compact:
+            self._emit(f"if not 0 <= {size} <= end - p:" if kind == "array" else f"if {size} < 0:")
+            self._emit("    bad()")
         return size
 
     def _variable(self, kind: str, target: str, compact: bool, nullable: bool) -> None:
-        length = self._length(compact, kind == "string", nullable, target)
+        size = self._length(kind, compact, nullable, target)
         stop = self._fresh("e")
-        self._emit(f"{stop} = p + {length}")
+        self._emit(f"{stop} = p + {size} - 1" if compact else f"{stop} = p + {size}")
         copied = f"b[p:{stop}].tobytes()" if self._view else f"b[p:{stop}]"
         if kind == "string":
-            self._emit(f"{target} = {copied}.decode('utf-8', 'replace')")
+            self._emit(f"{target} = {copied}{self._decode_text}")
         elif kind == "bytes":
             self._emit(f"{target} = {copied}")
         else:
@@ -268,61 +290,56 @@ class DecoderSource:
     # -- arrays --------------------------------------------------------------------------------------------------
 
     def _array(self, field: Field, target: str, compact: bool, nullable: bool) -> None:
-        length = self._length(compact, False, nullable, target)
+        size = self._length("array", compact, nullable, target)
         of = field.of
         assert of is not None
-        count = self._fresh("c")
-        self._emit(f"{count} = {length}")
-        if isinstance(of, str):
-            self._primitives(of, target, count, compact)
+        if isinstance(of, str) and of in FIXED:
+            self._numbers(of, target, f"{size} - 1" if compact else size)
         else:
-            self._structs(of, target, count)
+            items = self._fresh("l")
+            self._emit(f"{items} = []")
+            if isinstance(of, str):
+                self._loop(size, compact)
+                item = self._fresh("x")
+                self._variable(of, item, compact, False)
+                self._emit(f"{items}.append({item})")
+                self._indent -= 1
+            elif not self._flexible and self._all_fixed(of):
+                self._fixed_structs(of, items, size)
+            else:
+                self._loop(size, compact)
+                self._emit(f"{items}.append({self._struct(of)})")
+                self._indent -= 1
+            self._emit(f"{target} = {items}")
         if nullable:
             self._indent -= 1
 
-    def _primitives(self, of: str, target: str, count: str, compact: bool) -> None:
-        if of in FIXED:
-            letter, size = FIXED[of]
-            stop = self._fresh("e")
-            self._emit(f"{stop} = p + {count} * {size}" if size > 1 else f"{stop} = p + {count}")
-            self._emit(f"if {stop} > end:")
-            self._emit("    bad()")
-            if of == "uuid":
-                piece = "b[i : i + 16].tobytes()" if self._view else "b[i : i + 16]"
-                self._emit(f"{target} = [new_uuid(Uuid, {piece}) for i in range(p, {stop}, 16)]")
-            elif of == "bool":
-                self._emit(f"{target} = [i != 0 for i in b[p:{stop}]]")
-            else:
-                name = f"many_{letter}"
-                self.scope[name] = _NUMBERS[letter]
-                self._emit(f"{target} = {name}(b, p, {count})")
-            self._emit(f"p = {stop}")
-            return
-        items, item = self._fresh("l"), self._fresh("x")
-        self._emit(f"if {count} > end - p:")
-        self._emit("    bad()")
-        self._emit(f"{items} = []")
-        self._emit(f"for _ in range({count}):")
-        self._indent += 1
-        self._variable(of, item, compact, False)
-        self._emit(f"{items}.append({item})")
-        self._indent -= 1
-        self._emit(f"{target} = {items}")
-
-    def _structs(self, cls: type[Struct], target: str, count: str) -> None:
-        self._emit(f"if {count} > end - p:")
-        self._emit("    bad()")
-        items = self._fresh("l")
-        self._emit(f"{items} = []")
-        if not self._flexible and self._all_fixed(cls):
-            self._fixed_structs(cls, items, count)
+    def _loop(self, size: str, compact: bool) -> None:
+        """Open a loop over an array; iterating over a tuple that is there beats making a range."""
+        if compact:
+            self._emit(f"for _ in TIMES[{size}] if {size} < 128 else range({size} - 1):")
         else:
-            self._emit(f"for _ in range({count}):")
-            self._indent += 1
-            made = self._struct(cls)
-            self._emit(f"{items}.append({made})")
-            self._indent -= 1
-        self._emit(f"{target} = {items}")
+            self._emit(f"for _ in TIMES[{size} + 1] if {size} < 127 else range({size}):")
+        self._indent += 1
+
+    def _numbers(self, of: str, target: str, length: str) -> None:
+        """Read an array of a type of fixed size."""
+        letter, size = FIXED[of]
+        count, stop = self._fresh("c"), self._fresh("e")
+        self._emit(f"{count} = {length}")
+        self._emit(f"{stop} = p + {count} * {size}" if size > 1 else f"{stop} = p + {count}")
+        self._emit(f"if {stop} > end:")
+        self._emit("    bad()")
+        if of == "uuid":
+            piece = "b[i : i + 16].tobytes()" if self._view else "b[i : i + 16]"
+            self._emit(f"{target} = [new_uuid(Uuid, {piece}) for i in range(p, {stop}, 16)]")
+        elif of == "bool":
+            self._emit(f"{target} = [i != 0 for i in b[p:{stop}]]")
+        else:
+            name = f"many_{letter}"
+            self.scope[name] = _NUMBERS[letter]
+            self._emit(f"{target} = {name}(b, p, {count})")
+        self._emit(f"p = {stop}")
 
     def _all_fixed(self, cls: type[Struct]) -> bool:
         present = [field for field in cls.__schema__.fields if field.present(self._version)]
@@ -364,10 +381,10 @@ class DecoderSource:
         if name in self.scope:
             return name
         self.scope[name] = None  # the place is taken; running the source fills it
-        outer = self._lines, self._indent
+        outer = self._lines, self._indent, self._run_letters, self._run_targets, self._run_after
         self._lines, self._indent = [], 1
-        self._emit("if n > 127:")
-        self._emit("    n, p = finish(b, p, n)")
+        self._run_letters, self._run_targets, self._run_after = "", [], []
+        self._emit("n, p = read_uvarint(b, p)")
         if holds_records(cls):
             self._emit("v = b" if self._view else "v = memoryview(b)")
         self._emit("unknown = None")
@@ -402,8 +419,8 @@ class DecoderSource:
         self._indent = 1
         self._emit("o.unknown_tags = unknown")
         self._emit("return p")
-        self._functions += [f"def {name}(o, b, p, n, end):", *self._lines, ""]
-        self._lines, self._indent = outer
+        self._functions += [f"def {name}(o, b, p, end):", *self._lines, ""]
+        self._lines, self._indent, self._run_letters, self._run_targets, self._run_after = outer
         return name
 
 

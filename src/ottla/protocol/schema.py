@@ -411,6 +411,7 @@ class _StructType(type):
             parse_versions(versions),
             parse_versions(flexible),
         )
+        cls.__decoders__ = cls.__schema__.decoders  # type: ignore[attr-defined]
         return cls
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any) -> None:
@@ -482,16 +483,19 @@ class Message(Struct):
     """
 
     __slots__ = ()
+    __decoders__: ClassVar[dict[int, Callable[[Any, int, bool], Any]]]
 
     @classmethod
     def decode(cls, buffer: Buffer, version: int, position: int = 0) -> Self:
         """Read a message that fills the buffer (from a position on); ProtocolError if it does not, to the byte."""
-        schema = cls.__schema__
         if type(buffer) is bytes:
-            decoder = schema.decoders.get(version) or _codec().decoder(cls, version)
+            try:
+                decoder = cls.__decoders__[version]
+            except KeyError:
+                decoder = _codec().decoder(cls, version)
         else:
             buffer = memoryview(buffer)
-            decoder = schema.view_decoders.get(version) or _codec().view_decoder(cls, version)
+            decoder = cls.__schema__.view_decoders.get(version) or _codec().view_decoder(cls, version)
         message: Self = decoder(buffer, position, True)
         return message
 
