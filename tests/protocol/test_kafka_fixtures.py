@@ -44,8 +44,9 @@ def read_lines(name: str) -> list[dict[str, Any]]:
 def record_class(name: str) -> type[Message]:
     for module in RECORD_MODULES:
         found = getattr(import_module(f"ottla.protocol.record_schemas.{module}"), name, None)
-        if found is not None and issubclass(found, Message):
-            return found
+        if found is not None:
+            cls: type[Message] = found
+            return cls
     raise AssertionError(f"no class for {name}")
 
 
