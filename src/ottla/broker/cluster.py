@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordinators import load_coordinator, unload_coordinator, write_marker
 from ottla.broker.fetch_wait import Readable
 from ottla.broker.partition import Partition
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_values
-from ottla.cluster.registrations import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from ottla.cluster.registrations import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.cluster.topics import create_topics
+from ottla.groups.environment import DeletedTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig
 from ottla.storage.config import LogConfig
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from ottla.cluster.registrations import Partition as PartitionState
     from ottla.cluster.registrations import Topic
     from ottla.protocol.schema import Message
+    from ottla.transactions.coordinator import TransactionCoordinator
+    from ottla.transactions.environment import TransactionMarker
     from ottla.world.world import World
 
 log = logging.getLogger(__name__)
@@ -100,6 +104,22 @@ class Cluster:
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
 
+    def partition_count(self, topic: str, config: str) -> int:
+        """How many partitions one of the broker's own topics has, or would be created with."""
+        found = self.image.topic(topic)
+        return self.controller.config_int(config) if found is None else len(found.partitions)
+
+    def transaction_coordinator(self, transactional_id: str) -> TransactionCoordinator | None:
+        """The coordinator of a transactional id, on whichever node it is."""
+        index = self.controller.transactions.partition_for(transactional_id)
+        state = self.image.partition(TRANSACTION_STATE_TOPIC, index)
+        node = None if state is None else self.nodes.get(state.leader)
+        return None if node is None else node.transactions
+
+    def write_marker(self, place: TopicPartition, marker: TransactionMarker) -> ErrorCode:
+        """Write the end of a transaction to one of its partitions."""
+        return write_marker(self, place, marker)
+
     # Changes.
 
     def create_topic(
@@ -139,12 +159,23 @@ class Cluster:
         for topic, index, _, after in changes.partitions:
             if topic.id in self.image.topics:
                 self._place(topic, index, after)
+        self._tell_groups(changes)
         for resource in changes.configs:
             if resource.type is ConfigResourceType.TOPIC:
                 self._reconfigure(resource.name)
             elif resource.type is ConfigResourceType.BROKER:
                 for name in self.image.topic_ids:
                     self._reconfigure(name)
+
+    def _tell_groups(self, changes: ImageChanges) -> None:
+        created = [topic.name for topic in changes.created_topics]
+        changed = list(dict.fromkeys(topic.name for topic, _, _, _ in changes.partitions if topic.name not in created))
+        deleted = [DeletedTopic(topic.id, topic.name) for topic in changes.deleted_topics]
+        for node in self.nodes.values():
+            if created or changed or deleted:
+                node.groups.topics_changed(created=created, changed=changed, deleted=deleted)
+            if any(resource.type is ConfigResourceType.GROUP for resource in changes.configs):
+                node.group_configs.changed()
 
     def log_config(self, topic: str, node: Broker) -> tuple[LogConfig, int]:
         """How a topic's logs are kept, and how many replicas must be in sync for acks=all."""
@@ -165,11 +196,9 @@ class Cluster:
     def _place(self, topic: Topic, index: int, after: PartitionState) -> None:
         partition = self.partitions.get((topic.name, index))
         if partition is not None and partition.topic_id == topic.id:
-            moved = partition.state.leader_epoch != after.leader_epoch
-            partition.state = after
-            if moved:
-                for wait in list(partition.waits):
-                    wait.finish()
+            before, partition.state = partition.state, after
+            if before.leader_epoch != after.leader_epoch:
+                self._leader_changed(partition, before.leader)
             return
         node = self.nodes.get(after.leader) or self.controller
         config, insync = self.log_config(topic.name, node)
@@ -180,9 +209,19 @@ class Cluster:
             existing = directory.create_log(place, config, topic.id)
         else:
             existing.config = config
-        self.partitions[topic.name, index] = Partition(
+        partition = self.partitions[topic.name, index] = Partition(
             topic.name, topic.id, index, after, existing, insync, self.readable.add
         )
+        self._leader_changed(partition, NO_LEADER)
+
+    def _leader_changed(self, partition: Partition, before: int) -> None:
+        for wait in list(partition.waits):
+            wait.finish()
+        if partition.topic in INTERNAL_TOPICS:
+            if before in self.nodes:
+                unload_coordinator(self.nodes[before], partition)
+            if partition.state.leader in self.nodes:
+                load_coordinator(self.nodes[partition.state.leader], partition)
 
     def _remove(self, topic: Topic) -> None:
         for index in topic.partitions:
@@ -194,6 +233,8 @@ class Cluster:
                 for directory in node.directories:
                     if place in directory.logs:
                         directory.delete_log(place)
+            if topic.name in INTERNAL_TOPICS and partition.state.leader in self.nodes:
+                unload_coordinator(self.nodes[partition.state.leader], partition)
             for wait in list(partition.waits):
                 wait.finish()
 

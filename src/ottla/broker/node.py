@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionWorld
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import BrokerLayers, broker_value
+from ottla.cluster.registrations import GROUP_METADATA_TOPIC
+from ottla.groups.coordinator import GroupCoordinator
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.transactions.coordinator import TransactionCoordinator
+from ottla.transactions.verification import PartitionVerifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,9 +64,25 @@ class Broker:
         self.endpoints: dict[str, Endpoint] = {}
         self.epoch = -1
         self._values: dict[str, Value] = {}
+        self.group_configs = GroupConfigs(self)
+        logs = CoordinatorLogs(self)
+        random = cluster.world.random
+        self.groups = GroupCoordinator(
+            clock=cluster.world.clock,
+            random=random.fork(f"groups of node {node_id}"),
+            log=logs,
+            topics=GroupTopics(cluster),
+            settings=self.group_configs,
+            partition_count=lambda: cluster.partition_count(GROUP_METADATA_TOPIC, "offsets.topic.num.partitions"),
+        )
+        transactions = TransactionWorld(self)
+        self.transactions = TransactionCoordinator(
+            cluster.world.clock, logs, transactions, transactions, transactions, transactions.config()
+        )
+        self.verifier = PartitionVerifier(cluster.world.clock, transactions.config, cluster.transaction_coordinator)
         self.fetch_sessions = FetchSessions(
             cluster.world.clock,
-            cluster.world.random.fork(f"fetch sessions of node {node_id}"),
+            random.fork(f"fetch sessions of node {node_id}"),
             self.config_int("max.incremental.fetch.session.cache.slots"),
         )
 
@@ -120,6 +141,8 @@ class Broker:
     def configs_changed(self) -> None:
         """Forget values that were looked up."""
         self._values.clear()
+        self.group_configs.changed()
+        self.transactions.config = TransactionWorld(self).config()
 
     # Partitions.
 

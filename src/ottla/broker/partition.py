@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.producer_state import AppendOrigin
+from ottla.transactions.verification import Verifications
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,17 @@ if TYPE_CHECKING:
 class Partition:
     """One partition of the cluster, with the log that this process keeps for it."""
 
-    __slots__ = ("_on_readable", "index", "log", "min_insync_replicas", "state", "topic", "topic_id", "waits")
+    __slots__ = (
+        "_on_readable",
+        "index",
+        "log",
+        "min_insync_replicas",
+        "state",
+        "topic",
+        "topic_id",
+        "verifications",
+        "waits",
+    )
 
     def __init__(
         self,
@@ -38,6 +49,7 @@ class Partition:
         self.state = state
         self.log = log
         self.min_insync_replicas = min_insync_replicas
+        self.verifications = Verifications()
         self.waits: dict[FetchWait, None] = {}
         self._on_readable = on_readable
         log.on_high_watermark = self._high_watermark_moved

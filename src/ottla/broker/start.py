@@ -98,11 +98,16 @@ def _open(
     _load_logs(cluster)
     _register(cluster, ids)
     cluster.open_partitions()
+    for node in cluster.nodes.values():
+        node.transactions.start()
     return cluster
 
 
 def close_cluster(cluster: Cluster) -> None:
     """Stop cleanly: everything is durable and the next start needs no recovery."""
+    for node in cluster.nodes.values():
+        node.groups.unload_all()
+        node.transactions.stop()
     cluster.metadata.close()
     for node in cluster.nodes.values():
         for directory in node.directories:

@@ -1,0 +1,299 @@
+"""What the group and transaction coordinators ask of the broker: logs, topics, configs, producer ids, markers.
+
+And the other way round: partitions of the coordinators' topics are loaded when this node begins to lead them and
+forgotten when it stops. What coordinators decide is not decided here.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.cluster.brokers import allocate_producer_ids
+from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.configs.effective import group_values
+from ottla.cluster.features import TRANSACTION_VERSION
+from ottla.cluster.registrations import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.groups.environment import Appended
+from ottla.groups.settings import CoordinatorSettings, GroupSettings
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.records.batch import iter_batches
+from ottla.records.builder import build_batch
+from ottla.records.control import ControlType
+from ottla.records.iterate import Record, iter_records
+from ottla.storage.producer_state import AppendOrigin
+from ottla.transactions.environment import NO_LEADER, ProducerIdBlock, TransactionConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.node import Broker
+    from ottla.broker.partition import Partition
+    from ottla.cluster.registrations import Topic as TopicState
+    from ottla.groups.environment import Topic
+    from ottla.protocol.schema import Uuid
+    from ottla.storage.names import TopicPartition
+    from ottla.transactions.environment import LogRecord, TransactionMarker
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 1024 * 1024
+
+
+class CoordinatorLogs:
+    """The partitions of `__consumer_offsets` and `__transaction_state` that one node leads."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def append(self, partition: int, batch: bytearray) -> Appended:
+        """Append a batch of group records."""
+        found = self._broker.leader_partition(GROUP_METADATA_TOPIC, partition)
+        result = found.append(batch, origin=AppendOrigin.COORDINATOR)
+        return Appended(result.first_offset, self._durable(found))
+
+    def write(self, partition: int, records: Sequence[LogRecord]) -> Pending[ErrorCode]:
+        """Append a batch of transaction records."""
+        answer: Pending[ErrorCode] = Pending()
+        try:
+            found = self._broker.leader_partition(TRANSACTION_STATE_TOPIC, partition)
+            batch = build_batch([Record(0, each.timestamp_ms, each.key, each.value) for each in records])
+            found.append(batch, origin=AppendOrigin.COORDINATOR)
+        except KafkaError as error:
+            answer.complete(error.code)
+            return answer
+        durable = self._durable(found)
+        if durable is not None:
+            return durable
+        answer.complete(ErrorCode.NONE)
+        return answer
+
+    def _durable(self, partition: Partition) -> Pending[ErrorCode] | None:
+        """The promise of an fsync, where one is wanted."""
+        if not self._broker.cluster.sync:
+            return None
+        return self._broker.when_durable([partition.log], ErrorCode.NONE, lambda: ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+class GroupTopic:
+    """One topic as the groups see it."""
+
+    __slots__ = ("_cluster", "_state")
+
+    def __init__(self, cluster: Cluster, state: TopicState) -> None:
+        self._cluster = cluster
+        self._state = state
+
+    @property
+    def id(self) -> Uuid:
+        """The topic's id."""
+        return self._state.id
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self._state.name
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions it has."""
+        return len(self._state.partitions)
+
+    def racks(self, partition: int) -> Sequence[str]:
+        """The racks of a partition's replicas."""
+        nodes = self._cluster.nodes
+        racks = [nodes[replica].rack for replica in self._state.partitions[partition].replicas if replica in nodes]
+        return [rack for rack in racks if rack is not None]
+
+
+class GroupTopics:
+    """The topics of the cluster, as they are now."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def version(self) -> int:
+        """The offset of the last metadata record."""
+        return self._cluster.metadata_offset
+
+    def by_name(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        found = self._cluster.image.topic(name)
+        return None if found is None else GroupTopic(self._cluster, found)
+
+    def by_id(self, topic_id: Uuid) -> Topic | None:
+        """The topic with that id."""
+        found = self._cluster.image.topics.get(topic_id)
+        return None if found is None else GroupTopic(self._cluster, found)
+
+    def names(self) -> Iterable[str]:
+        """All names, in the order of creation."""
+        return self._cluster.image.topic_ids
+
+
+class GroupConfigs:
+    """The configs that rule groups on one node, parsed once per change."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._coordinator: CoordinatorSettings | None = None
+        self._groups: dict[str, GroupSettings] = {}
+
+    def coordinator(self) -> CoordinatorSettings:
+        """Those of the broker."""
+        if self._coordinator is None:
+            self._coordinator = CoordinatorSettings.read(self._broker.config)
+        return self._coordinator
+
+    def group(self, group_id: str) -> GroupSettings:
+        """Those of one group."""
+        own = self._broker.cluster.image.config(ConfigResourceType.GROUP, group_id)
+        name = group_id if own else ""
+        found = self._groups.get(name)
+        if found is None:
+            values = group_values(own, self._broker.layers)
+            found = self._groups[name] = GroupSettings.read(values.__getitem__)
+        return found
+
+    def changed(self) -> None:
+        """Look everything up again."""
+        self._coordinator = None
+        self._groups.clear()
+
+
+class TransactionWorld:
+    """The cluster as the transaction coordinator of one node sees it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def config(self) -> TransactionConfig:
+        """The broker's configs that rule transactions."""
+        broker = self._broker
+        return TransactionConfig(
+            transaction_max_timeout_ms=broker.config_int("transaction.max.timeout.ms"),
+            transactional_id_expiration_ms=broker.config_int("transactional.id.expiration.ms"),
+            abort_timed_out_transaction_cleanup_interval_ms=broker.config_int(
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+            ),
+            remove_expired_transaction_cleanup_interval_ms=broker.config_int(
+                "transaction.remove.expired.transaction.cleanup.interval.ms"
+            ),
+            two_phase_commit_enable=broker.config_bool("transaction.two.phase.commit.enable"),
+            partition_verification_enable=broker.config_bool("transaction.partition.verification.enable"),
+            add_partitions_to_txn_retry_backoff_ms=broker.config_int("add.partitions.to.txn.retry.backoff.ms"),
+            add_partitions_to_txn_retry_backoff_max_ms=broker.config_int("add.partitions.to.txn.retry.backoff.max.ms"),
+        )
+
+    def allocate_producer_ids(self) -> Pending[ProducerIdBlock | None]:
+        """The next block of producer ids, recorded in the metadata log."""
+        answer: Pending[ProducerIdBlock | None] = Pending()
+        cluster = self._broker.cluster
+        try:
+            block, records = allocate_producer_ids(cluster.image, self._broker.node_id)
+            cluster.change(records)
+        except KafkaError as error:
+            log.warning("no producer ids: %s", error)
+            answer.complete(None)
+        else:
+            answer.complete(ProducerIdBlock(block.start, len(block)))
+        return answer
+
+    def send_markers(
+        self, marker: TransactionMarker, partitions: Sequence[TopicPartition]
+    ) -> Pending[dict[TopicPartition, ErrorCode]]:
+        """Write the end of a transaction to its partitions, wherever they are led."""
+        results: dict[TopicPartition, ErrorCode] = {}
+        written = []
+        for place in partitions:
+            results[place] = self._broker.cluster.write_marker(place, marker)
+            if results[place] is ErrorCode.NONE:
+                written.append(self._broker.cluster.partitions[place.topic, place.partition].log)
+        if written and self._broker.cluster.sync:
+            failed = dict.fromkeys(results, ErrorCode.KAFKA_STORAGE_ERROR)
+            return self._broker.when_durable(written, results, lambda: failed)
+        answer: Pending[dict[TopicPartition, ErrorCode]] = Pending()
+        answer.complete(results)
+        return answer
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        """A partition's leader."""
+        state = self._broker.cluster.image.partition(partition.topic, partition.partition)
+        if state is None:
+            return None
+        return state.leader if state.leader >= 0 else NO_LEADER
+
+    def transaction_partition_count(self) -> int:
+        """How many partitions `__transaction_state` has, or would be created with."""
+        return self._broker.cluster.partition_count(TRANSACTION_STATE_TOPIC, "transaction.state.log.num.partitions")
+
+    def transaction_version(self) -> int:
+        """The finalized level of transaction.version."""
+        return self._broker.cluster.image.features.get(TRANSACTION_VERSION, 0)
+
+
+def write_marker(cluster: Cluster, place: TopicPartition, marker: TransactionMarker) -> ErrorCode:
+    """Write a marker to one partition, and let offsets that were part of the transaction count or go."""
+    partition = cluster.partitions.get((place.topic, place.partition))
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        partition.log.append_marker(
+            ControlType.COMMIT if marker.committed else ControlType.ABORT,
+            partition.state.leader_epoch,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=marker.transaction_version,
+        )
+    except KafkaError as error:
+        return error.code
+    partition.verifications.appended(marker.producer_id, marker.producer_epoch, control=True)
+    if place.topic == GROUP_METADATA_TOPIC:
+        leader = cluster.nodes.get(partition.state.leader)
+        if leader is not None:
+            leader.groups.complete_transaction(place.partition, marker.producer_id, committed=marker.committed)
+    return ErrorCode.NONE
+
+
+def load_coordinator(broker: Broker, partition: Partition) -> None:
+    """This node leads a partition of a coordinator's topic now: read what it holds."""
+    if partition.topic == GROUP_METADATA_TOPIC:
+        broker.groups.load(partition.index, _buffers(partition))
+    elif partition.topic == TRANSACTION_STATE_TOPIC:
+        problem = broker.transactions.load(partition.index, partition.state.leader_epoch, _records(partition))
+        if problem is not None:
+            log.error("%s-%d: %s", partition.topic, partition.index, problem)
+
+
+def unload_coordinator(broker: Broker, partition: Partition) -> None:
+    """This node does not lead a partition of a coordinator's topic any more."""
+    if partition.topic == GROUP_METADATA_TOPIC:
+        broker.groups.unload(partition.index)
+    elif partition.topic == TRANSACTION_STATE_TOPIC:
+        broker.transactions.unload(partition.index)
+
+
+def _buffers(partition: Partition) -> Iterator[bytes]:
+    """All batches of a partition, in pieces."""
+    offset, end = partition.log.log_start_offset, partition.log.high_watermark
+    while offset < end:
+        found = partition.log.read(offset, READ_BYTES, end)
+        if found.records is None or not len(found):
+            return
+        with found.records as records:
+            data = records.read_all()
+        for header in iter_batches(data):
+            offset = header.next_offset
+        yield data
+
+
+def _records(partition: Partition) -> Iterator[tuple[bytes | None, bytes | None]]:
+    for data in _buffers(partition):
+        for header in iter_batches(data):
+            if not header.is_control:
+                for record in iter_records(data, header):
+                    yield record.key, record.value

@@ -1,0 +1,81 @@
+"""FindCoordinator (10): the broker that coordinates a group or a transactional id.
+
+v1 adds transactional ids, v3 is flexible, v4 asks for many at once, v5 may answer TRANSACTION_ABORTABLE, v6 adds share
+groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.registrations import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k10_find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+GROUP, TRANSACTION = 0, 1
+
+
+def on_error(
+    request: FindCoordinatorRequest, version: int, code: ErrorCode, message: str | None
+) -> FindCoordinatorResponse:
+    """No coordinator was found."""
+    if version < 4:
+        return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, port=-1)
+    return FindCoordinatorResponse(coordinators=[_failure(key, code, message) for key in request.coordinator_keys])
+
+
+@api(10, versions=(0, 6), on_error=on_error)
+def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """Look up the leader of the partition that keeps each key, making the topic if it is not there yet."""
+    if call.version < 4:
+        found = _find(call, request.key_type, request.key)
+        return FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+    return FindCoordinatorResponse(
+        coordinators=[_find(call, request.key_type, key) for key in request.coordinator_keys]
+    )
+
+
+def _find(call: Call, key_type: int, key: str) -> Coordinator:
+    try:
+        return _lookup(call, key_type, key)
+    except KafkaError as error:
+        return _failure(key, error.code, error.message)
+
+
+def _lookup(call: Call, key_type: int, key: str) -> Coordinator:
+    broker = call.broker
+    cluster = broker.cluster
+    if key_type == GROUP:
+        topic, index = GROUP_METADATA_TOPIC, broker.groups.partition_for(key)
+    elif key_type == TRANSACTION:
+        topic, index = TRANSACTION_STATE_TOPIC, broker.transactions.partition_for(key)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if cluster.image.topic(topic) is None:
+        cluster.create_topic(topic)
+    state = cluster.image.partition(topic, index)
+    node = None if state is None else cluster.nodes.get(state.leader)
+    endpoint = None if node is None else node.endpoints.get(call.session.listener)
+    if node is None or endpoint is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(
+        key=key, node_id=node.node_id, host=endpoint.host or "localhost", port=endpoint.port, error_message="NONE"
+    )
+
+
+def _failure(key: str, code: ErrorCode, message: str | None) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message or code.name)
