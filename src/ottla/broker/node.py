@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionWorld
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Uuid
     from ottla.storage.directory import LogDirectory
     from ottla.storage.log import Log
-    from ottla.world.disk import Buffer
 
 R = TypeVar("R")
 
@@ -42,15 +40,6 @@ class LeaderHint(NamedTuple):
     host: str
     port: int
     rack: str | None
-
-
-@dataclass(slots=True, frozen=True)
-class ProduceTransaction:
-    """What the transaction coordinator says about a batch that is about to be appended."""
-
-    verified: bool = True
-    supports_epoch_bump: bool = False
-    version: int = 0
 
 
 class Broker:
@@ -201,12 +190,6 @@ class Broker:
         return None
 
     # Writing.
-
-    def produce_in_transaction(
-        self, version: int, transactional_id: str | None, partition: Partition, records: Buffer
-    ) -> ProduceTransaction:
-        """What the coordinator of a transactional producer says about a batch."""
-        return ProduceTransaction()
 
     def when_durable(self, logs: Sequence[Log], response: R, failed: Callable[[], R]) -> Pending[R]:
         """The response, once what was appended to these logs survives a loss of power; `failed()` if it may not.

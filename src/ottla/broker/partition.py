@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from ottla.broker.fetch_wait import FetchWait
     from ottla.cluster.registrations import Partition as PartitionState
     from ottla.protocol.schema import Uuid
+    from ottla.records.batch import BatchHeader
     from ottla.storage.log import AppendResult, Log
+    from ottla.transactions.verification import Guard
     from ottla.world.disk import Buffer
 
 
@@ -90,6 +92,26 @@ class Partition:
             supports_epoch_bump=supports_epoch_bump,
             transaction_version=transaction_version,
         )
+
+    def begin_verification(self, header: BatchHeader, supports_epoch_bump: bool) -> Guard | None:
+        """Ask for the right to append a transactional batch; None if its transaction is open here already."""
+        known = self.log.producers.producers.get(header.producer_id) if self.log.log_end_offset else None
+        return self.verifications.start(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            self.log.env.clock.now_ms(),
+            known_epoch=None if known is None else known.producer_epoch,
+            ongoing=self.log.has_ongoing_transaction(header.producer_id, header.producer_epoch),
+            supports_epoch_bump=supports_epoch_bump,
+        )
+
+    def is_verified(self, header: BatchHeader, guard: Guard | None) -> bool:
+        """Whether a transactional batch may begin its transaction here, now that the coordinator was asked."""
+        if guard is None:
+            return True
+        self.verifications.check_sequence(header.producer_id, header.base_sequence)
+        return self.verifications.may_append(header.producer_id, guard)
 
     def readable_end(self, read_committed: bool) -> int:
         """The offset below which a consumer may read."""

@@ -7,32 +7,37 @@ them, and refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.session import Disconnect
 from ottla.handlers.registry import api
+from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k00_produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.records.batch import HEADER_SIZE, read_header
+from ottla.records.compression import CompressionType
 from ottla.records.errors import InvalidRecords
+from ottla.storage.names import TopicPartition
+from ottla.transactions.verification import produce_operation
 
 if TYPE_CHECKING:
     from ottla.broker.partition import Partition
     from ottla.broker.session import Call
-    from ottla.pending import Pending
     from ottla.protocol.schema import Uuid
+    from ottla.records.batch import BatchHeader
+    from ottla.transactions.verification import Guard
 
-MAGIC = 16
-COMPRESSION = 22
-ZSTD = 4
+ADMIN_CLIENT = "__admin_client"
+CURRENT_MAGIC = 2
 
 
 def on_error(request: ProduceRequest, version: int, code: ErrorCode, message: str | None) -> ProduceResponse | None:
@@ -57,47 +62,212 @@ def on_error(request: ProduceRequest, version: int, code: ErrorCode, message: st
 @api(0, versions=(3, 13), advertised=(0, 13), on_error=on_error)
 def produce(call: Call, request: ProduceRequest) -> ProduceResponse | Pending[ProduceResponse] | None:
     """Append to each partition; answer when it is as safe as was asked for."""
-    broker = call.broker
-    response = ProduceResponse()
-    endpoints: dict[int, NodeEndpoint] = {}
-    written: list[Partition] = []
-    failed: str | None = None
-    for topic in request.topic_data:
-        answers: list[PartitionProduceResponse] = []
-        response.responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-        )
-        for data in topic.partition_data:
-            try:
-                if request.acks not in (-1, 0, 1):
-                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-                partition = _find(call, topic.name, topic.topic_id, data.index)
-                answers.append(_append(call, request, partition, data))
-                written.append(partition)
-            except KafkaError as error:
-                answer = _failure(data.index, error)
+    work = _Produce(call, request)
+    work.find_partitions()
+    asked = work.ask_coordinator()
+    if asked is None or asked.done:
+        return work.append_all({} if asked is None else asked.response)
+    # The coordinator's answer takes a turn of the loop, and the frame is gone by then.
+    work.keep_records()
+    answer: Pending[ProduceResponse] = Pending(asked.cancel)
+
+    def verified(errors: dict[TopicPartition, KafkaError]) -> None:
+        response = work.append_all(errors)
+        assert response is not None, "a transactional producer always wants an answer"
+        if isinstance(response, Pending):
+            response.on_complete(answer.complete)
+        else:
+            answer.complete(response)
+
+    asked.on_complete(verified)
+    return answer
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """One partition of a request on its way: where it goes, or why it goes nowhere."""
+
+    answer: PartitionProduceResponse
+    name: str
+    topic_id: Uuid
+    records: Any
+    partition: Partition | None = None
+    header: BatchHeader | None = None
+    guard: Guard | None = None
+
+
+class _Produce:
+    """One produce request in progress."""
+
+    def __init__(self, call: Call, request: ProduceRequest) -> None:
+        self.call = call
+        self.request = request
+        self.response = ProduceResponse()
+        self.operation = produce_operation(call.version)
+        self._entries: list[_Entry] = []
+        self._endpoints: dict[int, NodeEndpoint] = {}
+        self._failed: str | None = None
+
+    def find_partitions(self) -> None:
+        """Find where each batch goes, and look at its header."""
+        for topic in self.request.topic_data:
+            answers: list[PartitionProduceResponse] = []
+            self.response.responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
+            for data in topic.partition_data:
+                answer = PartitionProduceResponse(index=data.index)
                 answers.append(answer)
-                failed = error.code.name
-                if call.version >= 10 and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    _add_leader(call, topic.name, topic.topic_id, answer, endpoints)
-    response.node_endpoints = list(endpoints.values())
-    if request.acks == 0:
-        if failed is not None:
-            raise Disconnect(f"a produce with acks=0 failed: {failed}")
-        return None
-    if not broker.cluster.sync or not written:
-        return response
-    logs = [partition.log for partition in written]
-    return broker.when_durable(logs, response, lambda: _not_durable(response))
+                entry = _Entry(answer, topic.name, topic.topic_id, data.records)
+                self._entries.append(entry)
+                try:
+                    if self.request.acks not in (-1, 0, 1):
+                        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+                    entry.header = _check_records(self.call, data.records)
+                    entry.partition = _find(self.call, topic.name, topic.topic_id, data.index)
+                except KafkaError as error:
+                    self._fail(entry, error)
+        transactional = [each for each in self._entries if each.header is not None and each.header.is_transactional]
+        if transactional and self.request.transactional_id is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if len({each.header.producer_id for each in transactional if each.header is not None}) > 1:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
+            )
+
+    def ask_coordinator(self) -> Pending[dict[TopicPartition, KafkaError]] | None:
+        """Have the partitions that a transaction reaches first added or verified (KIP-890); None if there are none."""
+        transactional_id = self.request.transactional_id
+        verifier = self.call.broker.verifier
+        if transactional_id is None or not verifier.needed(transactional_id, self.operation):
+            return None
+        asked: list[TopicPartition] = []
+        producer = (-1, -1)
+        for entry in self._entries:
+            partition, header = entry.partition, entry.header
+            if partition is None or header is None or not header.is_transactional:
+                continue
+            producer = (header.producer_id, header.producer_epoch)
+            try:
+                entry.guard = partition.begin_verification(header, self.operation.supports_epoch_bump)
+            except KafkaError as error:
+                self._fail(entry, error)
+                continue
+            if entry.guard is not None:
+                asked.append(TopicPartition(partition.topic, partition.index))
+        if not asked:
+            return None
+        return verifier.before_produce(transactional_id, *producer, asked, self.operation)
+
+    def keep_records(self) -> None:
+        """Copy what stands in a frame that will be gone."""
+        for entry in self._entries:
+            if entry.partition is not None:
+                entry.records = bytearray(entry.records)
+
+    def append_all(
+        self, refused: dict[TopicPartition, KafkaError]
+    ) -> ProduceResponse | Pending[ProduceResponse] | None:
+        """Append what may be appended, and answer."""
+        written = []
+        for entry in self._entries:
+            partition = entry.partition
+            if partition is None:
+                continue
+            try:
+                problem = refused.get(TopicPartition(partition.topic, partition.index)) if refused else None
+                if problem is not None and entry.guard is not None:
+                    raise problem
+                self._append(partition, entry)
+                written.append(partition.log)
+            except KafkaError as error:
+                self._fail(entry, error)
+        self.response.node_endpoints = list(self._endpoints.values())
+        if self.request.acks == 0:
+            if self._failed is not None:
+                raise Disconnect(f"a produce with acks=0 failed: {self._failed}")
+            return None
+        broker = self.call.broker
+        if not written or not broker.cluster.sync:
+            return self.response
+        return broker.when_durable(written, self.response, self._not_durable)
+
+    def _append(self, partition: Partition, entry: _Entry) -> None:
+        header = entry.header
+        assert header is not None
+        result = partition.append(
+            entry.records,
+            acks=self.request.acks,
+            verified=partition.is_verified(header, entry.guard),
+            supports_epoch_bump=self.operation.supports_epoch_bump,
+        )
+        if header.is_transactional:
+            partition.verifications.appended(header.producer_id, header.producer_epoch, control=False)
+        answer = entry.answer
+        answer.base_offset = result.first_offset
+        answer.log_append_time_ms = result.log_append_time_ms
+        answer.log_start_offset = result.log_start_offset
+
+    def _fail(self, entry: _Entry, error: KafkaError) -> None:
+        entry.partition = None
+        answer = entry.answer
+        answer.error_code = error.code
+        answer.error_message = error.message
+        answer.base_offset = -1
+        self._failed = error.code.name
+        if isinstance(error, InvalidRecords):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=each.batch_index, batch_index_error_message=each.message)
+                for each in error.record_errors
+            ]
+        if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self.call.version >= 10:
+            self._add_leader(entry)
+
+    def _add_leader(self, entry: _Entry) -> None:
+        """Tell where the leader is, so that the client need not ask (KIP-951)."""
+        call = self.call
+        hint = call.broker.leader_hint(call.session.listener, entry.name, entry.topic_id, entry.answer.index)
+        if hint is not None:
+            entry.answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
+            self._endpoints[hint.leader] = NodeEndpoint(
+                node_id=hint.leader, host=hint.host, port=hint.port, rack=hint.rack
+            )
+
+    def _not_durable(self) -> ProduceResponse:
+        for topic in self.response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code == ErrorCode.NONE:
+                    answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                    answer.base_offset = -1
+        return self.response
 
 
-def _not_durable(response: ProduceResponse) -> ProduceResponse:
-    for topic in response.responses:
-        for answer in topic.partition_responses:
-            if answer.error_code == ErrorCode.NONE:
-                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                answer.base_offset = -1
-    return response
+def _check_records(call: Call, records: Any) -> BatchHeader:
+    """What every produce request must hold, before anybody looks at a topic: one batch of the current format."""
+    if records is None or len(records) < HEADER_SIZE:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {call.version} must have at least one record batch per partition",
+        )
+    header = read_header(records)
+    if header.magic != CURRENT_MAGIC:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {call.version} are only allowed to contain record batches with magic "
+            f"version {CURRENT_MAGIC}",
+        )
+    if header.size != len(records):
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {call.version} are only allowed to contain exactly one record batch per "
+            "partition",
+        )
+    if header.compression == CompressionType.ZSTD and call.version < 7:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {call.version} are not allowed to use ZStandard compression",
+        )
+    return header
 
 
 def _find(call: Call, name: str, topic_id: Uuid, index: int) -> Partition:
@@ -107,55 +277,7 @@ def _find(call: Call, name: str, topic_id: Uuid, index: int) -> Partition:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         name = topic.name
-    if broker.cluster.is_internal(name) and call.client_id != "__admin_client":
-        broker.partition(name, index)
+    partition = broker.leader_partition(name, index)
+    if broker.cluster.is_internal(name) and call.client_id != ADMIN_CLIENT:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-    return broker.leader_partition(name, index)
-
-
-def _append(
-    call: Call, request: ProduceRequest, partition: Partition, data: PartitionProduceData
-) -> PartitionProduceResponse:
-    records = data.records
-    if records is None or not len(records):
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD, "Produce requests with version >= 3 must have one record batch per partition"
-        )
-    if len(records) > COMPRESSION and records[MAGIC] == 2 and records[COMPRESSION] & 7 == ZSTD and call.version < 7:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests before version 7 cannot use zstd compression"
-        )
-    transaction = call.broker.produce_in_transaction(call.version, request.transactional_id, partition, records)
-    result = partition.append(
-        records,
-        acks=request.acks,
-        verified=transaction.verified,
-        supports_epoch_bump=transaction.supports_epoch_bump,
-        transaction_version=transaction.version,
-    )
-    return PartitionProduceResponse(
-        index=data.index,
-        base_offset=result.first_offset,
-        log_append_time_ms=result.log_append_time_ms,
-        log_start_offset=result.log_start_offset,
-    )
-
-
-def _failure(index: int, error: KafkaError) -> PartitionProduceResponse:
-    answer = PartitionProduceResponse(index=index, error_code=error.code, base_offset=-1, error_message=error.message)
-    if isinstance(error, InvalidRecords):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=each.batch_index, batch_index_error_message=each.message)
-            for each in error.record_errors
-        ]
-    return answer
-
-
-def _add_leader(
-    call: Call, name: str, topic_id: Uuid, answer: PartitionProduceResponse, endpoints: dict[int, NodeEndpoint]
-) -> None:
-    """Tell where the leader is, so that the client need not ask (KIP-951)."""
-    hint = call.broker.leader_hint(call.session.listener, name, topic_id, answer.index)
-    if hint is not None:
-        answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
-        endpoints[hint.leader] = NodeEndpoint(node_id=hint.leader, host=hint.host, port=hint.port, rack=hint.rack)
+    return partition
