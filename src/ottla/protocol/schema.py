@@ -6,84 +6,27 @@ bytes is `codec`'s work, and how it is explained byte by byte is `walk`'s.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast, dataclass_transform
+
+from ottla.protocol.uuids import ZERO_UUID, Uuid
+from ottla.protocol.versions import NO_VERSIONS, format_versions, parse_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-MAX_VERSION = 32767
+__all__ = [
+    "ZERO_UUID", "Buffer", "Field", "Message", "Records", "Schema", "Struct", "Uuid", "array", "boolean", "bytes_",
+    "float64", "format_versions", "int8", "int16", "int32", "int64", "parse_versions", "records_", "string", "struct",
+    "uint16", "uint32", "uuid",
+]  # fmt: skip
 
 # What a `records` field holds. Decoding gives a memoryview of the frame; encoding takes anything bytes-like,
 # or any object with a length, which `encode_parts` hands through as it is (a slice of a file, sent later).
 Records: TypeAlias = Any
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
-
-class Uuid(bytes):
-    """Sixteen bytes that print as Kafka prints them: URL-safe base64 without padding."""
-
-    __slots__ = ()
-
-    def __new__(cls, value: bytes | bytearray | memoryview = bytes(16)) -> Self:
-        """Take sixteen bytes as they are."""
-        if len(value) != 16:
-            raise ValueError(f"a Uuid has 16 bytes, not {len(value)}")
-        return bytes.__new__(cls, value)
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read the text form that `str()` gives."""
-        try:
-            value = base64.urlsafe_b64decode(text + "==")
-        except (binascii.Error, ValueError):
-            raise ValueError(f"not a Uuid in URL-safe base64: {text!r}") from None
-        if len(value) != 16:
-            raise ValueError(f"not a Uuid of 16 bytes: {text!r}")
-        return bytes.__new__(cls, value)
-
-    def __str__(self) -> str:
-        return base64.urlsafe_b64encode(self).decode("ascii").rstrip("=")
-
-    def __repr__(self) -> str:
-        return f"Uuid.parse({str(self)!r})"
-
-    def __reduce__(self) -> tuple[type[Uuid], tuple[bytes]]:
-        return type(self), (bytes(self),)
-
-
-ZERO_UUID = Uuid()
-
-NO_VERSIONS = range(0)
-ALL_VERSIONS = range(MAX_VERSION + 1)
-_parsed_versions: dict[str, range] = {"none": NO_VERSIONS, "0+": ALL_VERSIONS}
-
-
-def parse_versions(text: str) -> range:
-    """Turn Kafka's way of writing versions ("4-18", "12+", "3", "none") into a range."""
-    versions = _parsed_versions.get(text)
-    if versions is None:
-        first, dash, last = text.partition("-")
-        if first.endswith("+"):
-            versions = range(int(first[:-1]), MAX_VERSION + 1)
-        else:
-            versions = range(int(first), int(last if dash else first) + 1)
-        _parsed_versions[text] = versions
-    return versions
-
-
-def format_versions(versions: range) -> str:
-    """Write a range the way Kafka does; the inverse of `parse_versions`."""
-    if not versions:
-        return "none"
-    first, last = versions[0], versions[-1]
-    if last == MAX_VERSION:
-        return f"{first}+"
-    return str(first) if first == last else f"{first}-{last}"
 
 
 class Field:
