@@ -15,7 +15,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from ottla.protocol.schema import Uuid
+from ottla.protocol.uuids import Uuid
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
 from ottla.records.kernel import COMPILED

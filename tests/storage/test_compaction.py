@@ -15,6 +15,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.names import TopicPartition
 from ottla.storage.segment import Segment
+from ottla.world.clock import VirtualClock
 
 from .batches import batch, checked
 
@@ -64,11 +65,18 @@ def put(log: Log, key: str, value: str | None, **options: int) -> int:
     return log.append_as_leader(made, 0).first_offset
 
 
+def roll(log: Log) -> None:
+    """Close the active segment and let it become durable: only then may it be cleaned."""
+    log.roll()
+    assert isinstance(log.env.clock, VirtualClock)
+    log.env.clock.advance(0)
+
+
 def test_only_the_latest_value_of_a_key_stays_in_closed_segments(opener: Opener) -> None:
     directory, log = open_directory(opener)
     for number in range(200):
         put(log, f"k{number % 7}", f"v{number}")
-    log.roll()
+    roll(log)
     assert directory.clean_all() == 1
     assert [(r.offset, r.value) for r in records_of(log)] == [(n, b"v%d" % n) for n in range(193, 200)]
     assert log.log_end_offset == 200
@@ -84,19 +92,19 @@ def test_a_tombstone_hides_its_key_until_the_delete_horizon_and_then_goes(memory
     put(log, "a", None)
     put(log, "b", "2")
     put(log, "z", "last")
-    log.roll()
+    roll(log)
     directory.clean_all()
     assert [(r.key, r.value) for r in records_of(log)] == [(b"a", None), (b"b", b"2"), (b"z", b"last")]
     (horizon,) = {h.delete_horizon_ms for h in iter_batches(all_bytes(log)) if h.has_delete_horizon}
     assert horizon == memory_opener.clock.now_ms() + DAY
     memory_opener.clock.advance(DAY / 1000 - 1)
     put(log, "b", "3")
-    log.roll()
+    roll(log)
     directory.clean_all()
     assert (b"a", None) in [(r.key, r.value) for r in records_of(log)]
     memory_opener.clock.advance(2)
     put(log, "b", "4")
-    log.roll()
+    roll(log)
     directory.clean_all()
     assert b"a" not in [r.key for r in records_of(log)]
 
@@ -110,7 +118,7 @@ def test_timestamps_survive_a_new_base_timestamp(memory_opener: Opener) -> None:
     log.append_as_leader(made, 0)
     put(log, "a", "2")
     put(log, "z", "last")
-    log.roll()
+    roll(log)
     directory.clean_all()
     found = {r.key: r.timestamp for r in records_of(log)}
     assert found[b"b"] == now - 7
@@ -128,7 +136,7 @@ def test_aborted_data_goes_and_markers_follow_after_their_horizon(memory_opener:
     put(log, "a", "committed", base_sequence=1, **txn)
     log.append_marker(ControlType.COMMIT, 0, producer_id=9, producer_epoch=0, coordinator_epoch=0)
     put(log, "z", "last")
-    log.roll()
+    roll(log)
     assert [t.first_offset for t in log.aborted_transactions(0, 5)] == [0]
     directory.clean_all()
     assert [r.value for r in records_of(log)] == [b"committed", b"last"]
@@ -136,7 +144,7 @@ def test_aborted_data_goes_and_markers_follow_after_their_horizon(memory_opener:
     for _ in range(2):  # once to see that no data is left and set the horizon, once to let it pass
         memory_opener.clock.advance(2 * DAY / 1000)
         put(log, "z", "last")
-        log.roll()
+        roll(log)
         directory.clean_all()
     assert [h.base_offset for h in iter_batches(all_bytes(log)) if h.is_control] == [3]
     assert log.aborted_transactions(0, 5) == []
@@ -148,7 +156,7 @@ def test_the_last_batch_of_a_live_producer_stays_as_an_empty_one(memory_opener: 
     put(log, "a", "1", producer_id=5, producer_epoch=2, base_sequence=0)
     put(log, "a", "2", producer_id=5, producer_epoch=2, base_sequence=1)
     put(log, "a", "3")
-    log.roll()
+    roll(log)
     directory.clean_all()
     headers = list(iter_batches(all_bytes(log)))
     assert [(h.base_offset, h.record_count, h.producer_id, h.base_sequence) for h in headers] == [
@@ -176,7 +184,7 @@ def test_young_records_wait_for_the_minimum_lag_and_old_ones_are_overdue(memory_
     directory, log = open_directory(memory_opener, config)
     put(log, "a", "1")
     put(log, "a", "2")
-    log.roll()
+    roll(log)
     cleanable = compaction.find_cleanable(log, None, memory_opener.clock.now_ms())
     assert cleanable.dirty_bytes == 0
     memory_opener.clock.advance(11)
@@ -193,7 +201,7 @@ def test_compact_and_delete_also_lets_old_segments_go(memory_opener: Opener) -> 
     directory, log = open_directory(memory_opener, config)
     put(log, "a", "1")
     put(log, "b", "1")
-    log.roll()
+    roll(log)
     memory_opener.clock.advance(2)
     put(log, "b", "2")
     directory.clean_all()
@@ -205,7 +213,7 @@ def test_bit_rot_stops_the_cleaning_of_that_log_and_says_where(memory_opener: Op
     directory, log = open_directory(memory_opener)
     for number in range(10):
         put(log, f"k{number}", "v")
-    log.roll()
+    roll(log)
     before = all_bytes(log)
     path = log.segments[0].log_path
     file = memory_opener.disk.open(path)
@@ -220,7 +228,7 @@ def test_a_cleaning_that_the_log_outran_is_thrown_away(memory_opener: Opener) ->
     directory, log = open_directory(memory_opener)
     for number in range(50):
         put(log, f"k{number % 3}", "v" * 50)
-    log.roll()
+    roll(log)
     cleanable = directory.filthiest()
     assert cleanable is not None
     cleaning = compaction.begin(cleanable, memory_opener.clock.now_ms())
@@ -236,11 +244,11 @@ def test_small_segments_are_put_together(opener: Opener) -> None:
     directory, log = open_directory(opener)
     for number in range(300):
         put(log, f"key {number % 50}", "x" * 20)
-    log.roll()
+    roll(log)
     before = len(log.segments)
     directory.clean_all()
     put(log, "key", "x")
-    log.roll()
+    roll(log)
     directory.clean_all()  # groups are made by the sizes that segments have before they are cleaned
     assert len(log.segments) < before / 2
     opener.clock.advance(61)
@@ -289,7 +297,7 @@ def test_whatever_is_cleaned_the_latest_value_of_every_key_can_be_read(memory_op
                 model.latest[record.key] = first + number
         memory_opener.clock.advance(chance.choice([0, 1, 90_000]))
         if chance.random() < 0.7:
-            log.roll()
+            roll(log)
         directory.clean_all()
         if chance.random() < 0.3:
             clean = chance.random() < 0.5
@@ -324,7 +332,7 @@ def test_records_that_cannot_be_read_are_damage(memory_opener: Opener) -> None:
     broken = batch("v", keys=[b"k"])
     log.append_raw(_with_count(broken, 2))
     put(log, "z", "last")
-    log.roll()
+    roll(log)
     cleanable = directory.filthiest()
     assert cleanable is not None
     with pytest.raises(CorruptLogError):
@@ -343,7 +351,7 @@ def test_a_segment_made_by_cleaning_has_indexes_that_lead_to_its_batches(memory_
     directory, log = open_directory(memory_opener, LogConfig(cleanup_policy=("compact",), index_interval_bytes=100))
     for number in range(500):
         put(log, f"k{number % 100}", f"v{number}")
-    log.roll()
+    roll(log)
     directory.clean_all()
     segment = Segment(log.env, log.folder, 0)
     assert len(segment.offset_index) > 10

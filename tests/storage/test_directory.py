@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.protocol.schema import Uuid
+from ottla.protocol.uuids import Uuid
 from ottla.storage.config import LogConfig
 from ottla.storage.names import TopicPartition
 

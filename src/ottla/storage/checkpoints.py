@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from ottla.protocol.schema import ZERO_UUID, Uuid
+from ottla.protocol.uuids import ZERO_UUID, Uuid
 from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:

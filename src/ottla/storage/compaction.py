@@ -48,7 +48,8 @@ def find_cleanable(log: Log, checkpoint: int | None, now_ms: int) -> Cleanable:
     dirty = start if checkpoint is None or not start <= checkpoint <= log.log_end_offset else checkpoint
     closed = log.segments[:-1]
     config = log.config
-    uncleanable = min(log.last_stable_offset, log.active_segment.base_offset)
+    # Nothing that is not durable may replace a value that is: the copy of the newer one could be lost.
+    uncleanable = min(log.last_stable_offset, log.active_segment.base_offset, log.recovery_point)
     dirty_segments = [s for s in log.segments_from(dirty) if not s.active]
     if config.min_compaction_lag_ms > 0:
         for segment in dirty_segments:

@@ -27,7 +27,7 @@ from ottla.storage.open_files import DEFAULT_LIMIT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ottla.protocol.schema import Uuid
+    from ottla.protocol.uuids import Uuid
     from ottla.storage.compaction import Cleanable
     from ottla.storage.names import TopicPartition
     from ottla.storage.recovery import RecoveryReport
@@ -69,6 +69,7 @@ class LogDirectory:
         self.uncleanable: dict[TopicPartition, str] = {}
         self._lock: Lock | None = None
         self._written: dict[str, bytes] = {}
+        self._order: dict[str, list[TopicPartition]] = {}
 
     @property
     def online(self) -> bool:
@@ -114,6 +115,7 @@ class LogDirectory:
         recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
         start_offsets = self._read_checkpoint(names.LOG_START_CHECKPOINT)
         self.cleaner_offsets = self._read_checkpoint(names.CLEANER_CHECKPOINT)
+        self._read_checkpoint(names.REPLICATION_CHECKPOINT)
         configs: dict[str, LogConfig] = {}
         for name in disk.list(self.path):
             found = names.parse_partition_dir(name)
@@ -144,6 +146,7 @@ class LogDirectory:
                 recovery_point=recovery_points.get(partition, 0),
                 clean=self.had_clean_shutdown,
                 hold_high_watermark=self.sync,
+                may_have_gaps=config.compact or partition in self.cleaner_offsets,
             )
             if log.report is not None:
                 self.reports.append(log.report)
@@ -175,6 +178,7 @@ class LogDirectory:
 
     def abandon(self) -> None:
         """Let go of the lock and the files without a clean stop, as if the process had died."""
+        self.env.forget_all()
         self.env.files.close()
         if self._lock is not None:
             self._lock.release()
@@ -267,7 +271,8 @@ class LogDirectory:
             raise self.env.fail(error) from error
 
     def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        data = encode_offsets(offsets)
+        known = {partition: offsets[partition] for partition in self._order.get(name, ()) if partition in offsets}
+        data = encode_offsets(known | offsets)
         if self._written.get(name) != data:
             self.env.disk.write_atomic(self.file(name), data)
             self._written[name] = data
@@ -275,7 +280,11 @@ class LogDirectory:
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint's offsets; one that is missing or damaged means that all is to be found out again."""
         try:
-            return decode_offsets(self.env.disk.read(self.file(name)))
+            data = self.env.disk.read(self.file(name))
+            offsets = decode_offsets(data)
+            self._written[name] = data
+            self._order[name] = list(offsets)  # so that what did not change is written as it was
+            return offsets
         except (FileNotFoundError, CorruptCheckpointError):
             return {}
 
@@ -288,6 +297,7 @@ class LogDirectory:
         try:
             for partition, log in self.logs.items():
                 if log.config.compact and partition not in self.uncleanable:
+                    log.flush_closed()
                     candidate = compaction.find_cleanable(log, self.cleaner_offsets.get(partition), now)
                     if candidate.worth_it and (found is None or candidate.ratio > found.ratio):
                         found = candidate

@@ -105,6 +105,11 @@ class StorageEnvironment:
             timer.cancel()
             action()
 
+    def forget_all(self) -> None:
+        """Let what was to be done later not happen; the next start does it."""
+        while self._timers:
+            self._timers.popitem()[0].cancel()
+
     def write_file(self, path: str, data: Buffer, *, sync: bool = False) -> None:
         """Replace a file's contents in place: for what can be rebuilt if a crash leaves half of it."""
         file = self.disk.open(path, create=True)

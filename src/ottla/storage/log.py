@@ -72,6 +72,7 @@ class Log:
         "env",
         "epochs",
         "last_flushed_ms",
+        "may_have_gaps",
         "on_high_watermark",
         "producers",
         "recovery_point",
@@ -92,8 +93,10 @@ class Log:
         recovery_point: int = 0,
         clean: bool = True,
         hold_high_watermark: bool = False,
+        may_have_gaps: bool | None = None,
     ) -> None:
         self.env = env
+        self.may_have_gaps = config.compact if may_have_gaps is None else may_have_gaps
         self.topic_partition = topic_partition
         self.config = config
         self.clean = clean
@@ -130,11 +133,14 @@ class Log:
         recovery_point: int = 0,
         clean: bool = True,
         hold_high_watermark: bool = False,
+        may_have_gaps: bool | None = None,
     ) -> Log:
         """Open the log in a folder, or make an empty one there.
 
         After a clean stop only names are read now and the rest when it is needed; after any other the log is recovered
         here, and `report` says what that did. `hold_high_watermark` keeps the high watermark at what is durable.
+        `may_have_gaps` says that the log is or was compacted; otherwise offsets that are missing between two segments
+        are damage, too: a power loss has taken the end of the first one.
         """
         log = cls(
             env,
@@ -145,6 +151,7 @@ class Log:
             recovery_point=recovery_point,
             clean=clean,
             hold_high_watermark=hold_high_watermark,
+            may_have_gaps=may_have_gaps,
         )
         try:
             log._open()
@@ -161,7 +168,8 @@ class Log:
         if self.clean and self._take_names(names):
             self._log_start_offset = max(self._log_start_offset, self.bases[0])
             return
-        self.report = recovery.load(self, names)
+        report = recovery.load(self, names)
+        self.report = report if report.noteworthy else None
 
     def _take_names(self, names: list[str]) -> bool:
         """Note segments and snapshots by their names; False if anything needs a closer look."""
@@ -549,20 +557,27 @@ class Log:
         segment = self._segments[-1]
         config = self.config
         if segment.size + size > config.segment_bytes:
-            return self.roll(first_offset)
+            return self._roll(first_offset)
         if segment.size:
             first_timestamp = segment.first_timestamp()
             waited = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - segment.created_ms
             if waited > config.max_segment_ms - segment.jitter_ms:
-                return self.roll(first_offset)
+                return self._roll(first_offset)
         if segment.is_index_full(config) or not segment.can_hold(last_offset):
-            return self.roll(first_offset)
+            return self._roll(first_offset)
         return segment
 
     def roll(self, next_offset: int | None = None) -> Segment:
         """Close the active segment and begin another at the log's end (or at a later `next_offset`)."""
         if not self._loaded:
             self.load()
+        self.env.check()
+        try:
+            return self._roll(next_offset)
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def _roll(self, next_offset: int | None) -> Segment:
         base = max(self._log_end_offset, next_offset or 0)
         old = self._segments[-1]
         if old.base_offset == base and old.size == 0:
@@ -619,11 +634,13 @@ class Log:
             if self._new_names:
                 self.env.disk.sync_dir(self._folder)
                 self._new_names = False
-            files = [segment.file() for segment in self.segments_from(self._durable_offset)]
+            pinned = [(segment, segment.pin()) for segment in self.segments_from(self._durable_offset)]
         except OSError as error:
             raise self.env.fail(error) from error
 
         def finished(error: OSError | None) -> None:
+            for segment, entry in pinned:
+                segment.unpin(entry)
             if error is not None:
                 self.env.fail(error)
             elif self.env.failure is None:
@@ -632,7 +649,16 @@ class Log:
             if done is not None:
                 done(error)
 
-        self.env.disk.sync(files, finished)
+        self.env.disk.sync([entry.file for _, entry in pinned], finished)
+
+    def flush_closed(self) -> None:
+        """Make the closed segments durable behind the scenes, if they are not."""
+        if self.recovery_point < self.active_segment.base_offset:
+            self.env.check()
+            try:
+                self._flush_before(self.active_segment.base_offset, None)
+            except OSError as error:
+                raise self.env.fail(error) from error
 
     def _flush_before(self, offset: int, snapshot: str | None) -> None:
         """Make the closed segments durable behind the scenes; then recovery need not look at them again."""
@@ -643,6 +669,8 @@ class Log:
         files = self._open_all(paths)
 
         def finished(error: OSError | None) -> None:
+            for file in files:
+                file.close()
             if error is None and self.env.failure is None:
                 try:
                     self.env.disk.sync_dir(self._folder)
@@ -654,11 +682,7 @@ class Log:
                 self.mark_durable(offset)
                 self.recovery_point = max(self.recovery_point, min(offset, self._log_end_offset))
 
-        try:
-            self.env.disk.sync(files, finished)
-        finally:
-            for file in files:
-                file.close()
+        self.env.disk.sync(files, finished)
 
     def _open_all(self, paths: Iterable[str]) -> list[File]:
         return [file for path in paths if (file := self.env.open_if_exists(path)) is not None]
@@ -710,6 +734,12 @@ class Log:
             path = f"{self._folder}/{LEADER_EPOCH_CHECKPOINT}"
             self.env.disk.write_atomic(path, encode_epochs(self.epochs.entries()))
             self.epochs.dirty = False
+
+    def start_epoch(self, leader_epoch: int) -> None:
+        """This replica leads in a new epoch, which begins at the log's end, whether or not anything is written."""
+        if not self._loaded:
+            self.load()
+        self.epochs.assign(leader_epoch, self._log_end_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """The largest epoch not above the asked one and where it ends; (-1, -1) if that is not known."""
@@ -798,7 +828,7 @@ class Log:
         self.txn_bases = [base for base in self.txn_bases if base not in bases]
         for segment in gone:
             self.discard(segment)
-            self.discard_snapshot(segment.base_offset)
+            self.discard_snapshot(segment.base_offset, later=True)
 
     def segment_at(self, base_offset: int) -> Segment | None:
         """The segment with that base offset."""
@@ -815,7 +845,7 @@ class Log:
         if made.txn_index.entries:
             self.txn_bases = sorted([*self.txn_bases, made.base_offset])
         for base in sorted(bases - {made.base_offset}):
-            self.discard_snapshot(base)
+            self.discard_snapshot(base, later=True)
 
     def discard(self, segment: Segment) -> None:
         """Mark a segment's files as deleted and delete them later, when nobody reads them."""
@@ -832,11 +862,26 @@ class Log:
         except OSError as error:
             self.env.fail(error)
 
-    def discard_snapshot(self, offset: int) -> None:
-        """Delete a producer snapshot that no segment needs any more."""
-        if offset in self.snapshots:
-            self.snapshots.remove(offset)
-            self.env.remove_if_exists(self.snapshot_path(offset))
+    def discard_snapshot(self, offset: int, *, later: bool = False) -> None:
+        """Delete a producer snapshot that no segment needs any more, at once or together with its segment."""
+        if offset not in self.snapshots:
+            return
+        self.snapshots.remove(offset)
+        path = self.snapshot_path(offset)
+        if not later:
+            self.env.remove_if_exists(path)
+            return
+        try:
+            self.env.disk.rename(path, path + DELETED_SUFFIX)
+        except FileNotFoundError:
+            return
+        self.env.later(self.config.file_delete_delay_ms, lambda: self._delete_file(path + DELETED_SUFFIX))
+
+    def _delete_file(self, path: str) -> None:
+        try:
+            self.env.remove_if_exists(path)
+        except OSError as error:
+            self.env.fail(error)
 
     def move_to(self, folder: str) -> None:
         """Rename the log's folder; open files go on reading the same bytes."""

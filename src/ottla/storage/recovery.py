@@ -62,6 +62,14 @@ class RecoveryReport:
     files_recovered: list[str] = field(default_factory=list)
 
     @property
+    def noteworthy(self) -> bool:
+        """Whether more was done than to delete what was to be deleted anyway."""
+        leftovers = all(name.endswith(DELETED_SUFFIX) for name in self.files_removed)
+        return bool(
+            self.segments_checked or self.damage or self.segments_dropped or self.files_recovered or not leftovers
+        )
+
+    @property
     def bytes_dropped(self) -> int:
         """Bytes of records that are gone."""
         return sum(damage.bytes_dropped for damage in self.damage)
@@ -111,7 +119,7 @@ def _come_up(log: Log, report: RecoveryReport) -> None:
         log.replace_segment_list([Segment.create(log.env, log.folder, start)])
     end = log.segments[-1].next_offset()[0]
     log.set_log_start(max(start, log.bases[0]))
-    log.epochs.truncate_from_end(end)
+    log.epochs.truncate_from_end(end + 1)  # an epoch may begin at the end, before its first record
     log.epochs.truncate_from_start(log.log_start_offset)
     remove_stray_snapshots(log)
     if log.clean and not log.snapshots:
@@ -202,18 +210,24 @@ def remove_stray_snapshots(log: Log) -> None:
 def _recover(log: Log, segments: list[Segment], report: RecoveryReport) -> None:
     """Check every batch of these segments; what follows the first bad one goes."""
     checked_to = None
-    for segment in segments:
+    for number, segment in enumerate(segments):
         if checked_to != segment.base_offset:
             for snapshot in [offset for offset in log.snapshots if offset > segment.base_offset]:
                 log.discard_snapshot(snapshot)
             rebuild_producer_state(log, segment.base_offset)
-        dropped = recover_segment(log, segment, report)
+        cut = recover_segment(log, segment, report) > 0
         checked_to = log.producers.map_end_offset
         log.take_snapshot()
-        if dropped:
+        following = segments[number + 1] if number + 1 < len(segments) else None
+        if following is not None and not cut and checked_to < following.base_offset and not log.may_have_gaps:
+            reason = f"offsets {checked_to} to {following.base_offset - 1} are missing"
+            report.damage.append(Damage(segment.log_path, segment.size, checked_to, 0, reason))
+            cut = True
+        if cut:
             later = [s for s in log.segments if s.base_offset > segment.base_offset]
             if later:
                 report.segments_dropped += [s.base_offset for s in later]
+                report.damage[-1].bytes_dropped += sum(s.size for s in later)
                 log.remove_segments(later)
             return
 
