@@ -22,7 +22,7 @@ from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest
 from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolSubscription
-from ottla.protocol.schema import Uuid
+from ottla.protocol.uuids import Uuid
 from ottla.records.batch import read_header, stamp_offset
 from ottla.records.iterate import iter_all_records
 from ottla.world.clock import VirtualClock

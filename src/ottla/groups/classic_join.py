@@ -18,6 +18,7 @@ from ottla.protocol.messages.k14_sync_group import SyncGroupResponse
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ottla.groups.consumer import ConsumerGroup
     from ottla.groups.environment import RequestContext
     from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Shard
@@ -70,6 +71,31 @@ def join(
                 answer.complete(refusal(stored_error(code)))
 
         return Outcome(None, [*before, records.new_classic_group(group)], replay=False, on_durable=stored)
+    return outcome
+
+
+def join_instead_of(
+    shard: Shard,
+    context: RequestContext,
+    request: JoinGroupRequest,
+    answer: Pending[JoinGroupResponse],
+    empty: ConsumerGroup,
+) -> Outcome[None]:
+    """A member joins under the name of a consumer group that nobody is in, which becomes a classic group by that."""
+    if request.member_id:
+        answer.complete(refusal(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+        return nothing()
+    del shard.groups[request.group_id]
+    outcome = join(shard, context, request, answer, before=empty.tombstones())
+    stored = outcome.on_durable
+
+    def keep_or_restore(code: ErrorCode) -> None:
+        if code is not ErrorCode.NONE:
+            shard.groups[request.group_id] = empty
+        if stored is not None:
+            stored(code)
+
+    outcome.on_durable = keep_or_restore
     return outcome
 
 

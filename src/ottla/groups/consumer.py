@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ottla.groups.records import GroupRecord
     from ottla.protocol.record_schemas.group import ClassicMemberMetadata
-    from ottla.protocol.schema import Uuid
+    from ottla.protocol.uuids import Uuid
 
 LEAVE_GROUP_EPOCH: Final = -1
 LEAVE_GROUP_STATIC_EPOCH: Final = -2
@@ -351,9 +351,12 @@ class ConsumerGroup:
             owned = self.partition_epochs.setdefault(topic_id, {})
             for partition in partitions:
                 held = owned.get(partition)
-                assert held is None or held < epoch, (
-                    f"{topic_id}-{partition} of group {self.group_id} is owned at epoch {held}, not free for {epoch}"
-                )
+                if held is not None and held >= epoch:
+                    raise KafkaError(
+                        ErrorCode.UNKNOWN_SERVER_ERROR,
+                        f"Cannot set the epoch of {topic_id}-{partition} to {epoch} because the partition is still "
+                        f"owned at epoch {held}",
+                    )
                 owned[partition] = epoch
 
     def set_target(self, member_id: str, partitions: Partitions) -> None:

@@ -108,12 +108,17 @@ def _index_topics(shard: Shard, group: ConsumerGroup, before: Sequence[str]) -> 
         shard.groups_by_topic.setdefault(topic, {})[group.group_id] = None
 
 
+def forget_topics(shard: Shard, group: ConsumerGroup) -> None:
+    """A group is gone: it reads nothing any more."""
+    _index_topics(shard, ConsumerGroup(group.group_id), list(group.subscribed_topics))
+
+
 def _epoch(shard: Shard, key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
     group = _group(shard, key.group_id, create=value is not None)
     if group is None:
         return
     if value is None:
-        _index_topics(shard, ConsumerGroup(key.group_id), list(group.subscribed_topics))
+        forget_topics(shard, group)
         del shard.groups[key.group_id]
         return
     group.group_epoch = value.epoch

@@ -9,10 +9,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.groups import classic_join, classic_membership, describe, offset_requests, refusals
+from ottla.groups import (
+    classic_join,
+    classic_membership,
+    consumer_heartbeat,
+    describe,
+    mixed,
+    offset_requests,
+    refusals,
+)
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.loading import Loading
-from ottla.groups.shard import Outcome, Shard
+from ottla.groups.shard import Group, Outcome, Shard
 from ottla.groups.subscriptions import TopicHashes
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -21,6 +29,10 @@ from ottla.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupRe
 from ottla.protocol.messages.k16_list_groups import ListedGroup, ListGroupsResponse
 from ottla.protocol.messages.k42_delete_groups import DeletableGroupResult
 from ottla.protocol.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.protocol.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 
 if TYPE_CHECKING:
@@ -153,7 +165,12 @@ class GroupCoordinator:
         answer: Pending[JoinGroupResponse] = Pending()
 
         def join(shard: Shard) -> Outcome[None]:
-            return classic_join.join(shard, context, request, answer)
+            group = shard.groups.get(request.group_id)
+            if isinstance(group, ClassicGroup) or group is None:
+                return classic_join.join(shard, context, request, answer)
+            if not group.is_empty:
+                return mixed.join(shard, context, group, request, answer)
+            return classic_join.join_instead_of(shard, context, request, answer, group)
 
         def failed(code: ErrorCode, _: str | None) -> None:
             if not answer.settled:
@@ -174,8 +191,9 @@ class GroupCoordinator:
             group = shard.groups.get(request.group_id)
             if group is None or group.is_empty:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            assert isinstance(group, ClassicGroup)
-            return classic_membership.sync(shard, group, request, answer)
+            if isinstance(group, ClassicGroup):
+                return classic_membership.sync(shard, group, request, answer)
+            return mixed.sync(shard, group, request, answer)
 
         def failed(code: ErrorCode, _: str | None) -> None:
             if not answer.settled:
@@ -193,8 +211,9 @@ class GroupCoordinator:
 
         def heartbeat(shard: Shard) -> Outcome[HeartbeatResponse]:
             group = _of_members(shard, request.group_id)
-            assert isinstance(group, ClassicGroup)
-            return classic_membership.heartbeat(shard, group, request)
+            if isinstance(group, ClassicGroup):
+                return classic_membership.heartbeat(shard, group, request)
+            return mixed.heartbeat(shard, group, request)
 
         def failed(code: ErrorCode, _: str | None) -> HeartbeatResponse:
             # A member need not look for another coordinator while this one is reading its log.
@@ -210,8 +229,9 @@ class GroupCoordinator:
 
         def leave(shard: Shard) -> Outcome[LeaveGroupResponse]:
             group = _of_members(shard, request.group_id)
-            assert isinstance(group, ClassicGroup)
-            return classic_membership.leave(shard, group, request)
+            if isinstance(group, ClassicGroup):
+                return classic_membership.leave(shard, group, request)
+            return mixed.leave(shard, group, request)
 
         def failed(code: ErrorCode, _: str | None) -> LeaveGroupResponse:
             return refusals.leave_group(request, code)
@@ -219,6 +239,22 @@ class GroupCoordinator:
         if not request.group_id:
             return failed(ErrorCode.INVALID_GROUP_ID, None)
         return self._run(request.group_id, leave, failed)
+
+    # Consumer groups
+
+    def consumer_group_heartbeat(
+        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
+        """A member of the consumer protocol joins, stays or leaves."""
+
+        def failed(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
+            return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
+
+        try:
+            consumer_heartbeat.validate(request, context.version, self._settings.coordinator())
+        except KafkaError as error:
+            return failed(error.code, error.message)
+        return self._run(request.group_id, lambda shard: consumer_heartbeat.heartbeat(shard, context, request), failed)
 
     # Offsets
 
@@ -363,7 +399,7 @@ class GroupCoordinator:
                 shard.run(partial(offset_requests.tombstones_of_topics, shard, deleted), lambda _, __: None)
 
 
-def _of_members(shard: Shard, group_id: str) -> object:
+def _of_members(shard: Shard, group_id: str) -> Group:
     group = shard.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.groups.environment import Topics
     from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Shard
-    from ottla.protocol.schema import Uuid
+    from ottla.protocol.uuids import Uuid
 
 FIRST_DESCRIBE_VERSION_WITH_NOT_FOUND = 6
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ottla.groups.settings import CoordinatorSettings, GroupSettings
     from ottla.pending import Pending
     from ottla.protocol.errors import ErrorCode
-    from ottla.protocol.schema import Uuid
+    from ottla.protocol.uuids import Uuid
 
 
 class Appended(NamedTuple):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from ottla.groups import classic_join, offset_requests, replay
 from ottla.groups.classic import ClassicGroup
+from ottla.groups.consumer import MemberState
+from ottla.groups.consumer_timers import schedule_rebalance_timeout, schedule_session_timeout
 from ottla.groups.records import decode_record
 from ottla.records.batch import iter_batches
 from ottla.records.control import ControlType, parse_control_key
@@ -59,6 +61,11 @@ class Loading:
                 if len(group.members) > most:
                     # They may commit once more before those that are too many are sent away.
                     classic_join.prepare_rebalance(shard, group)
+                continue
+            for each in group.members.values():
+                schedule_session_timeout(shard, group.group_id, each.member_id)
+                if each.state is MemberState.UNREVOKED_PARTITIONS:
+                    schedule_rebalance_timeout(shard, group.group_id, each)
         _schedule_expiry(shard)
 
 

@@ -34,7 +34,7 @@ from ottla.protocol.messages.k47_offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from ottla.protocol.schema import ZERO_UUID
+from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ottla.groups.environment import DeletedTopic, RequestContext
     from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Group, Shard
-    from ottla.protocol.schema import Uuid
+    from ottla.protocol.uuids import Uuid
 
 FIRST_VERSION_WITH_MEMBER_EPOCH = 9
 

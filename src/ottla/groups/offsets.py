@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.protocol.schema import ZERO_UUID, Uuid
+from ottla.protocol.uuids import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
