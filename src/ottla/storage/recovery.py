@@ -119,7 +119,7 @@ def _come_up(log: Log, report: RecoveryReport) -> None:
         log.replace_segment_list([Segment.create(log.env, log.folder, start)])
     end = log.segments[-1].next_offset()[0]
     log.set_log_start(max(start, log.bases[0]))
-    log.epochs.truncate_from_end(end + 1)  # an epoch may begin at the end, before its first record
+    log.epochs.truncate_from_end(end)  # an epoch without records is forgotten; its leader starts it again
     log.epochs.truncate_from_start(log.log_start_offset)
     remove_stray_snapshots(log)
     if log.clean and not log.snapshots:
