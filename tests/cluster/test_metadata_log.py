@@ -1,0 +1,428 @@
+"""The metadata log through lives, crashes and snapshots: however it is loaded, it adds up to the same image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.cluster.acls import create_acls, delete_acls
+from ottla.cluster.brokers import (
+    allocate_producer_ids,
+    begin_controlled_shutdown,
+    fence_broker,
+    register_broker,
+    unfence_broker,
+    unregister_broker,
+)
+from ottla.cluster.client_quotas import alter_client_quotas
+from ottla.cluster.config_changes import ConfigChange, alter_resource
+from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.configs.alter import AlterOperation
+from ottla.cluster.configs.effective import BrokerLayers
+from ottla.cluster.format import bootstrap_records
+from ottla.cluster.image import ClusterImage, ReplayError
+from ottla.cluster.metadata_log import MetadataLog, MetadataLogConfig
+from ottla.cluster.registrations import ConfigResource, Listener
+from ottla.cluster.scram import alter_scram_credentials
+from ottla.cluster.snapshots import metadata_batches
+from ottla.cluster.topics import create_partitions, create_topics, delete_topics
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.k19_create_topics import CreatableTopic
+from ottla.protocol.messages.k20_delete_topics import DeleteTopicState
+from ottla.protocol.messages.k30_create_acls import AclCreation
+from ottla.protocol.messages.k31_delete_acls import DeleteAclsFilter
+from ottla.protocol.messages.k37_create_partitions import CreatePartitionsTopic
+from ottla.protocol.messages.k49_alter_client_quotas import EntityData, OpData, RequestEntryData
+from ottla.protocol.messages.k51_alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from ottla.protocol.record_schemas.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ottla.protocol.record_values import UnknownRecord, encode_metadata_record
+from ottla.protocol.schema import Uuid
+from ottla.records.builder import BatchBuilder
+from ottla.storage.directory import LogDirectory
+from ottla.world.random import SeededRandom
+
+from .fixture import METADATA, on_disk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.protocol.schema import Message
+
+LAYERS = BrokerLayers()
+FOLDER = f"/data/{METADATA}"
+
+
+def fresh(config: MetadataLogConfig | None = None, metadata_version: int | None = None) -> MetadataLog:
+    log = MetadataLog.open(on_disk(), 1, config)
+    log.start_epoch(None if metadata_version is None else bootstrap_records(metadata_version))
+    return log
+
+
+def next_life(log: MetadataLog, config: MetadataLogConfig | None = None) -> MetadataLog:
+    """The same disk in a new process."""
+    old = log.directory
+    old.abandon()
+    directory = LogDirectory(old.env.disk, old.env.clock, SeededRandom(9), "/data")
+    directory.open()
+    return MetadataLog.open(directory, 1, config or log.config)
+
+
+class Changes:
+    """Random changes of a cluster, each as its function makes the records."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = SeededRandom(seed)
+
+    def name(self) -> str:
+        return self.random.choice(["a", "b", "c.d", "e-f"])
+
+    def topics(self, image: ClusterImage) -> list[Message]:
+        wanted = CreatableTopic(name=self.name(), num_partitions=1 + self.random.below(3), replication_factor=1)
+        return create_topics(image, [wanted], layers=LAYERS, random=self.random)[1]
+
+    def deletions(self, image: ClusterImage) -> list[Message]:
+        return delete_topics(image, [DeleteTopicState(name=self.name())])[1]
+
+    def partitions(self, image: ClusterImage) -> list[Message]:
+        wanted = CreatePartitionsTopic(name=self.name(), count=2 + self.random.below(4), assignments=None)
+        return create_partitions(image, [wanted], random=self.random)[1]
+
+    def configs(self, image: ClusterImage) -> list[Message]:
+        operation = self.random.choice([AlterOperation.SET, AlterOperation.DELETE])
+        resource = self.random.choice(
+            [
+                ConfigResource(ConfigResourceType.TOPIC, self.name()),
+                ConfigResource(ConfigResourceType.BROKER, ""),
+                ConfigResource(ConfigResourceType.GROUP, "g"),
+            ]
+        )
+        key = {
+            ConfigResourceType.TOPIC: "retention.ms",
+            ConfigResourceType.BROKER: "log.retention.ms",
+            ConfigResourceType.GROUP: "consumer.session.timeout.ms",
+        }[resource.type]
+        value = str(50_000 + self.random.below(5)) if operation is AlterOperation.SET else None
+        return alter_resource(image, resource, [ConfigChange(key, operation, value)], layers=LAYERS)
+
+    def brokers(self, image: ClusterImage) -> list[Message]:
+        broker_id = 1 + self.random.below(3)
+        step = self.random.below(5)
+        if broker_id not in image.brokers or step == 0:
+            return register_broker(
+                image,
+                broker_id=broker_id,
+                incarnation_id=Uuid(self.random.uuid()),
+                listeners=[Listener("PLAINTEXT", "h", 9092, 0)],
+                directories=[Uuid(bytes([3] * 15 + [broker_id]))],
+                next_offset=self.random.below(1 << 40),
+                layers=LAYERS,
+                rack=self.random.choice([None, "r1"]),
+            )[1]
+        change = [unfence_broker, unfence_broker, begin_controlled_shutdown, fence_broker, unregister_broker][step]
+        return change(image, broker_id, layers=LAYERS)
+
+    def producer_ids(self, image: ClusterImage) -> list[Message]:
+        return allocate_producer_ids(image, 1)[1]
+
+    def acls(self, image: ClusterImage) -> list[Message]:
+        if self.random.below(3) == 0:
+            wanted = DeleteAclsFilter(
+                resource_type_filter=1,
+                resource_name_filter=self.name(),
+                pattern_type_filter=1,
+                principal_filter=None,
+                host_filter=None,
+                operation=1,
+                permission_type=1,
+            )
+            return delete_acls(image, [wanted])[1]
+        creation = AclCreation(
+            resource_type=2,
+            resource_name=self.name(),
+            principal="User:u",
+            host="*",
+            operation=3 + self.random.below(2),
+            permission_type=3,
+        )
+        return create_acls(image, [creation], random=self.random)[1]
+
+    def quotas(self, image: ClusterImage) -> list[Message]:
+        entity = [EntityData(entity_type="user", entity_name=self.random.choice([None, "u"]))]
+        ops = [
+            OpData(key="producer_byte_rate", value=float(1 + self.random.below(3)), remove=self.random.below(2) == 0)
+        ]
+        return alter_client_quotas(image, [RequestEntryData(entity=entity, ops=ops)])[1]
+
+    def scram(self, image: ClusterImage) -> list[Message]:
+        user, mechanism = self.name(), 1 + self.random.below(2)
+        request = AlterUserScramCredentialsRequest(
+            upsertions=[
+                ScramCredentialUpsertion(
+                    name=user, mechanism=mechanism, iterations=4096, salt=b"salt", salted_password=b"secret"
+                )
+            ]
+        )
+        if self.random.below(2):
+            request = AlterUserScramCredentialsRequest(
+                deletions=[ScramCredentialDeletion(name=user, mechanism=mechanism)]
+            )
+        return alter_scram_credentials(image, request)[1]
+
+    def features(self, image: ClusterImage) -> list[Message]:
+        return [FeatureLevelRecord(name="group.version", feature_level=self.random.below(2))]
+
+    def aborted(self, image: ClusterImage) -> list[Message]:
+        return [
+            BeginTransactionRecord(name="x"),
+            TopicRecord(name="never", topic_id=Uuid(self.random.uuid())),
+            AbortTransactionRecord(reason="y"),
+        ]
+
+    def kinds(self) -> list[Callable[[ClusterImage], list[Message]]]:
+        return [
+            self.topics,
+            self.topics,
+            self.deletions,
+            self.partitions,
+            self.configs,
+            self.brokers,
+            self.brokers,
+            self.producer_ids,
+            self.acls,
+            self.quotas,
+            self.scram,
+            self.features,
+            self.aborted,
+        ]
+
+    def make(self, image: ClusterImage) -> list[Message]:
+        try:
+            return self.random.choice(self.kinds())(image)
+        except KafkaError:
+            return []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    lives=st.lists(st.tuples(st.integers(0, 25), st.booleans()), min_size=1, max_size=4),
+    metadata_version=st.sampled_from([None, 7, 14, 20, 25]),
+)
+def test_log_snapshot_and_tail_and_live_are_one_image(
+    seed: int, lives: list[tuple[int, bool]], metadata_version: int | None
+) -> None:
+    changes = Changes(seed)
+    log = fresh(metadata_version=metadata_version)
+    for count, snapshot in lives:
+        for _ in range(count):
+            log.append(changes.make(log.image))
+        live = log.image
+        if snapshot:
+            log.write_snapshot()
+            for _ in range(count // 2):
+                log.append(changes.make(log.image))
+        log = next_life(log)
+        assert log.problems == []
+        assert log.image == live
+        log.start_epoch()
+        assert log.image == live
+    disk = log.directory.env.disk
+    if log.snapshots:
+        for kept in log.snapshots:
+            disk.remove(f"{FOLDER}/{kept.id.file_name}")
+        assert next_life(log).image == live, "the log alone says the same"
+
+
+def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
+    log = fresh()
+    epoch, records = register_broker(
+        log.image,
+        broker_id=1,
+        incarnation_id=Uuid(),
+        listeners=[],
+        directories=[Uuid(bytes([1] * 16))],
+        next_offset=log.next_offset,
+        layers=LAYERS,
+    )
+    assert log.append(records).first_offset == epoch
+
+
+def test_each_life_leads_its_own_epoch() -> None:
+    log = fresh()
+    assert log.epoch == 1
+    for expected in (2, 3):
+        log = next_life(log)
+        log.start_epoch()
+        assert log.epoch == expected
+    assert log.log.epochs.entries() == [(1, 0), (2, 10), (3, 11)]
+
+
+def test_an_empty_change_writes_nothing() -> None:
+    log = fresh()
+    before = log.next_offset
+    assert log.append([]).last_offset == before - 1
+    assert log.next_offset == before
+
+
+def test_a_transaction_is_seen_when_it_ends_and_not_before() -> None:
+    log = fresh()
+    topic = TopicRecord(name="t", topic_id=Uuid(bytes(range(16))))
+    log.append([BeginTransactionRecord(), topic])
+    assert log.image.topic("t") is None
+    assert not log.snapshot_due()
+    assert [each.name for each in log.append([EndTransactionRecord()]).changes.created_topics] == ["t"]
+
+
+def test_a_transaction_that_a_crash_left_open_is_aborted() -> None:
+    log = fresh()
+    log.append([BeginTransactionRecord(), TopicRecord(name="t", topic_id=Uuid(bytes(range(16))))])
+    log = next_life(log)
+    log.start_epoch()
+    assert log.image.transaction is None
+    assert log.image.topic("t") is None
+    assert next_life(log).image.transaction is None
+
+
+def test_a_record_that_does_not_fit_is_refused_before_it_is_anybodys_state() -> None:
+    image = ClusterImage()
+    with pytest.raises(ReplayError, match="no topic has the id"):
+        image.replay(RemoveTopicRecord(topic_id=Uuid(bytes(range(16)))))
+
+
+def test_an_unknown_record_is_kept_through_snapshots_and_reported() -> None:
+    log = fresh()
+    stranger = UnknownRecord(999, 3, b"whatever it says")
+    builder = BatchBuilder(log.next_offset, partition_leader_epoch=log.epoch)
+    builder.append(None, encode_metadata_record(stranger), (), 0)
+    log.log.append_raw(builder.build())
+    log = next_life(log)
+    assert log.image.unknown == [stranger]
+    assert any("type 999 version 3 is not known; it is kept" in problem for problem in log.problems)
+    log.start_epoch()
+    log.write_snapshot()
+    assert next_life(log).image.unknown == [stranger]
+
+
+def test_a_damaged_snapshot_is_passed_over_for_an_older_one() -> None:
+    log = fresh()
+    log.append([TopicRecord(name="old", topic_id=Uuid(bytes([1] * 16)))])
+    log.write_snapshot()
+    log.append([TopicRecord(name="new", topic_id=Uuid(bytes([2] * 16)))])
+    newest = log.write_snapshot()
+    file = log.directory.env.disk.open(f"{FOLDER}/{newest.file_name}")
+    file.write_at(200, b"\xff")
+    file.close()
+    log = next_life(log)
+    assert list(log.image.topic_ids) == ["old", "new"]
+    assert any(newest.file_name in problem for problem in log.problems)
+
+
+def test_an_unfinished_snapshot_counts_as_none() -> None:
+    log = fresh()
+    log.append([TopicRecord(name="t", topic_id=Uuid(bytes([1] * 16)))])
+    snapshot = log.write_snapshot()
+    disk = log.directory.env.disk
+    data = disk.read(f"{FOLDER}/{snapshot.file_name}")
+    disk.write_atomic(f"{FOLDER}/{snapshot.file_name}", data[:-20])
+    disk.write_atomic(f"{FOLDER}/{snapshot.offset + 1:020d}-0000000001.checkpoint.part", data)
+    log = next_life(log)
+    assert list(log.image.topic_ids) == ["t"]
+    assert not any(name.endswith(".part") for name in disk.list(FOLDER))
+
+
+def test_a_snapshot_beyond_the_log_is_where_the_log_goes_on() -> None:
+    log = fresh()
+    log.append([TopicRecord(name="t", topic_id=Uuid(bytes([1] * 16)))])
+    snapshot = log.write_snapshot()
+    disk = log.directory.env.disk
+    log.directory.abandon()
+    for name in disk.list(FOLDER):
+        if not name.endswith(".checkpoint"):
+            disk.remove(f"{FOLDER}/{name}")
+    log = next_life(log)
+    assert (list(log.image.topic_ids), log.next_offset) == (["t"], snapshot.offset)
+    log.start_epoch()
+    assert log.epoch == 2
+    assert next_life(log).next_offset == snapshot.offset + 1
+
+
+def test_a_folder_without_the_partitions_number_is_accepted() -> None:
+    log = fresh()
+    log.append([TopicRecord(name="t", topic_id=Uuid(bytes([1] * 16)))])
+    log.close()
+    log.directory.env.disk.rename(FOLDER, "/data/__cluster_metadata")
+    assert list(next_life(log).image.topic_ids) == ["t"]
+
+
+def test_a_log_that_does_not_begin_at_zero_is_read_as_far_as_it_goes() -> None:
+    log = fresh()
+    gone = Uuid(bytes([1] * 16))
+    records: list[Message] = [
+        PartitionChangeRecord(topic_id=gone, partition_id=0, leader=1),
+        TopicRecord(name="t", topic_id=Uuid(bytes([2] * 16))),
+    ]
+    log.log.truncate_fully_and_start_at(500)
+    for batch in metadata_batches(records, 30, base_offset=500, epoch=4, timestamp=0):
+        log.log.append_raw(batch)
+    log.close()
+    disk = log.directory.env.disk
+    for name in disk.list(FOLDER):
+        if not name.endswith(".log"):
+            disk.remove(f"{FOLDER}/{name}")
+    log = next_life(log)
+    assert list(log.image.topic_ids) == ["t"]
+    assert len(log.problems) == 2
+    assert "begins at offset 500" in log.problems[0]
+    assert "no topic has the id" in log.problems[1]
+    log.start_epoch()
+    assert log.epoch == 5
+
+
+def test_a_snapshot_is_due_after_enough_bytes_or_enough_time() -> None:
+    log = fresh(MetadataLogConfig(bytes_between_snapshots=2000, snapshot_interval_ms=60_000))
+    assert not log.snapshot_due()
+    for number in range(20):
+        log.append([TopicRecord(name=f"t{number}", topic_id=Uuid(bytes([number] * 16)))])
+    assert log.snapshot_due()
+    log.write_snapshot()
+    assert not log.snapshot_due()
+    log.append([TopicRecord(name="late", topic_id=Uuid(bytes([99] * 16)))])
+    assert not log.snapshot_due()
+    log.directory.env.clock.advance(60)  # type: ignore[attr-defined]
+    assert log.snapshot_due()
+
+
+def test_old_snapshots_and_the_records_before_them_go() -> None:
+    log = fresh(MetadataLogConfig(segment_bytes=1000, retention_bytes=4000))
+    for number in range(60):
+        log.append([TopicRecord(name=f"t{number}", topic_id=Uuid(bytes([number] * 16)))])
+        if number % 10 == 9:
+            log.write_snapshot()
+    assert len(log.snapshots) == 1
+    assert 0 < log.log.log_start_offset <= log.snapshots[0].id.offset
+    log.directory.env.run_all_now()
+    assert not any(name.endswith(".deleted") for name in log.directory.env.disk.list(FOLDER))
+    assert len(next_life(log).image.topics) == 60
+
+
+def test_a_new_cluster_takes_its_features_from_what_formatting_left() -> None:
+    assert fresh(metadata_version=25).image.features == {
+        "metadata.version": 25,
+        "group.version": 1,
+        "transaction.version": 2,
+    }
