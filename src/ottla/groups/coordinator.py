@@ -333,7 +333,7 @@ class GroupCoordinator:
             shard.answer(describe.list_groups(shard, states, types), failed)
             for _, shard in sorted(self._shards.items())
         ]
-        return _join(listed, lambda lists: ListGroupsResponse(groups=[group for each in lists for group in each]))
+        return wait_for_all(listed, lambda lists: ListGroupsResponse(groups=_flat(lists)))
 
     def describe_groups(
         self, context: RequestContext, group_ids: Sequence[str]
@@ -347,7 +347,7 @@ class GroupCoordinator:
                 lambda code, _: describe.refuse_describe([group_id], code),
             )
 
-        return _join([one(group_id) for group_id in group_ids], _flat)
+        return wait_for_all([one(group_id) for group_id in group_ids], _flat)
 
     def describe_consumer_groups(
         self, group_ids: Sequence[str]
@@ -363,7 +363,7 @@ class GroupCoordinator:
                 lambda code, _: [DescribedConsumerGroup(group_id=group_id, error_code=code)],
             )
 
-        return _join([one(group_id) for group_id in group_ids], _flat)
+        return wait_for_all([one(group_id) for group_id in group_ids], _flat)
 
     def delete_groups(
         self, group_ids: Sequence[str]
@@ -377,7 +377,7 @@ class GroupCoordinator:
                 lambda code, _: [DeletableGroupResult(group_id=group_id, error_code=code)],
             )
 
-        return _join([one(group_id) for group_id in dict.fromkeys(group_ids)], _flat)
+        return wait_for_all([one(group_id) for group_id in dict.fromkeys(group_ids)], _flat)
 
     # The world changes
 
@@ -413,7 +413,7 @@ def _flat(lists: list[list[R]]) -> list[R]:
 S = TypeVar("S")
 
 
-def _join(answers: list[R | Pending[R]], combine: Callable[[list[R]], S]) -> S | Pending[S]:
+def wait_for_all(answers: list[R | Pending[R]], combine: Callable[[list[R]], S]) -> S | Pending[S]:
     """Wait for all of some answers."""
     waiting = [answer for answer in answers if isinstance(answer, Pending)]
     if not waiting:

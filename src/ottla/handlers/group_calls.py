@@ -1,0 +1,26 @@
+"""What the handlers of group APIs share: who asks, and what to do with an answer that may come later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.groups.environment import RequestContext
+from ottla.pending import Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.session import Call
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+def request_context(call: Call) -> RequestContext:
+    """Who sent a request, as the groups write it down."""
+    return RequestContext(call.version, call.client_id or "", f"/{call.session.host}")
+
+
+def then(answer: R | Pending[R], change: Callable[[R], S]) -> S | Pending[S]:
+    """What `change` makes of an answer, now or when it comes."""
+    return answer.map(change) if isinstance(answer, Pending) else change(answer)

@@ -1,0 +1,97 @@
+"""OffsetCommit (8): remember how far a group has read.
+
+v2-4 carry a retention time of their own, v6 adds leader epochs, v7 instance ids, v8 is flexible, v9 takes member epochs
+(KIP-848), v10 names topics by id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.groups import refusals
+from ottla.handlers.group_calls import request_context, then
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+def on_error(request: OffsetCommitRequest, version: int, code: ErrorCode, message: str | None) -> OffsetCommitResponse:
+    """No offset was committed."""
+    return refusals.offset_commit(request, code)
+
+
+@api(8, versions=(2, 10), on_error=on_error)
+def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
+    """Commit the offsets of partitions that exist; the others are answered for themselves."""
+    known: list[OffsetCommitRequestTopic] = []
+    refused: list[OffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        _sort_out(call, topic, known, refused)
+    if not known:
+        return OffsetCommitResponse(topics=refused)
+    request.topics = known
+
+    def merged(response: OffsetCommitResponse) -> OffsetCommitResponse:
+        response.topics = _merge(refused, response.topics)
+        return response
+
+    return then(call.broker.groups.commit_offsets(request_context(call), request), merged)
+
+
+def _sort_out(
+    call: Call,
+    topic: OffsetCommitRequestTopic,
+    known: list[OffsetCommitRequestTopic],
+    refused: list[OffsetCommitResponseTopic],
+) -> None:
+    image = call.broker.cluster.image
+    by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    found = image.topics.get(topic.topic_id) if by_id else image.topic(topic.name)
+    if found is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        wrong = topic.partitions
+    else:
+        topic.name, topic.topic_id = found.name, found.id
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        wrong = [each for each in topic.partitions if each.partition_index not in found.partitions]
+    if wrong:
+        refused.append(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in wrong
+                ],
+            )
+        )
+    right = [each for each in topic.partitions if not any(each is other for other in wrong)]
+    if found is not None and right:
+        topic.partitions = right
+        known.append(topic)
+
+
+def _merge(
+    refused: list[OffsetCommitResponseTopic], committed: list[OffsetCommitResponseTopic]
+) -> list[OffsetCommitResponseTopic]:
+    """One entry a topic, those with refused partitions first, as Kafka answers."""
+    merged = {(topic.name, topic.topic_id): topic for topic in refused}
+    for topic in committed:
+        key = (topic.name, topic.topic_id)
+        if key in merged:
+            merged[key].partitions += topic.partitions
+        else:
+            merged[key] = topic
+    return list(merged.values())

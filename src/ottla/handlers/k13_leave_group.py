@@ -1,0 +1,41 @@
+"""LeaveGroup (13): members go, or are sent.
+
+v1 adds throttling, v2 throttles before the answer, v3 takes many members and instance ids (KIP-345), v4 is flexible, v5
+takes a reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.group_calls import request_context, then
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+    from ottla.protocol.errors import ErrorCode
+
+FIRST_VERSION_WITH_MEMBERS = 3
+
+
+def on_error(request: LeaveGroupRequest, version: int, code: ErrorCode, message: str | None) -> LeaveGroupResponse:
+    """Nobody left."""
+    return LeaveGroupResponse(error_code=code)
+
+
+@api(13, versions=(0, 5), on_error=on_error)
+def leave_group(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
+    """Remove each member that is named; before v3 there is one, whose error is the answer's."""
+    if call.version >= FIRST_VERSION_WITH_MEMBERS:
+        return call.broker.groups.leave_group(request_context(call), request)
+    request.members = [MemberIdentity(member_id=request.member_id)]
+
+    def single(response: LeaveGroupResponse) -> LeaveGroupResponse:
+        members, response.members = response.members, []
+        if members and not response.error_code:
+            response.error_code = members[0].error_code
+        return response
+
+    return then(call.broker.groups.leave_group(request_context(call), request), single)

@@ -1,0 +1,40 @@
+"""DescribeGroups (15): classic groups with their members.
+
+v1 adds throttling, v3 the operations that one may do (KIP-430), v4 instance ids, v5 is flexible, v6 says that a group
+is not there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.group_calls import request_context, then
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k15_describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: DescribeGroupsRequest, version: int, code: ErrorCode, message: str | None
+) -> DescribeGroupsResponse:
+    """No group could be described."""
+    return DescribeGroupsResponse(
+        groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.groups]
+    )
+
+
+@api(15, versions=(0, 6), on_error=on_error)
+def describe_groups(
+    call: Call, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse | Pending[DescribeGroupsResponse]:
+    """Describe each group that this node coordinates."""
+    answer = call.broker.groups.describe_groups(request_context(call), request.groups)
+    return then(answer, lambda groups: DescribeGroupsResponse(groups=groups))

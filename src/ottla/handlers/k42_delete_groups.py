@@ -1,0 +1,32 @@
+"""DeleteGroups (42): end groups that nobody is in. v1 throttles before the answer, v2 is flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.group_calls import then
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k42_delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(request: DeleteGroupsRequest, version: int, code: ErrorCode, message: str | None) -> DeleteGroupsResponse:
+    """No group was deleted."""
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
+    )
+
+
+@api(42, versions=(0, 2), on_error=on_error)
+def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse | Pending[DeleteGroupsResponse]:
+    """Delete those that can be, with their offsets; each has its own error."""
+    answer = call.broker.groups.delete_groups(request.groups_names)
+    return then(answer, lambda results: DeleteGroupsResponse(results=results))

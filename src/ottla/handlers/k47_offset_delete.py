@@ -1,0 +1,64 @@
+"""OffsetDelete (47): forget offsets of topics that a group does not read (KIP-496)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.group_calls import request_context, then
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+
+
+def on_error(request: OffsetDeleteRequest, version: int, code: ErrorCode, message: str | None) -> OffsetDeleteResponse:
+    """No offset was deleted."""
+    return OffsetDeleteResponse(error_code=code)
+
+
+@api(47, versions=(0, 0), on_error=on_error)
+def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
+    """Delete the offsets of partitions that exist; the others are answered for themselves."""
+    known: list[OffsetDeleteRequestTopic] = []
+    refused: dict[str, OffsetDeleteResponseTopic] = {}
+    for topic in request.topics:
+        found = call.broker.cluster.image.topic(topic.name)
+        existing = found.partitions if found is not None else {}
+        right = [each for each in topic.partitions if each.partition_index in existing]
+        wrong = [each for each in topic.partitions if each.partition_index not in existing]
+        if right:
+            known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=right))
+        if wrong:
+            refused[topic.name] = OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    )
+                    for each in wrong
+                ],
+            )
+    request.topics = known
+
+    def merged(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+        if response.error_code != ErrorCode.NONE:
+            return response
+        topics = dict(refused)
+        for topic in response.topics:
+            if topic.name in topics:
+                topics[topic.name].partitions += topic.partitions
+            else:
+                topics[topic.name] = topic
+        response.topics = list(topics.values())
+        return response
+
+    return then(call.broker.groups.delete_offsets(request_context(call), request), merged)

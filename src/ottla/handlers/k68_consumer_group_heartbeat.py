@@ -1,0 +1,35 @@
+"""ConsumerGroupHeartbeat (68): a member of a consumer group joins, stays or leaves (KIP-848).
+
+v1 adds regular expressions and has members choose their own id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.group_calls import request_context
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: ConsumerGroupHeartbeatRequest, version: int, code: ErrorCode, message: str | None
+) -> ConsumerGroupHeartbeatResponse:
+    """The heartbeat did not count."""
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
+
+
+@api(68, versions=(0, 1), on_error=on_error)
+def consumer_group_heartbeat(
+    call: Call, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
+    """Let the member take its next step, and tell it what it owns if that has changed."""
+    return call.broker.groups.consumer_group_heartbeat(request_context(call), request)

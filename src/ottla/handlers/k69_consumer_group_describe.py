@@ -1,0 +1,36 @@
+"""ConsumerGroupDescribe (69): consumer groups with their members (KIP-848). v1 tells members' protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.group_calls import then
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k69_consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: ConsumerGroupDescribeRequest, version: int, code: ErrorCode, message: str | None
+) -> ConsumerGroupDescribeResponse:
+    """No group could be described."""
+    return ConsumerGroupDescribeResponse(
+        groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.group_ids]
+    )
+
+
+@api(69, versions=(0, 1), on_error=on_error)
+def consumer_group_describe(
+    call: Call, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse | Pending[ConsumerGroupDescribeResponse]:
+    """Describe each group that this node coordinates."""
+    answer = call.broker.groups.describe_consumer_groups(request.group_ids)
+    return then(answer, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
