@@ -159,7 +159,6 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         (),
         "The fixed voters of the controller quorum as `id@host:port`.",
         validator=QuorumVoters(),
-        acts=True,
     ),
     ConfigKey(
         "controller.quota.window.num",
@@ -188,6 +187,7 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Log directories that get no new partitions; `*` means all of them.",
         validator=ListOf(null_allowed=True),
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "create.topic.policy.class.name",
@@ -256,7 +256,6 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         20_971_520,
         "Bytes of metadata records after which a new snapshot is written.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "metadata.log.max.snapshot.interval.ms",
@@ -264,7 +263,6 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         3_600_000,
         "Time after which a new snapshot is written if anything changed; 0 never.",
         validator=Range(0),
-        acts=True,
     ),
     ConfigKey(
         "metadata.log.segment.bytes",
@@ -272,14 +270,12 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         1_073_741_824,
         "Segment size of the metadata log.",
         validator=Range(8_388_608),
-        acts=True,
     ),
     ConfigKey(
         "metadata.log.segment.ms",
         ConfigType.LONG,
         604_800_000,
         "Age at which a segment of the metadata log is closed.",
-        acts=True,
     ),
     ConfigKey(
         "metadata.max.idle.interval.ms",
@@ -293,14 +289,12 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.LONG,
         104_857_600,
         "Size of metadata log and snapshots beyond which old ones go.",
-        acts=True,
     ),
     ConfigKey(
         "metadata.max.retention.ms",
         ConfigType.LONG,
         604_800_000,
         "Age of metadata log and snapshots beyond which old ones go.",
-        acts=True,
     ),
     ConfigKey(
         "node.id",
@@ -332,6 +326,7 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         False,
         "Default of `unclean.leader.election.enable` for topics that do not set it.",
         mode=UpdateMode.CLUSTER_WIDE,
+        acts=True,
     ),
     ConfigKey(
         "unclean.leader.election.interval.ms",
@@ -347,7 +342,6 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         False,
         "Advertise API versions that are still in development.",
         internal=True,
-        acts=True,
     ),
     ConfigKey(
         "unstable.feature.versions.enable",

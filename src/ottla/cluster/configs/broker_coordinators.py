@@ -15,6 +15,7 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         100,
         "Longest time the broker spends retrying to add a partition to a transaction on the producer's behalf.",
         validator=Range(0),
+        acts=True,
     ),
     ConfigKey(
         "add.partitions.to.txn.retry.backoff.ms",
@@ -22,6 +23,7 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         20,
         "Pause between two tries to add a partition to a transaction on the producer's behalf.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.consumer.assignment.interval.ms",
@@ -157,7 +159,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         ("classic", "consumer", "streams"),
         "Group protocols that this broker speaks.",
         validator=ListOf(("consumer", "classic", "share", "streams"), empty_allowed=False),
-        acts=True,
     ),
     ConfigKey(
         "group.coordinator.threads",
@@ -202,7 +203,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Default of `share.assignment.interval.ms` for groups that do not set it.",
         validator=Range(0),
         mode=UpdateMode.CLUSTER_WIDE,
-        acts=True,
     ),
     ConfigKey(
         "group.share.assignors",
@@ -210,7 +210,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         ("simple",),
         "Assignors that the broker offers to share groups.",
         validator=ListOf(empty_allowed=False),
-        acts=True,
     ),
     ConfigKey(
         "group.share.delivery.count.limit",
@@ -218,7 +217,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         5,
         "Default of `share.delivery.count.limit` for groups that do not set it.",
         validator=Range(2, 10),
-        acts=True,
     ),
     ConfigKey(
         "group.share.heartbeat.interval.ms",
@@ -226,7 +224,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         5000,
         "Default of `share.heartbeat.interval.ms` for groups that do not set it.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "group.share.initialize.retry.interval.ms",
@@ -242,7 +239,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         15_000,
         "Upper bound of `share.assignment.interval.ms`.",
         validator=Range(0),
-        acts=True,
     ),
     ConfigKey(
         "group.share.max.delivery.count.limit",
@@ -250,7 +246,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         10,
         "Upper bound of `share.delivery.count.limit`.",
         validator=Range(5, 25),
-        acts=True,
     ),
     ConfigKey(
         "group.share.max.heartbeat.interval.ms",
@@ -258,7 +253,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         15_000,
         "Upper bound of `share.heartbeat.interval.ms`.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "group.share.max.partition.max.record.locks",
@@ -266,7 +260,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         4000,
         "Upper bound of `share.partition.max.record.locks`.",
         validator=Range(2000, 10_000),
-        acts=True,
     ),
     ConfigKey(
         "group.share.max.record.lock.duration.ms",
@@ -274,7 +267,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         60_000,
         "Upper bound of `share.record.lock.duration.ms`.",
         validator=Range(30_000, 3_600_000),
-        acts=True,
     ),
     ConfigKey(
         "group.share.max.session.timeout.ms",
@@ -282,7 +274,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         60_000,
         "Upper bound of `share.session.timeout.ms`.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "group.share.max.share.sessions",
@@ -290,7 +281,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         2000,
         "Most share sessions that a broker keeps.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "group.share.max.size",
@@ -298,7 +288,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         200,
         "Most members that one share group takes.",
         validator=Range(1, 1000),
-        acts=True,
     ),
     ConfigKey(
         "group.share.min.assignment.interval.ms",
@@ -306,7 +295,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         0,
         "Lower bound of `share.assignment.interval.ms`.",
         validator=Range(0),
-        acts=True,
     ),
     ConfigKey(
         "group.share.min.delivery.count.limit",
@@ -314,7 +302,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         2,
         "Lower bound of `share.delivery.count.limit`.",
         validator=Range(2, 5),
-        acts=True,
     ),
     ConfigKey(
         "group.share.min.heartbeat.interval.ms",
@@ -322,7 +309,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         5000,
         "Lower bound of `share.heartbeat.interval.ms`.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "group.share.min.partition.max.record.locks",
@@ -330,7 +316,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         100,
         "Lower bound of `share.partition.max.record.locks`.",
         validator=Range(100, 2000),
-        acts=True,
     ),
     ConfigKey(
         "group.share.min.record.lock.duration.ms",
@@ -338,7 +323,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         15_000,
         "Lower bound of `share.record.lock.duration.ms`.",
         validator=Range(1000, 30_000),
-        acts=True,
     ),
     ConfigKey(
         "group.share.min.session.timeout.ms",
@@ -346,7 +330,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         45_000,
         "Lower bound of `share.session.timeout.ms`.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "group.share.partition.max.record.locks",
@@ -354,7 +337,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         2000,
         "Default of `share.partition.max.record.locks` for groups that do not set it.",
         validator=Range(100, 10_000),
-        acts=True,
     ),
     ConfigKey(
         "group.share.persister.class.name",
@@ -369,7 +351,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         30_000,
         "Default of `share.record.lock.duration.ms` for groups that do not set it.",
         validator=Range(1000, 3_600_000),
-        acts=True,
     ),
     ConfigKey(
         "group.share.session.timeout.ms",
@@ -377,7 +358,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         45_000,
         "Default of `share.session.timeout.ms` for groups that do not set it.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "group.streams.assignment.interval.ms",
@@ -528,7 +508,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         3,
         "Replicas of the offsets topic.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "offsets.topic.segment.bytes",
@@ -545,7 +524,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How often expired producer ids are looked for.",
         validator=Range(1),
         internal=True,
-        acts=True,
     ),
     ConfigKey(
         "producer.id.expiration.ms",
@@ -554,7 +532,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "A producer id that wrote nothing for this long is forgotten.",
         validator=Range(1),
         mode=UpdateMode.CLUSTER_WIDE,
-        acts=True,
     ),
     ConfigKey(
         "share.coordinator.append.linger.ms",
@@ -592,7 +569,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         500,
         "Updates of a share partition between two snapshots.",
         validator=Range(0, 500),
-        acts=True,
     ),
     ConfigKey(
         "share.coordinator.state.topic.compression.codec",
@@ -606,7 +582,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         2,
         "In-sync replicas that the share state topic needs.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "share.coordinator.state.topic.num.partitions",
@@ -614,7 +589,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         50,
         "Partitions of the share state topic; not to be changed later.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "share.coordinator.state.topic.prune.interval.ms",
@@ -623,7 +597,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How often records of the share state topic that are no longer needed are deleted.",
         validator=Range(1),
         internal=True,
-        acts=True,
     ),
     ConfigKey(
         "share.coordinator.state.topic.replication.factor",
@@ -631,7 +604,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         3,
         "Replicas of the share state topic.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "share.coordinator.state.topic.segment.bytes",
@@ -639,7 +611,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         104_857_600,
         "Segment size of the share state topic.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "share.coordinator.threads",
@@ -722,7 +693,6 @@ BROKER_COORDINATORS_KEYS: Final[tuple[ConfigKey, ...]] = (
         3,
         "Replicas of the transaction state topic.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "transaction.state.log.segment.bytes",

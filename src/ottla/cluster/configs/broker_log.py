@@ -82,7 +82,6 @@ BROKER_LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Sleep of the compactor when there is nothing to compact.",
         validator=Range(0),
         mode=UpdateMode.CLUSTER_WIDE,
-        acts=True,
     ),
     ConfigKey(
         "log.cleaner.dedupe.buffer.size",
@@ -105,7 +104,6 @@ BROKER_LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.BOOLEAN,
         True,
         "Whether compaction runs at all.",
-        acts=True,
     ),
     ConfigKey(
         "log.cleaner.io.buffer.load.factor",
@@ -219,13 +217,13 @@ BROKER_LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         60_000,
         "How often the recovery points are written to their checkpoint file.",
         validator=Range(0),
-        acts=True,
     ),
     ConfigKey(
         "log.flush.scheduler.interval.ms",
         ConfigType.LONG,
         LONG_MAX,
         "How often the flusher looks for logs that are due.",
+        acts=True,
     ),
     ConfigKey(
         "log.flush.start.offset.checkpoint.interval.ms",
@@ -233,7 +231,6 @@ BROKER_LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         60_000,
         "How often the log start offsets are written to their checkpoint file.",
         validator=Range(0),
-        acts=True,
     ),
     ConfigKey(
         "log.index.interval.bytes",
@@ -260,7 +257,6 @@ BROKER_LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Wait after start before the housekeeping of logs begins.",
         validator=Range(0),
         internal=True,
-        acts=True,
     ),
     ConfigKey(
         "log.local.retention.bytes",
@@ -311,6 +307,7 @@ BROKER_LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         False,
         "Default of `preallocate` for topics that do not set it.",
         mode=UpdateMode.CLUSTER_WIDE,
+        acts=True,
     ),
     ConfigKey(
         "log.retention.bytes",
@@ -326,7 +323,6 @@ BROKER_LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         300_000,
         "How often retention looks for segments to drop.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "log.retention.hours",
@@ -486,7 +482,6 @@ BROKER_LOG_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.LONG,
         5000,
         "How often the high watermarks are written to their checkpoint file.",
-        acts=True,
     ),
     ConfigKey(
         "replica.lag.time.max.ms",

@@ -16,7 +16,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Which authorizer decides what a principal may do; empty allows everything. The name of the "
         "standard authorizer switches ACLs on.",
         validator=Present(),
-        acts=True,
     ),
     ConfigKey(
         "connection.failed.authentication.delay.ms",
@@ -24,14 +23,12 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         100,
         "A connection that failed to authenticate is closed only after this pause, to slow down guessing.",
         validator=Range(0),
-        acts=True,
     ),
     ConfigKey(
         "connections.max.reauth.ms",
         ConfigType.LONG,
         0,
         "Longest life of a SASL session before the client has to authenticate again; 0 never asks.",
-        acts=True,
     ),
     ConfigKey(
         "delegation.token.expiry.check.interval.ms",
@@ -46,7 +43,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         86_400_000,
         "Time until a delegation token has to be renewed.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "delegation.token.max.lifetime.ms",
@@ -54,14 +50,12 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         604_800_000,
         "Age after which a delegation token cannot be renewed any more.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "delegation.token.secret.key",
         ConfigType.PASSWORD,
         None,
         "Secret that signs delegation tokens; without it tokens are switched off.",
-        acts=True,
     ),
     ConfigKey(
         "principal.builder.class",
@@ -83,7 +77,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "SASL mechanisms that a listener accepts.",
         validator=ListOf(),
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "sasl.jaas.config",
@@ -91,7 +84,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Login section for SASL, in JAAS syntax; usually given per listener and mechanism.",
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "sasl.kerberos.kinit.cmd",
@@ -299,7 +291,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.INT,
         30,
         "Difference between the clocks of issuer and broker that is tolerated.",
-        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.expected.audience",
@@ -307,42 +298,36 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         (),
         "Audiences of which a token must name one.",
         validator=ListOf(),
-        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.expected.issuer",
         ConfigType.STRING,
         None,
         "Issuer that a token must name.",
-        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         ConfigType.LONG,
         3_600_000,
         "How often the issuer's keys are read again.",
-        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         ConfigType.LONG,
         10_000,
         "Longest pause between two tries to read the issuer's keys.",
-        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         ConfigType.LONG,
         100,
         "First pause between two tries to read the issuer's keys.",
-        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.url",
         ConfigType.STRING,
         None,
         "Where the issuer's keys are: an address or a file.",
-        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwt.retriever.class",
@@ -367,14 +352,12 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.STRING,
         "scope",
         "Claim of a token that holds its scope.",
-        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.sub.claim.name",
         ConfigType.STRING,
         "sub",
         "Claim of a token that names the principal.",
-        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.token.endpoint.url",
@@ -393,7 +376,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.INT,
         524_288,
         "Largest SASL message that is read before a client is authenticated.",
-        acts=True,
     ),
     ConfigKey(
         "security.inter.broker.protocol",
@@ -428,7 +410,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Cipher suites that TLS may use; empty leaves it to the library.",
         validator=ListOf(),
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.client.auth",
@@ -437,7 +418,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Whether TLS clients must, may or need not present a certificate.",
         validator=OneOf(("required", "requested", "none")),
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.enabled.protocols",
@@ -446,7 +426,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "TLS versions that are offered.",
         validator=ListOf(),
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.endpoint.identification.algorithm",
@@ -468,7 +447,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Password of the private key.",
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.keymanager.algorithm",
@@ -483,7 +461,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Certificate chain as PEM text.",
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.keystore.key",
@@ -491,7 +468,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Private key as PEM text.",
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.keystore.location",
@@ -499,7 +475,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "File with private key and certificate chain.",
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.keystore.password",
@@ -507,7 +482,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Password of that file.",
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.keystore.type",
@@ -515,14 +489,12 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "JKS",
         "Format of that file.",
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.principal.mapping.rules",
         ConfigType.STRING,
         "DEFAULT",
         "Rules that turn the name in a client certificate into a principal.",
-        acts=True,
     ),
     ConfigKey(
         "ssl.protocol",
@@ -558,7 +530,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Trusted certificates as PEM text.",
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.truststore.location",
@@ -566,7 +537,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "File with trusted certificates.",
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.truststore.password",
@@ -574,7 +544,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Password of that file.",
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
     ConfigKey(
         "ssl.truststore.type",
@@ -582,6 +551,5 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "JKS",
         "Format of that file.",
         mode=UpdateMode.PER_BROKER,
-        acts=True,
     ),
 )

@@ -118,7 +118,6 @@ BROKER_SERVER_KEYS: Final[tuple[ConfigKey, ...]] = (
         "New connections per second that the broker accepts; can be set per listener.",
         validator=Range(0),
         mode=UpdateMode.CLUSTER_WIDE,
-        acts=True,
     ),
     ConfigKey(
         "max.connections",
@@ -160,7 +159,6 @@ BROKER_SERVER_KEYS: Final[tuple[ConfigKey, ...]] = (
         2000,
         "Most partitions that one DescribeTopicPartitions response lists.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "metric.reporters",
@@ -231,7 +229,6 @@ BROKER_SERVER_KEYS: Final[tuple[ConfigKey, ...]] = (
         11,
         "Samples kept when measuring the rate of clients.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "quota.window.size.seconds",
@@ -239,7 +236,6 @@ BROKER_SERVER_KEYS: Final[tuple[ConfigKey, ...]] = (
         1,
         "Length of one sample when measuring the rate of clients.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "request.timeout.ms",
@@ -273,14 +269,12 @@ BROKER_SERVER_KEYS: Final[tuple[ConfigKey, ...]] = (
         50,
         "Connections that may wait to be accepted.",
         validator=Range(1),
-        acts=True,
     ),
     ConfigKey(
         "socket.receive.buffer.bytes",
         ConfigType.INT,
         102_400,
         "Receive buffer of client connections; -1 leaves it to the operating system.",
-        acts=True,
     ),
     ConfigKey(
         "socket.request.max.bytes",
@@ -295,7 +289,6 @@ BROKER_SERVER_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.INT,
         102_400,
         "Send buffer of client connections; -1 leaves it to the operating system.",
-        acts=True,
     ),
     ConfigKey(
         "telemetry.max.bytes",
@@ -303,6 +296,5 @@ BROKER_SERVER_KEYS: Final[tuple[ConfigKey, ...]] = (
         1_048_576,
         "Most bytes of metrics that a client may push at once.",
         validator=Range(1),
-        acts=True,
     ),
 )

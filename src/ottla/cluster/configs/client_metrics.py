@@ -14,7 +14,6 @@ CLIENT_METRICS_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.INT,
         300_000,
         "How often the chosen clients push their metrics, between 100 ms and an hour.",
-        acts=True,
     ),
     ConfigKey(
         "match",
@@ -23,7 +22,6 @@ CLIENT_METRICS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Which clients are meant: `property=regular expression` pairs over their id, software, address "
         "and port; empty means all.",
         validator=ListOf(),
-        acts=True,
     ),
     ConfigKey(
         "metrics",
@@ -31,6 +29,5 @@ CLIENT_METRICS_KEYS: Final[tuple[ConfigKey, ...]] = (
         (),
         "Prefixes of the metric names that clients push; `*` asks for all, an empty list for none.",
         validator=ListOf(),
-        acts=True,
     ),
 )

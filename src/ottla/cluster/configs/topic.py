@@ -224,6 +224,7 @@ TOPIC_KEYS: Final[tuple[ConfigKey, ...]] = (
         False,
         "Reserve the whole segment on disk when it is created.",
         synonym="log.preallocate",
+        acts=True,
     ),
     ConfigKey(
         "remote.log.copy.disable",
@@ -302,5 +303,6 @@ TOPIC_KEYS: Final[tuple[ConfigKey, ...]] = (
         False,
         "Let a replica that is out of sync become leader when no other is left, at the price of lost records.",
         synonym="unclean.leader.election.enable",
+        acts=True,
     ),
 )
