@@ -244,9 +244,10 @@ class Definition:
 def default_text(item: dict[str, Any]) -> str | None:
     """The default as Python, or None where each message gets a fresh list or structure."""
     kafka_type: str = item["type"]
-    given = item.get("default", "")
-    nothing = "default" in item and (given is None or given == "null")
-    if nothing or kafka_type == "records":
+    given = item.get("default")
+    if given is None:
+        given = ""  # a null without quotes is no default to Kafka, which is not the default null
+    if given == "null" or kafka_type == "records":
         return "None"
     if kafka_type.startswith("[]") or kafka_type[0].isupper():
         return None

@@ -274,10 +274,15 @@ def test_known_and_unknown_tags_are_written_in_order() -> None:
     assert ApiVersionsResponse.decode(encoded, 3) == response
 
 
-def test_a_tagged_struct_that_may_be_null() -> None:
+def test_a_tagged_struct_that_may_be_null_and_is_not_by_default() -> None:
+    # Its definition has a null without quotes as default, which is none: absent means empty, and null is written.
     absent = ConsumerGroupMemberMetadataValue()
+    assert absent.classic_member_metadata == ClassicMemberMetadata()
+    assert absent.encode(0)[-1:] == b"\0"
+    null = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
+    assert null.encode(0)[-4:] == bytes.fromhex("01 00 01 00")
     present = ConsumerGroupMemberMetadataValue(classic_member_metadata=ClassicMemberMetadata(session_timeout_ms=9))
-    for value in (absent, present):
+    for value in (absent, null, present):
         assert ConsumerGroupMemberMetadataValue.decode(value.encode(0), 0) == value
 
 

@@ -109,25 +109,7 @@ RECORDS = read_lines("record-schemas.jsonl")
 MESSAGES = read_lines("messages.jsonl.gz")
 
 
-# A definition's `"default": null` without quotes is no default to Kafka's generator: a tagged list or structure
-# is then empty when absent, and null is written. Reading an absent one as null turns a member of the new
-# protocol into one of the classic protocol when Kafka reads what we wrote.
-NULL_IS_NOT_THE_DEFAULT = {
-    "ConsumerGroupCurrentMemberAssignmentValue",
-    "ConsumerGroupMemberMetadataValue",
-    "StreamsGroupCurrentMemberAssignmentValue",
-    "StreamsGroupMetadataValue",
-}
-not_yet = pytest.mark.xfail(strict=True, reason="an unquoted null default is taken for null; remove when it is not")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[not_yet] if name in NULL_IS_NOT_THE_DEFAULT else [])
-        for name in sorted({line["name"] for line in RECORDS})
-    ],
-)
+@pytest.mark.parametrize("name", sorted({line["name"] for line in RECORDS}))
 def test_kept_records_mean_what_kafka_says_and_encode_to_the_same_bytes(name: str) -> None:
     cls = record_class(name)
     lines = [line for line in RECORDS if line["name"] == name]

@@ -129,7 +129,7 @@ class ConsumerGroupMemberMetadataValue(Message, api_key=5, kind="coordinator-val
     rebalance_timeout_ms: int = int32(default=-1)
     server_assignor: str | None = string(nullable="0+", default="")
     classic_member_metadata: ClassicMemberMetadata | None = struct(
-        ClassicMemberMetadata, nullable="0+", tag=0, default=None
+        ClassicMemberMetadata, nullable="0+", tag=0, default_factory=ClassicMemberMetadata
     )
 
 
@@ -172,7 +172,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(
 class ConsumerGroupCurrentMemberAssignmentTopicPartitions(Struct):
     topic_id: Uuid = uuid(default=ZERO_UUID)
     partitions: list[int] = array(int32, default_factory=list)
-    assignment_epochs: list[int] | None = array(int32, nullable="0+", tag=0, default=None)
+    assignment_epochs: list[int] | None = array(int32, nullable="0+", tag=0, default_factory=list)
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(
@@ -299,7 +299,7 @@ class StreamsGroupMetadataValue(Message, api_key=17, kind="coordinator-value", v
     metadata_hash: int = int64(default=0)
     validated_topology_epoch: int = int32(tag=0, default=-1)
     last_assignment_configs: list[LastAssignmentConfig] | None = array(
-        LastAssignmentConfig, nullable="0+", tag=1, default=None
+        LastAssignmentConfig, nullable="0+", tag=1, default_factory=list
     )
 
 
@@ -377,7 +377,7 @@ class StreamsGroupCurrentMemberAssignmentKey(
 class StreamsGroupCurrentMemberAssignmentTaskIds(Struct):
     subtopology_id: str = string(default="")
     partitions: list[int] = array(int32, default_factory=list)
-    assignment_epochs: list[int] | None = array(int32, nullable="0+", tag=0, default=None)
+    assignment_epochs: list[int] | None = array(int32, nullable="0+", tag=0, default_factory=list)
 
 
 class StreamsGroupCurrentMemberAssignmentValue(
