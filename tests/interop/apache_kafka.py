@@ -6,6 +6,7 @@ each cost a JVM start are in java_client.py.
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from .jvm import jvm
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from .java_client import JavaClients
 
 # Quick start, small footprint, nothing that waits for a second node.
 _SETTINGS = {
@@ -184,6 +187,9 @@ class ApacheKafka:
             known = read_properties(meta)
             self.node_id = int(known["node.id"])
             self.cluster_id = known["cluster.id"]
+            quorum = self.log_dir / "__cluster_metadata-0" / "quorum-state"
+            if quorum.exists():
+                self.dynamic_quorum = json.loads(quorum.read_text())["data_version"] >= 1
         config = self.work_dir / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
         if not meta.exists():
@@ -286,9 +292,9 @@ class ApacheKafka:
             file.seek(self._run_starts_at)
             return file.read().decode(errors="replace")
 
-    def log_tail(self, lines: int = 60) -> str:
-        """Return the end of the log of the last start."""
-        return "\n".join(self.log_text().splitlines()[-lines:])
+    def log_tail(self, lines: int = 20) -> str:
+        """Return the warnings and the end of the log of the last start."""
+        return "\n".join([*self.complaints(), "...", *self.log_text().splitlines()[-lines:]])
 
     def complaints(self, *, ignore: Sequence[str] = ()) -> list[str]:
         """Return the WARN, ERROR and FATAL lines of the last start, without those that match `ignore`."""
@@ -299,6 +305,17 @@ class ApacheKafka:
             for line in self.log_text().splitlines()
             if found.match(line) and not any(each.search(line) for each in quiet)
         ]
+
+    def recovered_logs(self) -> list[str]:
+        """Return the lines of the last start that tell of a partition whose records had to be read again.
+
+        Kafka reads its metadata log again at every start.
+        """
+        told = re.compile(
+            r"Recovering unflushed segment|Found (invalid|corrupt)|Rebuilding index|no clean shutdown file"
+        )
+        lines = self.log_text().splitlines()
+        return [line for line in lines if told.search(line) and "__cluster_metadata" not in line]
 
     # Kafka's tools
 
@@ -346,3 +363,27 @@ def dump_log(
 ) -> str:
     """Run DumpLogSegments over log, index, snapshot or checkpoint files."""
     return run_tool(DUMP_LOG, *options, "--files", ",".join(str(each) for each in files), cwd=cwd)
+
+
+def check_log_directory(log_dir: Path, clients: JavaClients) -> None:
+    """Let Kafka's own DumpLogSegments find fault with any batch, index, snapshot or checkpoint of a directory."""
+
+    def dump(paths: list[Path], *options: str) -> str:
+        text = clients.tool(DUMP_LOG, *options, "--files", ",".join(str(each) for each in paths))
+        assert not _FAULTS.search(text), text
+        return text
+
+    folders = [each for each in sorted(log_dir.iterdir()) if each.is_dir() and not each.name.endswith("-delete")]
+    paths = [path for folder in folders for path in sorted(folder.iterdir())]
+    logs = [path for path in paths if path.suffix in (".log", ".checkpoint")]
+    assert dump(logs, "--deep-iteration", "--print-data-log").count("Dumping ") == len(logs)
+    others = [path for path in paths if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot")]
+    assert dump(others).count("Dumping ") == len(others)
+    indexes = [path for path in others if path.suffix in (".index", ".timeindex") and path.stat().st_size]
+    if indexes:
+        assert dump(indexes, "--index-sanity-check").count("passed sanity check") == len(indexes)
+
+
+_FAULTS = re.compile(
+    r"(?i)isvalid: false|mismatch|out of order|non-consecutive|corrupt|exception|\d+ trailing|isn't magic"
+)

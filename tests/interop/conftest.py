@@ -9,12 +9,13 @@ import pytest
 from .apache_kafka import ApacheKafka
 from .java_client import JavaClients
 from .jvm import Jvm, JvmMissingError, jvm
+from .ottla_node import OttlaNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_NODES = pytest.StashKey[list[ApacheKafka]]()
+_NODES = pytest.StashKey[list[ApacheKafka | OttlaNode]]()
 
 
 @pytest.fixture(scope="session")
@@ -64,11 +65,29 @@ def apache_kafka_factory(
         stash.remove(node)
 
 
+@pytest.fixture
+def ottla_factory(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., OttlaNode]]:
+    """Make ottla brokers of one's own, not started: `factory(log_dir=..., **options)`; the test's end ends them."""
+    made: list[OttlaNode] = []
+    stash = request.config.stash.setdefault(_NODES, [])
+
+    def factory(log_dir: Path | None = None, **options: Any) -> OttlaNode:
+        node = OttlaNode(log_dir or tmp_path / f"ottla-{len(made)}", **options)
+        made.append(node)
+        stash.append(node)
+        return node
+
+    yield factory
+    for node in made:
+        node.kill()
+        stash.remove(node)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """Show the end of each node's log beside a failure."""
     report = yield
     if report.failed:
         for node in item.config.stash.get(_NODES, []):
-            report.sections.append((f"log of Apache Kafka on {node.log_dir}", node.log_tail()))
+            report.sections.append((f"log of {type(node).__name__} on {node.log_dir}", node.log_tail()))
     return report

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .jvm import jvm
+from .jvm import ToolFailedError, jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -132,6 +132,14 @@ class JavaClients:
     def call(self, action: str, *, on: str | None = None, timeout: float = 90, **args: Any) -> Any:
         """Do an action and return its result."""
         return self.call_later(action, on=on, **args).result(timeout)
+
+    def tool(self, main: str, *args: str, check: bool = True) -> str:
+        """Run one of Kafka's command-line tools in this JVM, one at a time, and return what it prints."""
+        done = self.call("tool", main=main, args=list(args))
+        if check and done["code"] != 0:
+            raise ToolFailedError(f"{main} {' '.join(args)} ended with code {done['code']}\n{done['out']}")
+        printed: str = done["out"]
+        return printed
 
     def close(self) -> None:
         """End the JVM; clients that are still open are dropped."""

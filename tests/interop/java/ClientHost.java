@@ -11,6 +11,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.utils.Exit;
 
 /**
  * Kafka's own Java clients, driven from another process: a JSON object per line in, one per line out.
@@ -52,7 +53,7 @@ public final class ClientHost {
         reply.set("id", request.get("id"));
         try {
             String action = request.get("do").asText();
-            Object result = action.startsWith("admin.") ? admins.run(action, request) : clients.run(action, request);
+            Object result = action.equals("tool") ? tool(request) : action.startsWith("admin.") ? admins.run(action, request) : clients.run(action, request);
             reply.set("ok", Json.of(result));
         } catch (Throwable problem) {
             reply.set("error", error(problem));
@@ -62,6 +63,33 @@ public final class ClientHost {
             out.flush();
         }
     }
+
+    /** Run one of Kafka's tools in this JVM; they print to standard output, so only one at a time. */
+    private static synchronized Object tool(JsonNode request) throws Exception {
+        java.io.ByteArrayOutputStream printed = new java.io.ByteArrayOutputStream();
+        PrintStream before = System.out;
+        int[] code = {0};
+        Exit.Procedure exit = (status, message) -> {
+            code[0] = status;
+            throw new ToolExit();
+        };
+        System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+        Exit.setExitProcedure(exit);
+        Exit.setHaltProcedure(exit);
+        try {
+            Class.forName(request.get("main").asText()).getMethod("main", String[].class)
+                .invoke(null, (Object) Json.strings(request.get("args")).toArray(new String[0]));
+        } catch (java.lang.reflect.InvocationTargetException problem) {
+            if (!(problem.getCause() instanceof ToolExit)) throw (Exception) problem.getCause();
+        } finally {
+            Exit.resetExitProcedure();
+            Exit.resetHaltProcedure();
+            System.setOut(before);
+        }
+        return Map.of("code", code[0], "out", printed.toString(StandardCharsets.UTF_8));
+    }
+
+    private static final class ToolExit extends RuntimeException { }
 
     static ObjectNode error(Throwable problem) {
         Throwable cause = problem;

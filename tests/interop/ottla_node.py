@@ -1,0 +1,135 @@
+"""`ottla serve` as a process of its own, with the same handles as the real Kafka beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+class OttlaDiedError(AssertionError):
+    """ottla ended or was not ready in time; the text holds the end of its log."""
+
+
+class OttlaNode:
+    """One ottla broker on a log directory, which it or Apache Kafka has written."""
+
+    def __init__(
+        self,
+        log_dir: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        node_id: int = 1,
+        port: int = 0,
+        sync: bool = False,
+        log_level: str = "info",
+        work_dir: Path | None = None,
+    ) -> None:
+        self.log_dir = log_dir
+        self.work_dir = work_dir or log_dir.parent / f"{log_dir.name}.ottla"
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        self.log_file = self.work_dir / "ottla.log"
+        self.bootstrap = ""
+        self.cluster_id = ""
+        self.port = port
+        self._settings = {"node.id": str(node_id), **(settings or {})}
+        self._sync = sync
+        self._log_level = log_level
+        self._process: subprocess.Popen[bytes] | None = None
+        self._run_starts_at = 0
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running node."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, timeout: float = 60) -> OttlaNode:
+        """Start it and wait until it says where it listens."""
+        assert not self.running, "already running"
+        command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.log_dir), "--ports", str(self.port)]
+        command += ["--json", "--log-level", self._log_level, *(["--sync"] if self._sync else [])]
+        for key, value in self._settings.items():
+            command += ["--config", f"{key}={value}"]
+        self._run_starts_at = self.log_file.stat().st_size if self.log_file.exists() else 0
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=self.work_dir)
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], timeout)
+        line = self._process.stdout.readline() if ready else b""
+        if not line:
+            self.kill()
+            raise OttlaDiedError(f"ottla on {self.log_dir} did not start; its log ends with\n{self.log_tail()}")
+        where = json.loads(line)
+        self.bootstrap, self.cluster_id = where["bootstrap"], where["cluster_id"]
+        self.port = int(self.bootstrap.rpartition(":")[2])
+        return self
+
+    def stop(self, *, timeout: float = 60) -> None:
+        """Shut down cleanly (SIGTERM) and wait for the end."""
+        if self._process is None:
+            return
+        code = self._process.poll()
+        if code is None:
+            self._process.terminate()
+            code = self._process.wait(timeout)
+        self._finish()
+        if code != 0:
+            raise OttlaDiedError(f"ottla on {self.log_dir} ended with code {code}\n{self.log_tail()}")
+
+    def kill(self) -> None:
+        """End the process as a crash would (SIGKILL)."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._finish()
+
+    def _finish(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process = None
+
+    def restart(self) -> OttlaNode:
+        """Stop cleanly if it runs and start again on the same directory and port."""
+        self.stop()
+        return self.start()
+
+    def __enter__(self) -> OttlaNode:
+        return self if self.running else self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def log_text(self) -> str:
+        """Return what the node logged since its last start."""
+        if not self.log_file.exists():
+            return ""
+        return self.log_file.read_bytes()[self._run_starts_at :].decode(errors="replace")
+
+    def log_tail(self, lines: int = 60) -> str:
+        """Return the end of the log of the last start."""
+        return "\n".join(self.log_text().splitlines()[-lines:])
+
+    def complaints(self, *, ignore: Sequence[str] = ()) -> list[str]:
+        """Return the warnings and errors of the last start, without those that match `ignore`."""
+        quiet = [re.compile(each) for each in ignore]
+        return [
+            line
+            for line in self.log_text().splitlines()
+            if re.search(r"\b(WARNING|ERROR|CRITICAL|Traceback)\b", line)
+            and not any(each.search(line) for each in quiet)
+        ]
