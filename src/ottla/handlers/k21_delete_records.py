@@ -1,0 +1,68 @@
+"""DeleteRecords (21): move the start of logs forward. v2 is flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k21_delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+TO_HIGH_WATERMARK = -1
+UNKNOWN = -1
+
+
+def on_error(
+    request: DeleteRecordsRequest, version: int, code: ErrorCode, message: str | None
+) -> DeleteRecordsResponse:
+    """Nothing was deleted."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[_failure(each.partition_index, code) for each in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@api(21, versions=(0, 2), on_error=on_error)
+def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Make everything below an offset unreadable; the files go with the next retention run."""
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        results = []
+        for each in topic.partitions:
+            try:
+                results.append(_delete(call, topic.name, each))
+            except KafkaError as error:
+                results.append(_failure(each.partition_index, error.code))
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    return response
+
+
+def _delete(call: Call, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    partition = call.broker.leader_partition(topic, wanted.partition_index)
+    if call.broker.cluster.is_internal(topic):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
+    log = partition.log
+    if not log.config.delete and log.config.cleanup_policy:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"Records of partition {partition} can not be deleted")
+    offset = log.high_watermark if wanted.offset == TO_HIGH_WATERMARK else wanted.offset
+    if offset < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    log.advance_log_start(offset)
+    return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=log.log_start_offset)
+
+
+def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=UNKNOWN, error_code=code)

@@ -1,0 +1,115 @@
+"""DescribeConfigs (32): configs with where they come from. v3 adds types and documentation, v4 is flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.configs.effective import (
+    ConfigEntry,
+    describe_broker,
+    describe_client_metrics,
+    describe_default_broker,
+    describe_group,
+    describe_topic,
+)
+from ottla.cluster.names import validate_topic_name
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+
+def on_error(
+    request: DescribeConfigsRequest, version: int, code: ErrorCode, message: str | None
+) -> DescribeConfigsResponse:
+    """No resource was described."""
+    return DescribeConfigsResponse(results=[_failure(each, code, message) for each in request.resources])
+
+
+@api(32, versions=(1, 4), on_error=on_error)
+def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Describe each resource; each has its own error."""
+    results = []
+    for resource in request.resources:
+        try:
+            configs = [_result(each, request) for each in _entries(call, resource)]
+            results.append(
+                DescribeConfigsResult(
+                    error_message=None,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    configs=configs,
+                )
+            )
+        except KafkaError as error:
+            results.append(_failure(resource, error.code, error.message))
+    return DescribeConfigsResponse(results=results)
+
+
+def _entries(call: Call, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    broker = call.broker
+    image = broker.cluster.image
+    name, names = resource.resource_name, resource.configuration_keys
+    match resource.resource_type:
+        case ConfigResourceType.TOPIC:
+            validate_topic_name(name)
+            if image.topic(name) is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return describe_topic(image.config(ConfigResourceType.TOPIC, name), broker.layers, names)
+        case ConfigResourceType.BROKER:
+            if not name:
+                return describe_default_broker(broker.layers, names)
+            if name != str(broker.node_id):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
+                )
+            return describe_broker(broker.layers, names)
+        case ConfigResourceType.BROKER_LOGGER:
+            if name != str(broker.node_id):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker.node_id} but received {name}"
+                )
+            return []
+        case ConfigResourceType.CLIENT_METRICS:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            return describe_client_metrics(image.config(ConfigResourceType.CLIENT_METRICS, name), names)
+        case ConfigResourceType.GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            return describe_group(image.config(ConfigResourceType.GROUP, name), broker.layers, names)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def _result(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in synonyms],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+def _failure(resource: DescribeConfigsResource, code: ErrorCode, message: str | None) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

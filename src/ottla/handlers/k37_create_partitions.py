@@ -1,0 +1,39 @@
+"""CreatePartitions (37): give topics more partitions. v2 is flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.topics import create_partitions as plan
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: CreatePartitionsRequest, version: int, code: ErrorCode, message: str | None
+) -> CreatePartitionsResponse:
+    """No topic grew."""
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=each.name, error_code=code, error_message=message)
+            for each in request.topics
+        ]
+    )
+
+
+@api(37, versions=(0, 3), on_error=on_error)
+def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """Grow those that can; each has its own error."""
+    cluster = call.broker.cluster
+    results, records = plan(cluster.image, request.topics, random=cluster.world.random)
+    if not request.validate_only:
+        cluster.change(records)
+    return CreatePartitionsResponse(results=results)

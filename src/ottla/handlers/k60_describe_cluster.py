@@ -1,0 +1,46 @@
+"""DescribeCluster (60): the brokers, the controller and the cluster's id. v1 adds controllers, v2 fenced brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k60_describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+def on_error(
+    request: DescribeClusterRequest, version: int, code: ErrorCode, message: str | None
+) -> DescribeClusterResponse:
+    """The cluster was not described."""
+    return DescribeClusterResponse(error_code=code, error_message=message)
+
+
+@api(60, versions=(0, 2), on_error=on_error)
+def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """Describe the cluster as clients of this listener can reach it."""
+    if request.endpoint_type == CONTROLLERS:
+        raise KafkaError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    if request.endpoint_type != BROKERS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
+    cluster = call.broker.cluster
+    return DescribeClusterResponse(
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller.node_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in cluster.reachable_brokers(call.session.listener)
+        ],
+    )
