@@ -52,7 +52,7 @@ RESERVED = {"encode", "encode_parts", "decode", "decode_from", "unknown_tags"}
 
 def download(version: str) -> Path:
     """Let Maven put the jars into .cache, once per release."""
-    folder = ROOT / ".cache" / f"kafka-{version}"
+    folder = ROOT / ".cache" / f"kafka-definitions-{version}"
     if all((folder / f"{name}-{version}.jar").exists() for name in ARTIFACTS):
         return folder
     wanted = "".join(

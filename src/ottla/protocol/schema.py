@@ -296,7 +296,8 @@ class Schema:
     """What a message class declares, for those who read it: the codec, the walk, the documents."""
 
     __slots__ = (
-        "api_key", "cls", "decoders", "encoders", "fields", "flexible", "kind", "name", "versions", "view_decoders",
+        "api_key", "cls", "decoders", "encoders", "fields", "flexible", "kind", "name", "values", "versions",
+        "view_decoders",
     )  # fmt: skip
 
     def __init__(
@@ -311,6 +312,7 @@ class Schema:
         self.cls = cls
         self.name = cls.__name__
         self.fields = fields
+        self.values = attrgetter("unknown_tags", *[field.name for field in fields])
         self.api_key = api_key
         self.kind = kind
         self.versions = versions
@@ -388,7 +390,7 @@ class Struct(metaclass=_StructType):
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not self.__class__:
             return NotImplemented
-        values = attrgetter("unknown_tags", *[field.name for field in self.__schema__.fields])
+        values = self.__schema__.values
         return bool(values(self) == values(other))
 
     def __repr__(self) -> str:

@@ -145,11 +145,11 @@ class _Walker:
         if length > left:
             unit = "byte" if length == 1 else "bytes"
             raise self.fail(path, f"expected {type_name} to be {length} {unit}, got {left}")
-        data = self.buffer[self.position : self.position + length]
+        data = memoryview(self.buffer)[self.position : self.position + length]
         self.position += length
         if type_name == "string":
             return bytes(data).decode("utf-8", "replace")
-        return bytes(data) if type_name == "bytes" else memoryview(data)
+        return bytes(data) if type_name == "bytes" else data
 
     def field(self, field: Field, path: str, depth: int) -> Iterator[Node]:
         nullable = self.version in field.nullable
