@@ -134,6 +134,7 @@ def test_a_kafka_error_carries_its_code() -> None:
     assert str(KafkaError(ErrorCode.NOT_COORDINATOR)) == "NOT_COORDINATOR (16)"
     assert error.retriable
     assert pickle.loads(pickle.dumps(error)).code == 3
+    assert str(KafkaError(999)) == "UNKNOWN_SERVER_ERROR (-1): error code 999"
 
 
 def test_a_protocol_error_tells_its_place() -> None:

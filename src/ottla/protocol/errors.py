@@ -14,7 +14,11 @@ class KafkaError(Exception):
     """An error that is answered with a code; `message` is for the client, if a response has room for it."""
 
     def __init__(self, code: int, message: str | None = None) -> None:
-        self.code = ErrorCode(code)
+        try:
+            self.code = ErrorCode(code)
+        except ValueError:  # a newer broker may know more errors; Kafka's clients take them for this one too
+            self.code = ErrorCode.UNKNOWN_SERVER_ERROR
+            message = message or f"error code {code}"
         self.message = message
         super().__init__(code, message)
 
