@@ -38,6 +38,12 @@ class Contents:
 
     def read(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from a position."""
+        try:
+            return self._read(position, length)
+        except IndexError:  # the writer cut the file while this thread was looking at its length
+            return self.read(position, length)
+
+    def _read(self, position: int, length: int) -> bytes:
         end = min(position + length, self.length)
         if position >= end:
             return b""

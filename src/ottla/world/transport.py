@@ -1,7 +1,7 @@
 """Connections: listening and connecting on the machine's sockets (a network in memory is elsewhere).
 
-Both hand out transports of asyncio's shape to protocols of asyncio's shape; framing and meaning are for
-those above.
+Both hand out transports of asyncio's shape (uvloop's lack its base class) to protocols of that shape; framing and
+meaning are for those above.
 """
 
 from __future__ import annotations
