@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.features import CORDONED_LOG_DIRS_FROM, DIRECTORIES_FROM, supported_features
-from ottla.cluster.partition_change import Election, PartitionChange, unclean_election_enabled
+from ottla.cluster.partition_change import Election, PartitionChange, min_isr, unclean_election_enabled
 from ottla.cluster.registrations import (
     BrokerRegistration,
     ControllerRegistration,
@@ -229,13 +229,14 @@ def _elections(
         return broker_id == added or image.broker_is_active(broker_id)
 
     records: list[Message] = []
-    elections: dict[str, Election] = {}
+    wants: dict[str, tuple[Election, int]] = {}
     for topic, index in places:
-        if topic.name not in elections:
+        if topic.name not in wants:
             unclean = unclean_election_enabled(image, topic, layers)
-            elections[topic.name] = Election.UNCLEAN if unclean else Election.ONLINE
+            wants[topic.name] = Election.UNCLEAN if unclean else Election.ONLINE, min_isr(image, topic, layers)
+        election, lowest = wants[topic.name]
         isr = [each for each in topic.partitions[index].isr if each not in (removed, unclean_shutdown)]
-        change = PartitionChange(image, topic, index, layers, may_lead, elections[topic.name], isr=isr)
+        change = PartitionChange(image, topic, index, layers, may_lead, election, isr=isr, min_isr=lowest)
         if unclean_shutdown >= 0:
             change.unclean_shutdown = (unclean_shutdown,)
         record = change.build()

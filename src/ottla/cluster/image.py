@@ -131,26 +131,26 @@ class ClusterImage:
     def replay(self, record: Message | UnknownRecord, changes: ImageChanges | None = None) -> None:
         """Apply one record; inside a metadata transaction it waits for the transaction's end."""
         changes = ImageChanges() if changes is None else changes
-        if isinstance(record, records.BeginTransactionRecord):
-            if self.transaction is not None:
-                raise ReplayError("a metadata transaction begins inside another one")
-            self.transaction = []
-        elif isinstance(record, records.EndTransactionRecord):
-            pending = self._close_transaction()
-            for each in pending:
-                self._apply(each, changes)
-        elif isinstance(record, records.AbortTransactionRecord):
-            self._close_transaction()
+        kind = type(record)
+        if kind in _TRANSACTION_RECORDS:
+            self._replay_transaction(record, changes)
         elif self.transaction is not None:
             self.transaction.append(record)
         else:
             self._apply(record, changes)
 
-    def _close_transaction(self) -> list[Message | UnknownRecord]:
+    def _replay_transaction(self, record: Message | UnknownRecord, changes: ImageChanges) -> None:
+        if isinstance(record, records.BeginTransactionRecord):
+            if self.transaction is not None:
+                raise ReplayError("a metadata transaction begins inside another one")
+            self.transaction = []
+            return
         if self.transaction is None:
             raise ReplayError("a metadata transaction ends that never began")
         pending, self.transaction = self.transaction, None
-        return pending
+        if isinstance(record, records.EndTransactionRecord):
+            for each in pending:
+                self._apply(each, changes)
 
     def _apply(self, record: Message | UnknownRecord, changes: ImageChanges) -> None:
         if isinstance(record, UnknownRecord):
@@ -327,6 +327,9 @@ class ClusterImage:
         """Records that carry no state: they mark that the controller lives, or a migration that is long over."""
 
 
+_TRANSACTION_RECORDS: Final[frozenset[type]] = frozenset(
+    {records.BeginTransactionRecord, records.EndTransactionRecord, records.AbortTransactionRecord}
+)
 _REPLAY: Final[dict[type[Message], Callable[..., None]]] = {
     records.RegisterBrokerRecord: ClusterImage._register_broker,
     records.UnregisterBrokerRecord: ClusterImage._unregister_broker,

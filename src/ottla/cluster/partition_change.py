@@ -84,6 +84,8 @@ class PartitionChange:
     unclean_shutdown: tuple[int, ...] = ()
     """Brokers that came back without a clean stop: their logs may have lost their ends."""
     directories: dict[int, Uuid] = field(default_factory=dict)
+    min_isr: int | None = None
+    """What `min_isr` says of the topic, where the caller knows it already."""
     _elr: list[int] = field(default_factory=list)
 
     def build(self) -> PartitionChangeRecord | None:
@@ -121,7 +123,8 @@ class PartitionChange:
 
     def _target_elr(self, before: Partition, isr: list[int]) -> list[int]:
         """Below min.insync.replicas those that leave the ISR stay eligible: nothing was committed without them."""
-        if len(isr) >= min_isr(self.image, self.topic, self.layers):
+        wanted = min_isr(self.image, self.topic, self.layers) if self.min_isr is None else self.min_isr
+        if len(isr) >= wanted:
             return []
         candidates = sorted({*before.elr, *before.isr})
         return [each for each in candidates if each not in isr and each not in self.unclean_shutdown]

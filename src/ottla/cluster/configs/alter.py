@@ -8,8 +8,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-import re2  # type: ignore[import-untyped]
-
 from ottla.cluster.configs import (
     BROKER,
     BROKER_QUOTAS,
@@ -257,6 +255,8 @@ def parse_client_match(pattern: str) -> tuple[str, str]:
     parameter = parts[0].strip()
     if len(parts) != 2 or parameter not in _CLIENT_MATCH_PARAMETERS:
         raise _refuse(f"Illegal client matching pattern: {pattern}")
+    import re2  # type: ignore[import-untyped]  # a start without such a subscription need not wait for it
+
     try:
         re2.compile(parts[1].strip())
     except re2.error as error:

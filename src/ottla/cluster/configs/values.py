@@ -55,17 +55,13 @@ def java_double(value: float) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         text = format(value, "f") if "e" in repr(value) else repr(value)
         return text if "." in text else text + ".0"
-    exponent = int(format(value, ".17e").partition("e")[2])
-    shortest = repr(value)
-    mantissa = shortest.split("e")[0] if "e" in shortest else _mantissa(shortest)
-    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{exponent}"
-
-
-def _mantissa(plain: str) -> str:
-    """The significant digits of a decimal without exponent, with the point after the first one."""
-    sign = "-" if plain.startswith("-") else ""
-    significant = plain.lstrip("-").replace(".", "").lstrip("0").rstrip("0") or "0"
-    return f"{sign}{significant[0]}.{significant[1:] or '0'}"
+    # Python's shortest digits are Java's; only the point and the exponent are set elsewhere.
+    digits, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = digits.partition(".")
+    significant = (whole + fraction).lstrip("0")
+    power = int(exponent or 0) + len(whole) - 1 - (len(whole + fraction) - len(significant))
+    significant = significant.rstrip("0")
+    return f"{'-' if value < 0 else ''}{significant[0]}.{significant[1:] or '0'}E{power}"
 
 
 def to_text(value: Value) -> str | None:
