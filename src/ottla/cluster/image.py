@@ -327,8 +327,10 @@ class ClusterImage:
         """Records that carry no state: they mark that the controller lives, or a migration that is long over."""
 
 
-_TRANSACTION_RECORDS: Final[frozenset[type]] = frozenset(
-    {records.BeginTransactionRecord, records.EndTransactionRecord, records.AbortTransactionRecord}
+_TRANSACTION_RECORDS: Final = (
+    records.BeginTransactionRecord,
+    records.EndTransactionRecord,
+    records.AbortTransactionRecord,
 )
 _REPLAY: Final[dict[type[Message], Callable[..., None]]] = {
     records.RegisterBrokerRecord: ClusterImage._register_broker,
