@@ -1,0 +1,76 @@
+"""Runs the benchmarks and writes what they print to docs/BENCHMARKS.md: `python -m bench [NAME ...]`.
+
+Each benchmark is a script of its own and measures ottla next to a peer in the same run, because machines are noisy:
+read the ratios. A run of some leaves the figures of the others as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "BENCHMARKS.md"
+BENCHMARKS = {
+    "codec": "Messages: ottla's compiled codecs next to kio's native decoder",
+    "kernel": "Record batches: the native kernel, compiled and uncompiled",
+    "storage": "The log: append, read, recover, open",
+    "broker": "The broker next to Apache Kafka and kfake, one client for all",
+    "groups": "Consumer groups",
+}
+HEADING = """# Benchmarks
+
+Every figure is taken next to a peer, or next to its own slower form, in the same run: machines are noisy, so read the
+ratios. `make bench` takes them all anew and writes this page; `python -m bench codec` takes some.
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"which ones: {', '.join(BENCHMARKS)}; all if none is named")
+    wanted = parser.parse_args().names or list(BENCHMARKS)
+    unknown = [name for name in wanted if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark is called {', '.join(unknown)}")
+    sections = read_sections()
+    failed = False
+    for name in wanted:
+        script = ROOT / "bench" / f"{name}.py"
+        if not script.exists():
+            continue
+        print(f"== {BENCHMARKS[name]}", flush=True)
+        done = subprocess.run([sys.executable, str(script)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        print(done.stdout)
+        if done.returncode:
+            print(f"bench/{name}.py ended with exit code {done.returncode}", file=sys.stderr)
+            failed = True
+            continue
+        sections[name] = section(name, done.stdout)
+    PAGE.write_text(HEADING + "".join(sections[name] for name in BENCHMARKS if name in sections))
+    return int(failed)
+
+
+def section(name: str, output: str) -> str:
+    taken = datetime.datetime.now(tz=datetime.UTC).date()
+    machine = f"{platform.machine()}, Python {platform.python_version()}"
+    return f"\n## {BENCHMARKS[name]}\n\n`python bench/{name}.py`, {taken}, {machine}\n\n```\n{output.strip()}\n```\n"
+
+
+def read_sections() -> dict[str, str]:
+    """The page's sections as they are, by benchmark."""
+    text = PAGE.read_text() if PAGE.exists() else ""
+    found = {}
+    for part in re.split(r"(?m)^(?=## )", text):
+        match = re.search(r"`python bench/(\w+)\.py`", part)
+        if match:
+            found[match[1]] = "\n" + part.rstrip() + "\n"
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
