@@ -127,6 +127,21 @@ def test_sync_dir_keeps_the_names_of_the_folder_and_all_changes_before() -> None
     assert states == {("a",), ("a", "c")}
 
 
+def test_a_removal_that_is_undone_brings_back_the_durable_bytes() -> None:
+    left: set[bytes | None] = set()
+    for seed in range(60):
+        disk = made(seed)
+        disk.make_dirs("/e")
+        disk.write_atomic("/d/a", b"durable")
+        disk.rename("/d/a", "/e/b")
+        disk.remove("/e/b")
+        disk.sync_dir("/d")  # keeps the rename, and says nothing of the removal
+        disk = after_power_loss(disk)
+        assert disk.list("/d") == []
+        left.add(disk.read("/e/b") if disk.exists("/e/b") else None)
+    assert left == {b"durable", None}
+
+
 def test_syncing_a_file_does_not_keep_its_name() -> None:
     found = set()
     for seed in range(50):

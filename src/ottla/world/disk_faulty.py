@@ -1,12 +1,7 @@
 """A disk that fails as real ones do: it crashes in a write, forgets what was not synced, fills and rots.
 
-It remembers, beside what programs see, what would survive a loss of power. What becomes of the rest is drawn
-from a seed, within what the journals of ext4 and XFS allow:
-
-- A write that was not synced is there, is missing, is there up to some byte, or is zeros up to its end.
-- Changes of names are undone from the last one backwards, never one before another that stays; a rename is
-one change. `sync_dir` keeps all changes up to the last in that folder; syncing a file keeps its bytes, not
-its name. - Once a cut (truncate) is lost, so are the writes to that file after it.
+Its bytes live on a `Platter`, which knows what a loss of power would leave of them. Everything that goes wrong is
+asked for by name, or drawn from the seed.
 """
 
 from __future__ import annotations
@@ -15,10 +10,10 @@ import contextlib
 import errno
 import fnmatch
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ottla.world.disk_memory import Contents, Folder, MemoryDisk, MemoryFile
+from ottla.world.power_loss import Platter
 
 if TYPE_CHECKING:
     import builtins
@@ -26,14 +21,11 @@ if TYPE_CHECKING:
 
     from ottla.world.clock import Clock
     from ottla.world.disk import Buffer, File, SyncDone
+    from ottla.world.disk_memory import MemoryFile
+    from ottla.world.power_loss import Assignment
     from ottla.world.random import Random
 
 Operation = Literal["read", "write", "sync"]
-_Assignment = tuple[Folder, str, "Folder | Contents | None"]
-
-
-# Kernels write back what is old without being asked, and memory has an end here too.
-_WRITEBACK = 4096
 
 
 class SimulatedCrash(BaseException):
@@ -57,106 +49,6 @@ class Fault:
             return False
         self.calls += 1
         return self.calls >= self.nth and (self.times is None or self.calls < self.nth + self.times)
-
-
-@dataclass(slots=True)
-class _Change:
-    """A write that has not been synced, or (data is None) a cut to `position`."""
-
-    number: int
-    position: int
-    data: bytes | None
-
-
-@dataclass(slots=True)
-class _Inode:
-    """What is durable of a file, and what came after."""
-
-    durable: Contents
-    changes: list[_Change] = field(default_factory=list)
-    failed: OSError | None = None
-
-    def keep(self, number: int) -> None:
-        """Make the changes up to a number durable."""
-        count = 0
-        for change in self.changes:
-            if change.number > number:
-                break
-            _apply(self.durable, change)
-            count += 1
-        del self.changes[:count]
-
-    def fail(self, error: OSError, random: Random) -> None:
-        """A sync failed: the kernel calls the pages clean all the same; what is not out never will be."""
-        self.failed = error
-        for change in self.changes:
-            if change.data is None or random.below(2):
-                _apply(self.durable, change)
-        self.changes.clear()
-
-
-class _Platter:
-    """What outlives a process: the files as programs see them, and what a loss of power would leave."""
-
-    def __init__(self, cap_bytes: int | None, clock: Clock | None) -> None:
-        self.seen = MemoryDisk(cap_bytes, clock)
-        self.inodes: dict[Contents, _Inode] = {}
-        self.names: dict[Folder, dict[str, Folder | Contents]] = {self.seen.root: {}}
-        self.name_changes: list[list[_Assignment]] = []
-        self.number = 0
-
-    def inode(self, contents: Contents) -> _Inode:
-        found = self.inodes.get(contents)
-        if found is None:
-            found = self.inodes[contents] = _Inode(Contents())
-        return found
-
-    def note(self, contents: Contents, position: int, data: bytes | None) -> None:
-        self.number += 1
-        inode = self.inode(contents)
-        inode.changes.append(_Change(self.number, position, data))
-        if len(inode.changes) > _WRITEBACK and inode.failed is None:
-            inode.keep(inode.changes[_WRITEBACK // 2].number)
-
-    def keep_names(self, count: int) -> None:
-        """Make the first changes of names durable."""
-        for change in self.name_changes[:count]:
-            for folder, name, entry in change:
-                before = _assign(self.names, folder, name, entry)
-                if isinstance(before, Contents) and not before.linked:
-                    self.inodes.pop(before, None)
-                elif isinstance(before, Folder) and not before.entries and entry is None:
-                    self.names.pop(before, None)
-        del self.name_changes[:count]
-
-    def lose_power(self, random: Random) -> None:
-        """Leave what is durable and some of what is not."""
-        mode = random.choice(("all lost", "all kept", "in order", "any", "any"))
-        names = {folder: dict(entries) for folder, entries in self.names.items()}
-        kept = {"all lost": 0, "all kept": len(self.name_changes)}.get(mode)
-        for change in self.name_changes[: random.below(len(self.name_changes) + 1) if kept is None else kept]:
-            for folder, name, entry in change:
-                _assign(names, folder, name, entry)
-
-        before = self.seen
-        self.seen = MemoryDisk(before.cap_bytes, before._clock)
-        survivors = self.inodes
-        self.inodes, self.names, self.name_changes = {}, {}, []
-
-        def rebuild(old: Folder, new: Folder) -> None:
-            new.modified_ms = old.modified_ms
-            for name, entry in names.get(old, {}).items():
-                if isinstance(entry, Folder):
-                    made = new.entries[name] = Folder()
-                    rebuild(entry, made)
-                else:
-                    contents = new.entries[name] = _survivor(survivors.get(entry), mode, random)
-                    contents.modified_ms = entry.modified_ms
-                    self.seen.used_bytes += contents.length
-                    self.inodes[contents] = _Inode(contents.copy())
-            self.names[new] = dict(new.entries)
-
-        rebuild(before.root, self.seen.root)
 
 
 class FaultyFile:
@@ -269,14 +161,14 @@ class FaultyDisk:
         *,
         cap_bytes: int | None = None,
         sync_seconds: tuple[float, float] = (0.0, 0.0),
-        _platter: _Platter | None = None,
+        _platter: Platter | None = None,
     ) -> None:
         self.random = random
         self.sync_seconds = sync_seconds
         self.writes = 0
         self.steps = 0
         self._clock = clock
-        self._platter = _platter or _Platter(cap_bytes, clock)
+        self._platter = _platter or Platter(cap_bytes, clock)
         self._alive = True
         self._closed = False
         self._faults: list[Fault] = []
@@ -537,7 +429,7 @@ class FaultyDisk:
         for (_, done), result in zip(batch, results, strict=True):
             done(result)
 
-    def _rename(self, change: builtins.list[_Assignment]) -> None:
+    def _rename(self, change: builtins.list[Assignment]) -> None:
         self._platter.name_changes.append(change)
 
     def _room(self) -> int | None:
@@ -608,53 +500,3 @@ def _first_error(files: Sequence[FaultyFile], number: int) -> OSError | None:
         except OSError as error:
             first = first or error
     return first
-
-
-def _assign(
-    names: dict[Folder, dict[str, Folder | Contents]],
-    folder: Folder,
-    name: str,
-    entry: Folder | Contents | None,
-) -> Folder | Contents | None:
-    """Give a name to something, or to nothing; what had it before."""
-    entries = names.setdefault(folder, {})
-    before = entries.pop(name, None)
-    if entry is not None:
-        entries[name] = entry
-    return before
-
-
-def _apply(contents: Contents, change: _Change) -> None:
-    if change.data is None:
-        contents.resize(change.position)
-    else:
-        contents.write(change.position, change.data)
-
-
-def _survivor(inode: _Inode | None, mode: str, random: Random) -> Contents:
-    """What is left of a file when the power goes."""
-    if inode is None:
-        return Contents()
-    left = inode.durable
-    changes = inode.changes
-    if mode == "all lost":
-        changes = []
-    elif mode == "in order":
-        changes = changes[: random.below(len(changes) + 1)]
-    for index, change in enumerate(changes):
-        fate = "kept"
-        if mode == "any":
-            fate = random.choice(("kept", "kept", "lost", "torn", "zeros"))
-        elif mode == "in order" and index == len(changes) - 1:
-            fate = random.choice(("kept", "torn"))
-        if change.data is None:
-            if fate != "kept":
-                break
-            left.resize(change.position)
-        elif fate == "kept":
-            left.write(change.position, change.data)
-        elif fate == "torn":
-            left.write(change.position, change.data[: random.below(len(change.data) + 1)])
-        elif fate == "zeros" and left.length < change.position + len(change.data):
-            left.resize(change.position + len(change.data))
-    return left

@@ -1,0 +1,178 @@
+"""What a loss of power leaves of a simulated disk, within what the journals of ext4 and XFS allow.
+
+- A write that was not synced is there, is missing, is there up to some byte, or is zeros up to its end.
+- Changes of names are undone from the last one backwards, never one before another that stays; a rename is one change.
+  Syncing a folder keeps all changes up to the last in that folder; syncing a file keeps its bytes, not its name.
+- Once a cut (truncate) is lost, so are the writes to that file after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.world.disk_memory import Contents, Folder, MemoryDisk
+
+if TYPE_CHECKING:
+    from ottla.world.clock import Clock
+    from ottla.world.random import Random
+
+Assignment = tuple[Folder, str, "Folder | Contents | None"]
+
+# Kernels write back what is old without being asked, and memory has an end here too.
+_WRITEBACK = 4096
+
+
+@dataclass(slots=True)
+class Change:
+    """A write that has not been synced, or (data is None) a cut to `position`."""
+
+    number: int
+    position: int
+    data: bytes | None
+
+
+@dataclass(slots=True)
+class Inode:
+    """What is durable of a file, and what came after."""
+
+    durable: Contents
+    changes: list[Change] = field(default_factory=list)
+    failed: OSError | None = None
+
+    def keep(self, number: int) -> None:
+        """Make the changes up to a number durable."""
+        count = 0
+        for change in self.changes:
+            if change.number > number:
+                break
+            _apply(self.durable, change)
+            count += 1
+        del self.changes[:count]
+
+    def fail(self, error: OSError, random: Random) -> None:
+        """A sync failed: the kernel calls the pages clean all the same; what is not out never will be."""
+        self.failed = error
+        for change in self.changes:
+            if change.data is None or random.below(2):
+                _apply(self.durable, change)
+        self.changes.clear()
+
+
+class Platter:
+    """What outlives a process: the files as programs see them, and what a loss of power would leave."""
+
+    def __init__(self, cap_bytes: int | None, clock: Clock | None) -> None:
+        self.seen = MemoryDisk(cap_bytes, clock)
+        self.inodes: dict[Contents, Inode] = {}
+        self.names: dict[Folder, dict[str, Folder | Contents]] = {self.seen.root: {}}
+        self.name_changes: list[list[Assignment]] = []
+        self.number = 0
+
+    def inode(self, contents: Contents) -> Inode:
+        """What is durable of a file."""
+        found = self.inodes.get(contents)
+        if found is None:
+            found = self.inodes[contents] = Inode(Contents())
+        return found
+
+    def note(self, contents: Contents, position: int, data: bytes | None) -> None:
+        """A file was written to, or cut; for now only programs see it."""
+        self.number += 1
+        inode = self.inode(contents)
+        inode.changes.append(Change(self.number, position, data))
+        if len(inode.changes) > _WRITEBACK and inode.failed is None:
+            inode.keep(inode.changes[_WRITEBACK // 2].number)
+
+    def keep_names(self, count: int) -> None:
+        """Make the first changes of names durable."""
+        for change in self.name_changes[:count]:
+            moved = [entry for _, _, entry in change]
+            for folder, name, entry in change:
+                nameless = _assign(self.names, folder, name, entry)
+                if nameless in moved:
+                    continue
+                if isinstance(nameless, Contents):
+                    self.inodes.pop(nameless, None)
+                elif nameless is not None:
+                    self.names.pop(nameless, None)
+        del self.name_changes[:count]
+
+    def lose_power(self, random: Random) -> None:
+        """Leave what is durable and some of what is not."""
+        mode = random.choice(("all lost", "all kept", "in order", "any", "any"))
+        names = {folder: dict(entries) for folder, entries in self.names.items()}
+        kept = {"all lost": 0, "all kept": len(self.name_changes)}.get(mode)
+        for change in self.name_changes[: random.below(len(self.name_changes) + 1) if kept is None else kept]:
+            for folder, name, entry in change:
+                _assign(names, folder, name, entry)
+
+        before = self.seen
+        self.seen = MemoryDisk(before.cap_bytes, before._clock)
+        survivors = self.inodes
+        self.inodes, self.names, self.name_changes = {}, {}, []
+
+        def rebuild(old: Folder, new: Folder) -> None:
+            new.modified_ms = old.modified_ms
+            for name, entry in names.get(old, {}).items():
+                if isinstance(entry, Folder):
+                    made = new.entries[name] = Folder()
+                    rebuild(entry, made)
+                else:
+                    contents = new.entries[name] = _survivor(survivors.get(entry), mode, random)
+                    contents.modified_ms = entry.modified_ms
+                    self.seen.used_bytes += contents.length
+                    self.inodes[contents] = Inode(contents.copy())
+            self.names[new] = dict(new.entries)
+
+        rebuild(before.root, self.seen.root)
+
+
+def _assign(
+    names: dict[Folder, dict[str, Folder | Contents]],
+    folder: Folder,
+    name: str,
+    entry: Folder | Contents | None,
+) -> Folder | Contents | None:
+    """Give a name to something, or to nothing; what had it before."""
+    entries = names.setdefault(folder, {})
+    before = entries.pop(name, None)
+    if entry is not None:
+        entries[name] = entry
+    return before
+
+
+def _apply(contents: Contents, change: Change) -> None:
+    if change.data is None:
+        contents.resize(change.position)
+    else:
+        contents.write(change.position, change.data)
+
+
+def _survivor(inode: Inode | None, mode: str, random: Random) -> Contents:
+    """What is left of a file when the power goes."""
+    if inode is None:
+        return Contents()
+    left = inode.durable
+    changes = inode.changes
+    if mode == "all lost":
+        changes = []
+    elif mode == "in order":
+        changes = changes[: random.below(len(changes) + 1)]
+    for index, change in enumerate(changes):
+        fate = "kept"
+        if mode == "any":
+            fate = random.choice(("kept", "kept", "lost", "torn", "zeros"))
+        elif mode == "in order" and index == len(changes) - 1:
+            fate = random.choice(("kept", "torn"))
+        if change.data is None:
+            if fate != "kept":
+                break
+            left.resize(change.position)
+        elif fate == "kept":
+            left.write(change.position, change.data)
+        elif fate == "torn":
+            left.write(change.position, change.data[: random.below(len(change.data) + 1)])
+        elif fate == "zeros" and left.length < change.position + len(change.data):
+            left.resize(change.position + len(change.data))
+    return left
