@@ -426,3 +426,10 @@ def test_a_new_cluster_takes_its_features_from_what_formatting_left() -> None:
         "group.version": 1,
         "transaction.version": 2,
     }
+
+
+def test_the_brokers_configs_decide_when_the_log_rolls_snapshots_and_forgets() -> None:
+    assert MetadataLogConfig.from_broker(BrokerLayers()) == MetadataLogConfig()
+    static = {"metadata.log.max.snapshot.interval.ms": "0", "metadata.max.retention.bytes": "-1"}
+    config = MetadataLogConfig.from_broker(BrokerLayers(static=static))
+    assert (config.snapshot_interval_ms, config.retention_bytes) == (0, -1)

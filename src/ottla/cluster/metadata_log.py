@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.configs.effective import broker_value
 from ottla.cluster.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION
 from ottla.cluster.format import bootstrap_records
 from ottla.cluster.image import ClusterImage, ImageChanges, ReplayError
@@ -66,6 +67,7 @@ from ottla.storage.names import PARTITION_METADATA, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ottla.cluster.configs.effective import BrokerLayers
     from ottla.protocol.schema import Message
     from ottla.records.batch import BatchHeader
     from ottla.storage.directory import LogDirectory
@@ -84,6 +86,24 @@ class MetadataLogConfig:
     snapshot_interval_ms: int = 3_600_000
     retention_bytes: int = 100 << 20
     retention_ms: int = 7 * 24 * 3_600_000
+
+    @classmethod
+    def from_broker(cls, layers: BrokerLayers) -> MetadataLogConfig:
+        """What the broker's configs say (`metadata.log.segment.bytes` and its kin)."""
+
+        def number(name: str) -> int:
+            value = broker_value(layers, name)
+            assert isinstance(value, int)
+            return value
+
+        return cls(
+            segment_bytes=number("metadata.log.segment.bytes"),
+            segment_ms=number("metadata.log.segment.ms"),
+            bytes_between_snapshots=number("metadata.log.max.record.bytes.between.snapshots"),
+            snapshot_interval_ms=number("metadata.log.max.snapshot.interval.ms"),
+            retention_bytes=number("metadata.max.retention.bytes"),
+            retention_ms=number("metadata.max.retention.ms"),
+        )
 
 
 class Appended(NamedTuple):

@@ -6,11 +6,14 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.configs.broker_cluster import BROKER_CLUSTER_KEYS
-from ottla.cluster.configs.broker_coordinators import BROKER_COORDINATORS_KEYS
+from ottla.cluster.configs.broker_groups import BROKER_GROUPS_KEYS
 from ottla.cluster.configs.broker_log import BROKER_LOG_KEYS
 from ottla.cluster.configs.broker_remote import BROKER_REMOTE_KEYS
+from ottla.cluster.configs.broker_sasl import BROKER_SASL_KEYS
 from ottla.cluster.configs.broker_security import BROKER_SECURITY_KEYS
 from ottla.cluster.configs.broker_server import BROKER_SERVER_KEYS
+from ottla.cluster.configs.broker_share import BROKER_SHARE_KEYS
+from ottla.cluster.configs.broker_transactions import BROKER_TRANSACTIONS_KEYS
 from ottla.cluster.configs.client_metrics import CLIENT_METRICS_KEYS
 from ottla.cluster.configs.group import GROUP_KEYS
 from ottla.cluster.configs.key import REQUIRED, ConfigKey, UpdateMode, table
@@ -54,11 +57,14 @@ CLIENT_METRICS: Final = table(CLIENT_METRICS_KEYS)
 BROKER: Final = table(
     (
         *BROKER_CLUSTER_KEYS,
-        *BROKER_COORDINATORS_KEYS,
+        *BROKER_GROUPS_KEYS,
         *BROKER_LOG_KEYS,
         *BROKER_REMOTE_KEYS,
+        *BROKER_SASL_KEYS,
         *BROKER_SECURITY_KEYS,
         *BROKER_SERVER_KEYS,
+        *BROKER_SHARE_KEYS,
+        *BROKER_TRANSACTIONS_KEYS,
     )
 )
 BROKER_QUOTAS: Final = frozenset(

@@ -256,6 +256,7 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         20_971_520,
         "Bytes of metadata records after which a new snapshot is written.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "metadata.log.max.snapshot.interval.ms",
@@ -263,6 +264,7 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         3_600_000,
         "Time after which a new snapshot is written if anything changed; 0 never.",
         validator=Range(0),
+        acts=True,
     ),
     ConfigKey(
         "metadata.log.segment.bytes",
@@ -270,12 +272,14 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         1_073_741_824,
         "Segment size of the metadata log.",
         validator=Range(8_388_608),
+        acts=True,
     ),
     ConfigKey(
         "metadata.log.segment.ms",
         ConfigType.LONG,
         604_800_000,
         "Age at which a segment of the metadata log is closed.",
+        acts=True,
     ),
     ConfigKey(
         "metadata.max.idle.interval.ms",
@@ -289,12 +293,14 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.LONG,
         104_857_600,
         "Size of metadata log and snapshots beyond which old ones go.",
+        acts=True,
     ),
     ConfigKey(
         "metadata.max.retention.ms",
         ConfigType.LONG,
         604_800_000,
         "Age of metadata log and snapshots beyond which old ones go.",
+        acts=True,
     ),
     ConfigKey(
         "node.id",
