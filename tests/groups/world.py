@@ -21,6 +21,7 @@ from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRe
 from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest
 from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.uuids import Uuid
 from ottla.records.batch import read_header, stamp_offset
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 GROUP = "g"
+Owned = dict[str, set[int]]
 
 
 class MemoryLog:
@@ -318,6 +320,47 @@ class World:
         response = self.fetch(*partitions, **options)
         return [partition.committed_offset for topic in response.topics for partition in topic.partitions]
 
+    def consumer_heartbeat(
+        self,
+        member_id: str,
+        epoch: int,
+        *,
+        group: str = GROUP,
+        topics: Sequence[str] | None = None,
+        regex: str | None = None,
+        owned: Owned | None = None,
+        instance: str | None = None,
+        rack: str | None = None,
+        assignor: str | None = None,
+        rebalance_ms: int = -1,
+        version: int = 1,
+        client: str = "client",
+    ) -> Any:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=instance,
+            rack_id=rack,
+            rebalance_timeout_ms=rebalance_ms,
+            subscribed_topic_names=None if topics is None else list(topics),
+            subscribed_topic_regex=regex,
+            server_assignor=assignor,
+        )
+        if owned is not None:
+            request.topic_partitions = [
+                TopicPartitions(topic_id=self.topics.topics[name].id, partitions=sorted(partitions))
+                for name, partitions in owned.items()
+            ]
+        return self.coordinator.consumer_group_heartbeat(RequestContext(version, client, "/127.0.0.1"), request)
+
+    def owned(self, response: Any) -> Owned | None:
+        """The assignment of a heartbeat's answer by topic name; None if it says nothing of it."""
+        if response.assignment is None:
+            return None
+        names = {topic.id: topic.name for topic in self.topics.topics.values()}
+        return {names[each.topic_id]: set(each.partitions) for each in response.assignment.topic_partitions}
+
     # Whole conversations
 
     def stable_group(self, *names: str, group: str = GROUP, **options: Any) -> list[Member]:
@@ -364,3 +407,49 @@ def waits(answer: object) -> bool:
 def code(answer: Any) -> ErrorCode:
     """The error of a response, which must be there by now."""
     return ErrorCode(answered(answer).error_code)
+
+
+class Consumer:
+    """A member of a consumer group as its client knows it; each method is one heartbeat."""
+
+    def __init__(self, world: World, member_id: str, *topics: str, group: str = GROUP, **options: Any) -> None:
+        self.world = world
+        self.id = member_id
+        self.group = group
+        self.epoch = 0
+        self.owned: Owned = {}
+        self.instance = options.get("instance")
+        self._options: dict[str, Any] = {"rebalance_ms": 60_000, **options}
+        if topics or "regex" not in options:
+            self._options["topics"] = topics
+
+    def join(self) -> Any:
+        """Join, or join again from nothing."""
+        self.epoch, self.owned = 0, {}
+        return self._send(owned={}, **self._options)
+
+    def beat(self, **changes: Any) -> Any:
+        """Stay, and say what is owned."""
+        return self._send(owned=self.owned, instance=self.instance, **changes)
+
+    def keep_alive(self) -> Any:
+        """Stay, and say nothing."""
+        return self._send(instance=self.instance)
+
+    def leave(self, epoch: int = -1) -> Any:
+        """Go."""
+        return self.world.consumer_heartbeat(self.id, epoch, group=self.group, instance=self.instance)
+
+    def settle(self, beats: int = 3) -> None:
+        """Stay until the answers say nothing new."""
+        for _ in range(beats):
+            self.beat()
+
+    def _send(self, **fields: Any) -> Any:
+        response = answered(self.world.consumer_heartbeat(self.id, self.epoch, group=self.group, **fields))
+        if response.error_code == ErrorCode.NONE:
+            self.epoch = response.member_epoch
+            owned = self.world.owned(response)
+            if owned is not None:
+                self.owned = owned
+        return response

@@ -1,0 +1,488 @@
+"""Consumer groups (KIP-848): conversations from the first heartbeat to the last."""
+
+from __future__ import annotations
+
+import pytest
+from tests.groups.world import GROUP, Consumer, World, answered, code, waits
+
+from ottla.groups.environment import RequestContext
+from ottla.groups.settings import GroupSettings
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.record_schemas.group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.create_topic("t", 4)
+    return made
+
+
+def described(world: World, group: str = GROUP) -> tuple[str, int, int]:
+    """State, group epoch and assignment epoch."""
+    (shown,) = answered(world.coordinator.describe_consumer_groups([group]))
+    return shown.group_state, shown.group_epoch, shown.assignment_epoch
+
+
+def test_the_first_member_gets_everything_at_once(world: World) -> None:
+    a = Consumer(world, "a", "t")
+    joined = a.join()
+    assert (joined.member_id, joined.member_epoch, joined.heartbeat_interval_ms) == ("a", 2, 5_000)
+    assert a.owned == {"t": {0, 1, 2, 3}}
+    assert described(world) == ("Stable", 2, 2)
+    again = a.beat()
+    assert (again.member_epoch, again.assignment) == (2, None)
+
+
+def test_the_records_of_a_first_heartbeat_are_kafkas(world: World) -> None:
+    Consumer(world, "a", "t").join()
+    assert [type(record.key) for record in world.records] == [
+        ConsumerGroupMemberMetadataKey,
+        ConsumerGroupMetadataKey,
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupTargetAssignmentMetadataKey,
+        ConsumerGroupCurrentMemberAssignmentKey,
+    ]
+
+
+def test_a_second_member_gets_partitions_when_the_first_has_let_go_of_them(world: World) -> None:
+    a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
+    a.join()
+    assert b.join().member_epoch == 3
+    assert b.owned == {}
+    # The first is told to give back two, and stays in its epoch until it says that it did.
+    told = a.keep_alive()
+    assert (told.member_epoch, a.owned) == (2, {"t": {0, 1}})
+    assert described(world) == ("Reconciling", 3, 3)
+    assert b.beat().assignment is None
+    assert a.keep_alive().member_epoch == 2  # nothing was said of what is owned, so nothing counts as given back
+    assert a.beat().member_epoch == 3
+    assert b.beat().member_epoch == 3
+    assert b.owned == {"t": {2, 3}}
+    assert described(world) == ("Stable", 3, 3)
+
+
+def test_a_partition_that_is_revoked_and_wanted_again_stays(world: World) -> None:
+    a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
+    a.join()
+    b.join()
+    a.keep_alive()
+    b.leave()
+    a.beat()
+    assert (a.epoch, a.owned) == (4, {"t": {0, 1, 2, 3}})
+
+
+def test_an_answer_that_got_lost_is_repeated(world: World) -> None:
+    a = Consumer(world, "a", "t")
+    a.join()
+    b = Consumer(world, "b", "t")
+    b.join()
+    a.beat()
+    a.beat()
+    assert a.epoch == 3
+    # It did not hear of epoch 3, and says what it owned before.
+    repeated = world.consumer_heartbeat("a", 2, owned={"t": {0, 1}})
+    assert (repeated.error_code, repeated.member_epoch) == (0, 3)
+    fenced = world.consumer_heartbeat("a", 2, owned={"t": {0, 1, 2}})
+    assert code(fenced) == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_member_that_joins_again_is_told_what_it_has(world: World) -> None:
+    a = Consumer(world, "a", "t")
+    a.join()
+    again = a.join()
+    assert (again.error_code, again.member_epoch) == (0, 2)
+    assert a.owned == {"t": {0, 1, 2, 3}}
+
+
+def test_a_full_request_is_answered_in_full(world: World) -> None:
+    a = Consumer(world, "a", "t")
+    a.join()
+    full = a.beat(topics=["t"], rebalance_ms=60_000)
+    assert world.owned(full) == {"t": {0, 1, 2, 3}}
+
+
+def test_leaving_frees_the_partitions(world: World) -> None:
+    a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
+    a.join()
+    b.join()
+    a.keep_alive()
+    a.beat()
+    b.beat()
+    left = a.leave()
+    assert (left.error_code, left.member_epoch) == (0, -1)
+    b.beat()
+    assert b.owned == {"t": {0, 1, 2, 3}}
+    b.leave()
+    assert described(world) == ("Empty", 5, 4)
+
+
+def test_a_changed_subscription_takes_effect_at_once(world: World) -> None:
+    world.create_topic("u", 2)
+    a = Consumer(world, "a", "t")
+    a.join()
+    changed = a.beat(topics=["t", "u"])
+    assert changed.member_epoch == 3
+    assert a.owned == {"t": {0, 1, 2, 3}, "u": {0, 1}}
+    a.beat(topics=["u"])
+    assert (a.epoch, a.owned) == (3, {"u": {0, 1}})
+    a.beat()
+    assert a.epoch == 4
+
+
+def test_what_is_unsubscribed_is_given_back_even_before_the_target_is_computed(world: World) -> None:
+    world.settings.default_group = GroupSettings(assignment_interval_ms=10_000)
+    world.create_topic("u", 1)
+    a = Consumer(world, "a", "t", "u")
+    a.join()
+    a.beat(topics=["u"])
+    assert a.owned == {"u": {0}}
+    assert described(world) == ("Assigning", 3, 2)
+    a.beat()
+    world.advance(10_000)
+    a.beat()
+    assert described(world) == ("Stable", 3, 3)
+
+
+def test_targets_are_computed_once_in_an_interval(world: World) -> None:
+    world.settings.default_group = GroupSettings(assignment_interval_ms=1_000)
+    members = [Consumer(world, name, "t") for name in "abcd"]
+    for member in members:
+        member.join()
+    assert described(world)[1:] == (5, 2)
+    assert [member.epoch for member in members] == [2, 2, 2, 2]
+    world.advance(1_000)
+    for _ in range(3):
+        for member in members:
+            member.beat()
+    assert described(world) == ("Stable", 5, 5)
+    assert all(len(member.owned["t"]) == 1 for member in members)
+
+
+def test_new_partitions_are_assigned(world: World) -> None:
+    a = Consumer(world, "a", "t")
+    a.join()
+    world.change_topic("t", 6)
+    a.beat()
+    assert (a.epoch, a.owned) == (3, {"t": {0, 1, 2, 3, 4, 5}})
+
+
+def test_a_topic_that_is_created_later_is_assigned(world: World) -> None:
+    a = Consumer(world, "a", "t", "later")
+    a.join()
+    world.create_topic("later", 1)
+    a.beat()
+    assert a.owned == {"t": {0, 1, 2, 3}, "later": {0}}
+
+
+def test_a_deleted_topic_is_taken_away(world: World) -> None:
+    world.create_topic("u", 1)
+    a = Consumer(world, "a", "t", "u")
+    a.join()
+    gone = world.topics.topics["u"].id
+    world.delete_topic("u")
+    response = world.consumer_heartbeat("a", a.epoch)
+    assert [each.topic_id for each in response.assignment.topic_partitions] == [world.topics.topics["t"].id]
+    assert gone not in response.assignment.topic_partitions
+
+
+def test_other_racks_begin_a_new_epoch(world: World) -> None:
+    a = Consumer(world, "a", "t", rack="r1")
+    a.join()
+    world.change_topic("t", 4, racks=("r1", "r2"))
+    a.beat()
+    assert described(world)[1] == 3
+
+
+def test_metadata_is_looked_at_again_only_when_topics_change(world: World) -> None:
+    a = Consumer(world, "a", "t")
+    a.join()
+    written = len(world.records)
+    for _ in range(5):
+        world.advance(5_000)
+        a.beat()
+    assert len(world.records) == written
+
+
+def test_a_silent_member_is_removed_after_the_session_timeout(world: World) -> None:
+    a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
+    a.join()
+    b.join()
+    world.advance(44_999)
+    b.beat()
+    world.advance(1)
+    assert code(a.beat()) == ErrorCode.UNKNOWN_MEMBER_ID
+    b.beat()
+    assert b.owned == {"t": {0, 1, 2, 3}}
+
+
+def test_a_group_can_have_its_own_timeouts(world: World) -> None:
+    world.settings.groups[GROUP] = GroupSettings(session_timeout_ms=50_000, heartbeat_interval_ms=7_000)
+    a = Consumer(world, "a", "t")
+    assert a.join().heartbeat_interval_ms == 7_000
+    world.advance(49_999)
+    assert code(a.beat()) == ErrorCode.NONE
+
+
+def test_a_member_that_does_not_give_back_in_time_is_removed(world: World) -> None:
+    a, b = Consumer(world, "a", "t", rebalance_ms=30_000), Consumer(world, "b", "t")
+    a.join()
+    b.join()
+    a.keep_alive()
+    for _ in range(3):
+        world.advance(9_999)
+        assert code(a.keep_alive()) == ErrorCode.NONE
+    world.advance(9_999)
+    assert code(a.keep_alive()) == ErrorCode.UNKNOWN_MEMBER_ID
+    b.beat()
+    assert b.owned == {"t": {0, 1, 2, 3}}
+
+
+def test_the_assignor_that_most_members_ask_for_is_used(world: World) -> None:
+    a = Consumer(world, "a", "t", assignor="range")
+    a.join()
+    (shown,) = answered(world.coordinator.describe_consumer_groups([GROUP]))
+    assert shown.assignor_name == "range"
+    b, c = Consumer(world, "b", "t", assignor="uniform"), Consumer(world, "c", "t", assignor="uniform")
+    b.join()
+    c.join()
+    (shown,) = answered(world.coordinator.describe_consumer_groups([GROUP]))
+    assert shown.assignor_name == "uniform"
+
+
+def test_version_0_gives_the_member_its_id(world: World) -> None:
+    joined = world.consumer_heartbeat("", 0, topics=["t"], owned={}, rebalance_ms=1_000, version=0)
+    assert len(joined.member_id) == 22
+    assert world.group().members[joined.member_id].member_epoch == 2
+
+
+# Static members
+
+
+def test_a_static_member_that_goes_for_a_while_keeps_its_partitions(world: World) -> None:
+    a, b = Consumer(world, "a", "t", instance="i"), Consumer(world, "b", "t")
+    a.join()
+    b.join()
+    a.settle()
+    b.settle()
+    left = a.leave(epoch=-2)
+    assert (left.error_code, left.member_epoch) == (0, -2)
+    b.beat()
+    assert b.owned == {"t": {2, 3}}
+    back = Consumer(world, "a2", "t", instance="i")
+    assert code(back.join()) == ErrorCode.NONE
+    assert back.owned == {"t": {0, 1}}
+    assert described(world)[0] == "Stable"
+    assert list(world.group().members) == ["b", "a2"]
+
+
+def test_a_static_member_that_does_not_come_back_is_removed(world: World) -> None:
+    a = Consumer(world, "a", "t", instance="i")
+    a.join()
+    a.leave(epoch=-2)
+    world.advance(45_000)
+    assert world.group().is_empty
+
+
+def test_a_static_member_that_changes_its_subscription_on_the_way_begins_a_new_epoch(world: World) -> None:
+    world.create_topic("u", 1)
+    a = Consumer(world, "a", "t", instance="i")
+    a.join()
+    a.leave(epoch=-2)
+    back = Consumer(world, "b", "u", instance="i")
+    back.join()
+    back.settle()
+    assert back.owned == {"u": {0}}
+
+
+# Regular expressions
+
+
+def test_a_regular_expression_matches_whole_names_of_topics_now_and_later(world: World) -> None:
+    world.create_topic("tt", 1)
+    world.create_topic("other", 1)
+    a = Consumer(world, "a", regex="t+")
+    assert a.join().member_epoch == 1
+    assert a.owned == {}
+    world.advance(1)
+    a.beat()
+    assert a.owned == {"t": {0, 1, 2, 3}, "tt": {0}}
+    world.create_topic("ttt", 1)
+    a.beat()
+    world.advance(10_001)  # resolved again at most every ten seconds
+    a.beat()
+    world.advance(1)
+    a.beat()
+    assert a.owned == {"t": {0, 1, 2, 3}, "tt": {0}, "ttt": {0}}
+
+
+def test_a_regular_expression_matches_only_what_the_member_may_know_of(world: World) -> None:
+    world.create_topic("tt", 1)
+    context = RequestContext(1, describable=lambda names: [name for name in names if name != "tt"])
+    from ottla.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP, member_id="a", rebalance_timeout_ms=1_000, subscribed_topic_regex="t.*", topic_partitions=[]
+    )
+    world.coordinator.consumer_group_heartbeat(context, request)
+    world.advance(1)
+    assert world.owned(world.consumer_heartbeat("a", 1)) == {"t": {0, 1, 2, 3}}
+
+
+def test_members_with_the_same_regular_expression_share_it(world: World) -> None:
+    a, b = Consumer(world, "a", regex="t"), Consumer(world, "b", regex="t")
+    a.join()
+    world.advance(1)
+    a.beat()
+    b.join()
+    for member in (a, b, a, b):
+        member.beat()
+    assert (a.owned, b.owned) == ({"t": {0, 1}}, {"t": {2, 3}})
+    assert len(world.group().resolved_regexes) == 1
+    a.leave()
+    b.leave()
+    assert world.group().resolved_regexes == {}
+
+
+def test_names_and_a_regular_expression_add_up(world: World) -> None:
+    world.create_topic("u", 1)
+    a = Consumer(world, "a", "u", regex="t")
+    a.join()
+    world.advance(1)
+    a.beat()
+    assert a.owned == {"u": {0}, "t": {0, 1, 2, 3}}
+    a.beat(regex="")
+    a.beat()
+    assert a.owned == {"u": {0}}
+    assert world.group().resolved_regexes == {}
+
+
+def test_regular_expressions_are_resolved_again_after_the_refresh_interval(world: World) -> None:
+    a = Consumer(world, "a", regex="t")
+    a.join()
+    world.advance(1)
+    a.beat()
+    before = world.group().resolved_regexes["t"].timestamp_ms
+    for _ in range(21):
+        world.advance(30_000)
+        a.beat()
+    assert world.group().resolved_regexes["t"].timestamp_ms > before
+
+
+# Offsets
+
+
+def test_a_member_commits_in_its_epoch(world: World) -> None:
+    a = Consumer(world, "a", "t")
+    a.join()
+    t0 = {("t", 0): 1}
+    assert world.commit_code(t0, member="a", generation=2, ids=True) == ErrorCode.NONE
+    assert world.commit_code(t0, member="a", generation=3, ids=True) == ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit_code(t0, member="x", generation=2, ids=True) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.commit_code(t0, member="a", generation=2, ids=True, version=8) == ErrorCode.UNSUPPORTED_VERSION
+    assert world.commit_code(t0) == ErrorCode.UNKNOWN_MEMBER_ID
+    a.leave()
+    assert world.commit_code(t0) == ErrorCode.NONE
+
+
+def test_a_member_may_commit_in_an_older_epoch_what_it_had_by_then(world: World) -> None:
+    a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
+    a.join()
+    b.join()
+    a.keep_alive()
+    a.beat()
+    assert a.epoch == 3
+    old = {"member": "a", "generation": 2, "ids": True}
+    assert world.commit_code({("t", 0): 1}, **old) == ErrorCode.NONE
+    assert world.commit_code({("t", 3): 1}, **old) == ErrorCode.STALE_MEMBER_EPOCH
+    b.beat()
+    late = world.commit_code({("t", 2): 1}, member="b", generation=2, ids=True)
+    assert late == ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_a_member_fetches_in_its_epoch(world: World) -> None:
+    Consumer(world, "a", "t").join()
+    world.commit({("t", 0): 7}, member="a", generation=2, ids=True)
+    assert world.offsets(("t", 0), member="a", epoch=2) == [7]
+    assert world.offsets(("t", 0)) == [7]
+    assert code(world.fetch(("t", 0), member="a", epoch=1)) == ErrorCode.STALE_MEMBER_EPOCH
+    assert code(world.fetch(("t", 0), member="x", epoch=2)) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# The log
+
+
+def test_a_restart_keeps_members_epochs_and_assignments(world: World) -> None:
+    a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
+    a.join()
+    b.join()
+    a.keep_alive()
+    world.restart()
+    a.beat()
+    b.beat()
+    assert (a.owned, b.owned) == ({"t": {0, 1}}, {"t": {2, 3}})
+    assert described(world) == ("Stable", 3, 3)
+
+
+def test_timeouts_count_after_a_restart(world: World) -> None:
+    a, b = Consumer(world, "a", "t", rebalance_ms=10_000), Consumer(world, "b", "t")
+    a.join()
+    b.join()
+    a.keep_alive()
+    world.restart()
+    world.advance(10_000)
+    assert code(a.keep_alive()) == ErrorCode.UNKNOWN_MEMBER_ID
+    world.advance(35_000)
+    assert code(b.keep_alive()) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_heartbeat_is_answered_when_it_is_durable(world: World) -> None:
+    world.log.slow = True
+    joined = world.consumer_heartbeat("a", 0, topics=["t"], owned={}, rebalance_ms=1_000)
+    assert waits(joined)
+    other = world.consumer_heartbeat("a", 2)
+    assert waits(other)
+    world.log.sync()
+    assert answered(joined).member_epoch == answered(other).member_epoch == 2
+
+
+def test_a_heartbeat_that_cannot_be_written_changes_nothing(world: World) -> None:
+    world.log.broken = ErrorCode.NOT_ENOUGH_REPLICAS
+    failed = world.consumer_heartbeat("a", 0, topics=["t"], owned={}, rebalance_ms=1_000)
+    assert code(failed) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.group() is None
+
+
+def test_an_empty_consumer_group_is_deleted_with_all_its_records(world: World) -> None:
+    a = Consumer(world, "a", "t")
+    a.join()
+    (busy,) = answered(world.coordinator.delete_groups([GROUP]))
+    assert busy.error_code == ErrorCode.NON_EMPTY_GROUP
+    a.leave()
+    (done,) = answered(world.coordinator.delete_groups([GROUP]))
+    assert done.error_code == ErrorCode.NONE
+    last = {repr(record.key): record.value for record in world.records}
+    assert set(last.values()) == {None}
+    world.restart()
+    assert world.group() is None
+
+
+def test_a_consumer_group_is_described_with_owned_and_target_partitions(world: World) -> None:
+    a = Consumer(world, "a", "t", rack="r", instance="i", client="app")
+    a.join()
+    Consumer(world, "b", "t").join()
+    (shown,) = answered(world.coordinator.describe_consumer_groups([GROUP]))
+    member = shown.members[0]
+    assert (member.member_id, member.client_id, member.client_host) == ("a", "app", "/127.0.0.1")
+    assert (member.rack_id, member.instance_id, member.member_type) == ("r", "i", 1)
+    assert [(each.topic_name, each.partitions) for each in member.assignment.topic_partitions] == [("t", [0, 1, 2, 3])]
+    assert [(each.topic_name, each.partitions) for each in member.target_assignment.topic_partitions] == [("t", [0, 1])]
+    (classic,) = answered(world.coordinator.describe_groups(RequestContext(6), [GROUP]))
+    assert classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert classic.error_message == "Group g is not a classic group."
