@@ -13,38 +13,22 @@ import json
 import shutil
 import sys
 import tempfile
-import time
-from base64 import b64encode
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests.interop import scenario  # noqa: E402
 from tests.interop.apache_kafka import STORAGE, ApacheKafka, dump_log, run_tool  # noqa: E402
-from tests.interop.java_client import Admin, JavaClients, Record, sasl_config  # noqa: E402
+from tests.interop.java_client import JavaClients, Record  # noqa: E402
 from tests.interop.jvm import KAFKA_VERSION, jvm  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 TARGET = ROOT / "tests" / "fixtures" / "kafka" / KAFKA_VERSION
 CLUSTER_ID = "b3R0bGEtZml4dHVyZS0wMQ"
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-START = 1_700_000_000_000  # the create time of the first record
-
-SETTINGS = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS;User:admin",
-    "delegation.token.secret.key": "a secret for fixtures",
-    "offsets.topic.num.partitions": "2",
-    "transaction.state.log.num.partitions": "2",
-    "share.coordinator.state.topic.num.partitions": "2",
-    "metadata.log.max.record.bytes.between.snapshots": "12000",
-    "metadata.max.idle.interval.ms": "2000",
-    "log.cleaner.backoff.ms": "200",
-    "group.coordinator.append.linger.ms": "0",
-}
 
 
 def main() -> None:
@@ -88,24 +72,24 @@ def capture_static(work: Path) -> None:
     with node, JavaClients() as clients:
         clients.admin(node.bootstrap).create_topic("static", 1)
         with clients.producer(node.bootstrap) as producer:
-            producer.send([Record("static", b"value", b"key", timestamp=START)])
+            producer.send([Record("static", b"value", b"key", timestamp=scenario.START)])
     keep_directory(work / "data-static", TARGET / "data-static")
 
 
 def capture_directory(work: Path) -> None:
     """Write the big one: every kind of thing that a small cluster keeps."""
-    node = ApacheKafka(work / "data", cluster_id=CLUSTER_ID, settings=SETTINGS, sasl=True).start()
+    node = ApacheKafka(work / "data", cluster_id=CLUSTER_ID, settings=scenario.SETTINGS, sasl=True).start()
     clients = JavaClients()
     try:
-        write_metadata(node, clients)
-        write_records(node, clients)
+        scenario.write_metadata(node, clients)
+        scenario.write_records(node, clients)
         node.restart()  # leader epoch 1 and a second epoch of the quorum
-        write_transactions(node, clients)
-        write_compacted(node, clients)
-        write_groups(node, clients)
-        await_snapshot(node, clients)
-        facts = collect_facts(node, clients)
-        records = collect_records(node, clients)
+        scenario.write_transactions(node, clients)
+        scenario.write_compacted(node, clients)
+        scenario.write_groups(node, clients)
+        scenario.await_snapshot(node, clients)
+        facts = scenario.collect_facts(node, clients)
+        records = scenario.collect_records(node, clients)
     finally:
         clients.close()  # at once: members stay in their groups, transactions stay open
         node.stop()
@@ -116,312 +100,6 @@ def capture_directory(work: Path) -> None:
     (TARGET / "facts.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
     (TARGET / "records.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     capture_dumps(TARGET / "data")
-
-
-def write_metadata(node: ApacheKafka, clients: JavaClients) -> None:
-    """Provoke as many kinds of metadata records as one node can."""
-    admin = clients.admin(node.bootstrap)
-    admin.create_topic("orders", 2)
-    admin.call("create_partitions", topics={"orders": 3})
-    for codec in CODECS:
-        admin.create_topic(f"codec-{codec}", 1)
-    admin.create_topic("appended", 1, message_timestamp_type="LogAppendTime")
-    admin.create_topic("segmented", 1, segment_ms="200", index_interval_bytes="200", retention_ms="-1")
-    admin.create_topic("trimmed", 1)
-    admin.create_topic("transactional", 2)
-    admin.create_topic("open", 1)
-    cleaned = {
-        "cleanup_policy": "compact",
-        "segment_ms": "100",
-        "min_cleanable_dirty_ratio": "0.01",
-        "index_interval_bytes": "200",
-    }
-    admin.create_topic("compacted", 1, **cleaned)
-    admin.create_topic("compacted-transactional", 1, **cleaned)
-    admin.create_topic("deleted", 1)
-    with clients.producer(node.bootstrap) as producer:
-        producer.send([Record("deleted", b"gone")])
-    admin.call("delete_topics", topics=["deleted"])
-
-    def change(kind: str, name: str, *ops: list[str]) -> None:
-        admin.call("alter_configs", changes=[{"resource": [kind, name], "ops": list(ops)}])
-
-    change("TOPIC", "orders", ["SET", "retention.ms", "-1"], ["SET", "max.message.bytes", "2000000"])
-    change("TOPIC", "orders", ["DELETE", "max.message.bytes"])
-    change("BROKER", "1", ["SET", "log.cleaner.threads", "1"])
-    # The records' times are long past: whoever opens the directory must not delete them.
-    change("BROKER", "", ["SET", "log.retention.ms", "-1"])
-    change("GROUP", "consumer-live", ["SET", "consumer.session.timeout.ms", "50000"])
-    change("GROUP", "share-group", ["SET", "share.auto.offset.reset", "earliest"])
-    change("CLIENT_METRICS", "subscription", ["SET", "interval.ms", "30000"])
-
-    def acl(kind: str, name: str, operation: str, principal: str, **more: str) -> dict[str, str]:
-        return {"type": kind, "name": name, "operation": operation, "principal": principal, **more}
-
-    acls = [
-        acl("TOPIC", "orders", "READ", "User:alice"),
-        acl("TOPIC", "ord", "WRITE", "User:bob", pattern="PREFIXED", host="127.0.0.1"),
-        acl("GROUP", "*", "READ", "User:*"),
-        acl("CLUSTER", "kafka-cluster", "ALTER", "User:mallory", permission="DENY"),
-        acl("TRANSACTIONAL_ID", "tx", "ALL", "User:alice"),
-        acl("USER", "alice", "CREATE_TOKENS", "User:carol"),
-        acl("DELEGATION_TOKEN", "some-token", "DESCRIBE", "User:alice"),
-        acl("TOPIC", "removed", "READ", "User:alice"),
-    ]
-    admin.call("create_acls", acls=acls)
-    admin.call("delete_acls", filter={"type": "TOPIC", "name": "removed"})
-
-    salt = b64encode(b"salt for fixture").decode()
-    users = [
-        {"user": "alice", "mechanism": mechanism, "password": "alice-secret", "salt": salt}
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
-    ]
-    users.append({"user": "bob", "mechanism": "SCRAM-SHA-512", "password": "bob-secret", "iterations": 8192})
-    users.append({"user": "gone", "mechanism": "SCRAM-SHA-256", "password": "gone"})
-    for user in users:
-        admin.call("alter_scram", users=[user])
-    admin.call("alter_scram", users=[{"user": "gone", "mechanism": "SCRAM-SHA-256"}])
-
-    quotas: list[dict[str, Any]] = [
-        {"entity": {"user": "alice"}, "ops": {"producer_byte_rate": 1048576}},
-        {"entity": {"user": "alice", "client-id": "app"}, "ops": {"consumer_byte_rate": 2097152}},
-        {"entity": {"user": None}, "ops": {"request_percentage": 50.5}},
-        {"entity": {"client-id": None}, "ops": {"controller_mutation_rate": 100}},
-        {"entity": {"ip": "127.0.0.9"}, "ops": {"connection_creation_rate": 10}},
-        {"entity": {"user": "gone"}, "ops": {"request_percentage": 5}},
-    ]
-    admin.call("alter_quotas", changes=quotas)
-    admin.call("alter_quotas", changes=[{"entity": {"user": "gone"}, "ops": {"request_percentage": None}}])
-
-    secured = clients.admin(node.sasl_bootstrap, **sasl_config("PLAIN", "admin", "admin-secret"))
-    secured.call("create_token", renewers=["User:alice"], max_lifetime_ms=600_000_000)
-    second = secured.call("create_token", owner="User:alice", renewers=["User:admin"])
-    third = secured.call("create_token")
-    await_that("the tokens are published", lambda: len(secured.call("describe_tokens")) == 3)
-    secured.call("renew_token", hmac=second["hmac"])
-    secured.call("expire_token", hmac=third["hmac"], period_ms=-1)
-    await_that("a token is gone", lambda: len(secured.call("describe_tokens")) == 2)
-
-
-def sample_records(topic: str, partition: int = 0) -> list[Record]:
-    """Return records with everything that may be null or empty."""
-    pick = {"partition": partition}
-    return [
-        Record(topic, b"value", b"key", (("trace", b"abc"),), timestamp=START, **pick),
-        Record(topic, None, b"key", timestamp=START + 1, **pick),
-        Record(topic, b"no key", None, timestamp=START + 2, **pick),
-        Record(topic, b"", b"", (("empty", b""), ("null", None), ("", b"x"), ("trace", b"2")), timestamp=START, **pick),
-        Record(topic, bytes(range(256)), "schlüssel".encode(), timestamp=START + 5, **pick),
-        Record(topic, b"a" * 2000, b"long", timestamp=START + 4, **pick),
-    ]
-
-
-def write_records(node: ApacheKafka, clients: JavaClients) -> None:
-    """Fill the plain topics."""
-    for codec in CODECS:
-        with clients.producer(node.bootstrap, compression_type=codec, linger_ms="50") as producer:
-            producer.send(sample_records(f"codec-{codec}"))
-    with clients.producer(node.bootstrap, linger_ms="0", batch_size="0") as producer:
-        for partition in range(3):
-            producer.send(sample_records("orders", partition)[: 2 * partition + 1])
-        producer.send([Record("appended", b"%d" % number, timestamp=START) for number in range(3)])
-        producer.send([Record("trimmed", b"%d" % number, timestamp=START + number) for number in range(10)])
-    with clients.producer(node.bootstrap, enable_idempotence="false", acks="1", linger_ms="0") as producer:
-        for number in range(24):
-            producer.send([Record("segmented", b"value %d" % number, b"key", timestamp=int(time.time() * 1000))])
-            if number % 8 == 7:
-                pause(0.25)  # longer than segment.ms: the next append rolls
-    clients.admin(node.bootstrap).call("delete_records", offsets={"trimmed:0": 4})
-
-
-def write_transactions(node: ApacheKafka, clients: JavaClients) -> None:
-    """Commit, abort and leave open."""
-    with clients.producer(node.bootstrap, transactional_id="tx-one") as producer:
-        producer.init_transactions()
-        for number, end in enumerate(("commit", "abort", "commit", "abort")):
-            producer.begin()
-            for partition in range(2):
-                value = f"{end} {number}".encode()
-                record = Record("transactional", value, b"%d" % number, partition=partition, timestamp=START + number)
-                producer.send([record])
-            if number < 2:
-                producer.send_offsets({"orders:0": {"offset": number + 1, "metadata": end}}, group="tx-group")
-            producer.call(end)
-    with clients.producer(node.bootstrap, transactional_id="tx-gzip", compression_type="gzip") as producer:
-        producer.init_transactions()
-        producer.begin()
-        producer.send([Record("transactional", b"zipped", partition=1, timestamp=START + 9)])
-        producer.commit()
-    left = clients.producer(node.bootstrap, transactional_id="tx-open", transaction_timeout_ms="900000")
-    left.init_transactions()
-    left.begin()
-    left.send([Record("open", b"not decided", timestamp=START)])
-    left.send_offsets({"orders:1": 1}, group="tx-open-group")
-
-
-def write_compacted(node: ApacheKafka, clients: JavaClients) -> None:
-    """Write two topics until the cleaner has been through both."""
-    with (
-        clients.producer(node.bootstrap) as plain,
-        clients.producer(node.bootstrap, transactional_id="tx-compacted") as producer,
-    ):
-        producer.init_transactions()
-        for turn in range(4):
-            for key in ("a", "b", "c"):
-                plain.send([Record("compacted", f"{key}{turn}".encode(), key.encode(), (("turn", b"%d" % turn),))])
-            plain.send([Record("compacted", b"once %d" % turn, b"once-%d" % turn)])
-            if turn == 1:
-                plain.send([Record("compacted", None, b"b")])
-            producer.begin()
-            for key in ("a", "b"):
-                producer.send([Record("compacted-transactional", f"{key}{turn}".encode(), key.encode())])
-            producer.call("abort" if turn % 2 else "commit")
-            pause(0.15)  # longer than segment.ms: the next append rolls
-        plain.send([Record("compacted", b"last", b"last")])
-        producer.begin()
-        producer.send([Record("compacted-transactional", b"last", b"last")])
-        producer.commit()
-
-    def cleaned() -> bool:
-        lines = (node.log_dir / "cleaner-offset-checkpoint").read_text().splitlines()[2:]
-        done = {line.rsplit(" ", 1)[0]: int(line.rsplit(" ", 1)[1]) for line in lines}
-        return done.get("compacted 0", 0) >= 17 and done.get("compacted-transactional 0", 0) >= 12
-
-    await_that("the cleaner is through", cleaned)
-
-
-def write_groups(node: ApacheKafka, clients: JavaClients) -> None:
-    """Groups of each kind: empty, with members, deleted."""
-    admin = clients.admin(node.bootstrap)
-    for protocol in ("classic", "consumer"):
-        with clients.consumer(node.bootstrap, group_id=f"{protocol}-empty", group_protocol=protocol) as consumer:
-            consumer.subscribe("orders")
-            consumer.await_assignment(3)
-            consumer.commit({"orders:0": {"offset": 1, "metadata": "half way", "leader_epoch": 0}, "orders:2": 3})
-        settings = {"group_id": f"{protocol}-live", "group_protocol": protocol, "client_id": "fixture"}
-        live = clients.consumer(node.bootstrap, **settings, group_instance_id=f"static-{protocol}", client_rack="r1")
-        live.subscribe("orders", "appended")
-        live.await_assignment(4)
-        live.commit({"appended:0": 2})
-    pattern = clients.consumer(node.bootstrap, group_id="pattern", group_protocol="consumer")
-    pattern.call("subscribe", re2="codec-(gzip|zstd)")
-    pattern.await_assignment(2)
-    admin.call("alter_group_offsets", group="by-admin", offsets={"orders:1": 2})
-    admin.call("alter_group_offsets", group="deleted", offsets={"orders:1": 2})
-    admin.call("delete_groups", groups=["deleted"])
-    admin.call("delete_group_offsets", group="classic-empty", partitions=["orders:2"])
-    with clients.share_consumer(
-        node.bootstrap, group_id="share-group", share_acknowledgement_mode="explicit"
-    ) as shared:
-        shared.subscribe("orders", "codec-none")
-        seen: set[tuple[str, int | None, int | None]] = set()
-        while len(seen) < 15:  # every third record is accepted, released and rejected
-            records = shared.poll()
-            assert records, f"only {len(seen)} of 15 records came"
-            answers = ("ACCEPT", "RELEASE", "REJECT")
-            marks = [
-                {"topic": each.topic, "partition": each.partition, "offset": each.offset}
-                | {"type": answers[(each.offset or 0) % 3]}
-                for each in records
-            ]
-            shared.call("acknowledge", records=marks)
-            shared.call("commit")
-            seen.update((each.topic, each.partition, each.offset) for each in records)
-
-
-def await_snapshot(node: ApacheKafka, clients: JavaClients) -> None:
-    """Make the metadata log grow until there is a snapshot that was not there before."""
-    admin = clients.admin(node.bootstrap)
-    folder = node.log_dir / "__cluster_metadata-0"
-
-    before = set(folder.glob("*.checkpoint"))
-    turn = iter(range(10_000))
-
-    def there() -> bool:
-        change = {"resource": ["TOPIC", "orders"], "ops": [["SET", "flush.messages", f"{next(turn) + 1000000}"]]}
-        admin.call("alter_configs", changes=[change])
-        return set(folder.glob("*.checkpoint")) > before
-
-    await_that("a metadata snapshot is written", there)
-
-
-def collect_facts(node: ApacheKafka, clients: JavaClients) -> dict[str, Any]:
-    """Ask the running node about everything it holds."""
-    admin = clients.admin(node.bootstrap)
-    topics = admin.call("describe_topics", topics=list(admin.call("list_topics", internal=True)))
-    partitions = [f"{name}:{each['partition']}" for name, topic in topics.items() for each in topic["partitions"]]
-    secured = clients.admin(node.sasl_bootstrap, **sasl_config("PLAIN", "admin", "admin-secret"))
-    groups = admin.call("list_groups")
-    by_type: dict[str, list[str]] = {}
-    for group in groups:
-        by_type.setdefault(group["type"], []).append(group["groupId"])
-    consumer_groups = [*by_type.get("CLASSIC", []), *by_type.get("CONSUMER", [])]
-
-    def offsets(spec: str | int, **more: Any) -> Any:
-        return admin.call("list_offsets", partitions=dict.fromkeys(partitions, spec), **more)
-
-    transactions = [each["transactionalId"] for each in admin.call("list_transactions")]
-    return {
-        "kafka": KAFKA_VERSION,
-        "cluster": admin.call("describe_cluster"),
-        "features": admin.call("describe_features"),
-        "quorum": admin.call("describe_quorum"),
-        "topics": topics,
-        "offsets": {
-            "earliest": offsets("earliest"),
-            "latest": offsets("latest"),
-            "latest_committed": offsets("latest", read_committed=True),
-            "max_timestamp": offsets("max_timestamp"),
-            str(START + 3): offsets(START + 3),
-        },
-        "configs": configs(admin, list(topics)),
-        "acls": admin.call("describe_acls"),
-        "scram": admin.call("describe_scram"),
-        "quotas": admin.call("describe_quotas"),
-        "tokens": secured.call("describe_tokens"),
-        "groups": groups,
-        "consumer_groups": admin.call("describe_consumer_groups", groups=consumer_groups),
-        "share_groups": admin.call("describe_share_groups", groups=by_type.get("SHARE", [])),
-        "group_offsets": admin.call("list_group_offsets", groups=consumer_groups),
-        "share_group_offsets": admin.call("list_share_group_offsets", groups=by_type.get("SHARE", [])),
-        "transactions": admin.call("describe_transactions", ids=transactions),
-        "producers": admin.call("describe_producers", partitions=partitions),
-        "log_dirs": list(admin.call("describe_log_dirs")["1"].values()),
-    }
-
-
-def configs(admin: Admin, topics: list[str]) -> dict[str, Any]:
-    """Return what was set on each resource, and every setting of one topic and the broker."""
-    resources = [["TOPIC", name] for name in topics]
-    resources += [["BROKER", "1"], ["BROKER", ""], ["GROUP", "consumer-live"], ["GROUP", "share-group"]]
-    resources += [["CLIENT_METRICS", "subscription"]]
-    found = admin.call("describe_configs", resources=resources, synonyms=True)
-    whole = {"TOPIC:orders", "GROUP:consumer-live"}
-    result: dict[str, Any] = {}
-    for resource, entries in found.items():
-        result[resource] = {
-            name: {key: entry[key] for key in ("value", "source", "isSensitive", "isReadOnly", "type", "synonyms")}
-            for name, entry in entries.items()
-            if resource in whole or entry["source"].startswith(("DYNAMIC", "STATIC"))
-        }
-        result[resource].pop("log.dirs", None)
-    return result
-
-
-def collect_records(node: ApacheKafka, clients: JavaClients) -> Iterator[dict[str, Any]]:
-    """Return every record as the consumer sees it, and whether read_committed shows it."""
-    topics = list(clients.admin(node.bootstrap).call("list_topics"))
-    committed = clients.read_all(node.bootstrap, topics, isolation_level="read_committed")
-    visible = {(each.topic, each.partition, each.offset) for each in committed}
-    found = []
-    for each in clients.read_all(node.bootstrap, topics):
-        line = each.to_json()
-        line["offset"] = each.offset
-        line["timestamp_type"] = each.timestamp_type
-        line["leader_epoch"] = each.leader_epoch
-        line["committed"] = (each.topic, each.partition, each.offset) in visible
-        found.append(line)
-    return iter(found)
 
 
 def capture_dumps(data: Path) -> None:
@@ -465,20 +143,6 @@ def keep_directory(source: Path, target: Path) -> None:
 def write_gz(path: Path, text: str) -> None:
     """Write compressed text whose bytes depend on nothing but the text."""
     path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
-
-
-def pause(seconds: float) -> None:
-    """Let real time pass: rolling by time has no other trigger."""
-    time.sleep(seconds)
-
-
-def await_that(what: str, true: Callable[[], bool], timeout: float = 60) -> None:
-    """Wait for something that Kafka does by itself."""
-    deadline = time.monotonic() + timeout
-    while not true():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {timeout} s until {what}")
-        time.sleep(0.1)
 
 
 if __name__ == "__main__":
