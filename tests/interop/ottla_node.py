@@ -46,6 +46,11 @@ class OttlaNode:
         self._run_starts_at = 0
 
     @property
+    def sasl_bootstrap(self) -> str:
+        """The address of the SASL_PLAINTEXT listener, if the node was made with one."""
+        raise AssertionError("this node has no SASL listener")
+
+    @property
     def pid(self) -> int:
         """The process id of the running node."""
         assert self._process is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64encode
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .java_client import Admin, JavaClients, Record, sasl_config
@@ -166,7 +167,7 @@ def write_tokens(node: Broker, clients: JavaClients) -> None:
 
 def sample_records(topic: str, partition: int = 0) -> list[Record]:
     """Return records with everything that may be null or empty."""
-    pick = {"partition": partition}
+    pick: dict[str, Any] = {"partition": partition}
     return [
         Record(topic, b"value", b"key", (("trace", b"abc"),), timestamp=START, **pick),
         Record(topic, None, b"key", timestamp=START + 1, **pick),
@@ -308,46 +309,83 @@ def await_snapshot(node: Broker, clients: JavaClients) -> None:
 
 def collect_facts(node: Broker, clients: JavaClients) -> dict[str, Any]:
     """Ask the running node about everything it holds."""
-    admin = clients.admin(node.bootstrap)
-    topics = admin.call("describe_topics", topics=list(admin.call("list_topics", internal=True)))
-    partitions = [f"{name}:{each['partition']}" for name, topic in topics.items() for each in topic["partitions"]]
-    secured = clients.admin(node.sasl_bootstrap, **sasl_config("PLAIN", "admin", "admin-secret"))
-    groups = admin.call("list_groups")
-    by_type: dict[str, list[str]] = {}
-    for group in groups:
-        by_type.setdefault(group["type"], []).append(group["groupId"])
-    consumer_groups = [*by_type.get("CLASSIC", []), *by_type.get("CONSUMER", [])]
+    asked = Asked(node, clients)
+    return {name: ask(asked) for name, ask in QUESTIONS.items()}
 
-    def offsets(spec: str | int, **more: Any) -> Any:
-        return admin.call("list_offsets", partitions=dict.fromkeys(partitions, spec), **more)
 
-    transactions = [each["transactionalId"] for each in admin.call("list_transactions")]
-    return {
-        "cluster": admin.call("describe_cluster"),
-        "features": admin.call("describe_features"),
-        "quorum": admin.call("describe_quorum"),
-        "topics": topics,
-        "offsets": {
-            "earliest": offsets("earliest"),
-            "latest": offsets("latest"),
-            "latest_committed": offsets("latest", read_committed=True),
-            "max_timestamp": offsets("max_timestamp"),
-            str(START + 3): offsets(START + 3),
-        },
-        "configs": configs(admin, list(topics)),
-        "acls": admin.call("describe_acls"),
-        "scram": admin.call("describe_scram"),
-        "quotas": admin.call("describe_quotas"),
-        "tokens": secured.call("describe_tokens"),
-        "groups": groups,
-        "consumer_groups": admin.call("describe_consumer_groups", groups=consumer_groups),
-        "share_groups": admin.call("describe_share_groups", groups=by_type.get("SHARE", [])),
-        "group_offsets": admin.call("list_group_offsets", groups=consumer_groups),
-        "share_group_offsets": admin.call("list_share_group_offsets", groups=by_type.get("SHARE", [])),
-        "transactions": admin.call("describe_transactions", ids=transactions),
-        "producers": admin.call("describe_producers", partitions=partitions),
-        "log_dirs": list(admin.call("describe_log_dirs")["1"].values()),
-    }
+class Asked:
+    """A broker to ask, and the answers that other questions need."""
+
+    def __init__(self, node: Broker, clients: JavaClients) -> None:
+        self.admin = clients.admin(node.bootstrap)
+        self.node = node
+        self.clients = clients
+
+    @cached_property
+    def topics(self) -> dict[str, Any]:
+        """Every topic's description, the internal ones too."""
+        described: dict[str, Any] = self.admin.call(
+            "describe_topics", topics=list(self.admin.call("list_topics", internal=True))
+        )
+        return described
+
+    @cached_property
+    def partitions(self) -> list[str]:
+        """Every partition as "topic:0"."""
+        return [f"{name}:{each['partition']}" for name, topic in self.topics.items() for each in topic["partitions"]]
+
+    @cached_property
+    def groups(self) -> list[dict[str, Any]]:
+        """The listing of all groups."""
+        listed: list[dict[str, Any]] = self.admin.call("list_groups")
+        return listed
+
+    def group_ids(self, *types: str) -> list[str]:
+        """The groups of these types."""
+        return [each["groupId"] for each in self.groups if each["type"] in types]
+
+    def offsets(self, spec: str | int, **more: Any) -> Any:
+        """One kind of offset of every partition."""
+        return self.admin.call("list_offsets", partitions=dict.fromkeys(self.partitions, spec), **more)
+
+    def tokens(self) -> Any:
+        """The delegation tokens, which only who logged in may see."""
+        sasl = sasl_config("PLAIN", "admin", "admin-secret")
+        return self.clients.admin(self.node.sasl_bootstrap, **sasl).call("describe_tokens")
+
+
+QUESTIONS: dict[str, Callable[[Asked], Any]] = {
+    "cluster": lambda asked: asked.admin.call("describe_cluster"),
+    "features": lambda asked: asked.admin.call("describe_features"),
+    "quorum": lambda asked: asked.admin.call("describe_quorum"),
+    "topics": lambda asked: asked.topics,
+    "offsets": lambda asked: {
+        "earliest": asked.offsets("earliest"),
+        "latest": asked.offsets("latest"),
+        "latest_committed": asked.offsets("latest", read_committed=True),
+        "max_timestamp": asked.offsets("max_timestamp"),
+        str(START + 3): asked.offsets(START + 3),
+    },
+    "configs": lambda asked: configs(asked.admin, list(asked.topics)),
+    "acls": lambda asked: asked.admin.call("describe_acls"),
+    "scram": lambda asked: asked.admin.call("describe_scram"),
+    "quotas": lambda asked: asked.admin.call("describe_quotas"),
+    "tokens": lambda asked: asked.tokens(),
+    "groups": lambda asked: asked.groups,
+    "consumer_groups": lambda asked: asked.admin.call(
+        "describe_consumer_groups", groups=asked.group_ids("CLASSIC", "CONSUMER")
+    ),
+    "share_groups": lambda asked: asked.admin.call("describe_share_groups", groups=asked.group_ids("SHARE")),
+    "group_offsets": lambda asked: asked.admin.call(
+        "list_group_offsets", groups=asked.group_ids("CLASSIC", "CONSUMER")
+    ),
+    "share_group_offsets": lambda asked: asked.admin.call("list_share_group_offsets", groups=asked.group_ids("SHARE")),
+    "transactions": lambda asked: asked.admin.call(
+        "describe_transactions", ids=[each["transactionalId"] for each in asked.admin.call("list_transactions")]
+    ),
+    "producers": lambda asked: asked.admin.call("describe_producers", partitions=asked.partitions),
+    "log_dirs": lambda asked: list(asked.admin.call("describe_log_dirs")["1"].values()),
+}
 
 
 def configs(admin: Admin, topics: list[str]) -> dict[str, Any]:

@@ -1,0 +1,160 @@
+"""What a directory holds besides records: both brokers must say the same about topics, configs, ACLs, users, groups
+and transactions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from . import scenario
+from .java_client import JavaClients, Record
+from .ottla_node import OttlaNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .apache_kafka import ApacheKafka
+
+pytestmark = pytest.mark.interop
+
+FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "4.3.1"
+
+# The fixtures grow old; what is in them must not expire while they are looked at.
+FOREVER = {
+    "offsets.retention.minutes": str(2**31 - 1),
+    "transactional.id.expiration.ms": str(2**31 - 1),
+    "producer.id.expiration.ms": str(2**31 - 1),
+}
+
+
+def strip(node: Any) -> Any:
+    """Leave out what a restart, another port or the passing of time changes."""
+    if isinstance(node, dict):
+        dropped = ("port", "host", "leaderEpoch", "lastFetchTimestamp", "lastCaughtUpTimestamp", "logEndOffset")
+        return {key: strip(value) for key, value in node.items() if key not in dropped}
+    if isinstance(node, list):
+        return [strip(each) for each in node]
+    return node
+
+
+def comparable(question: str, answer: Any) -> Any:
+    """Leave out of an answer what is not the directory's."""
+    if question == "share_group_offsets":
+        return {group: {at: each["startOffset"] for at, each in found.items()} for group, found in answer.items()}
+    if question == "features":
+        return answer["finalized"]
+    if question == "cluster":
+        return answer["cluster_id"]
+    if question == "groups":
+        return sorted((each["groupId"], each["type"], each["protocol"]) for each in answer)
+    if question == "configs":
+        return {
+            resource: {name: each["value"] for name, each in found.items() if each["source"].startswith("DYNAMIC")}
+            for resource, found in answer.items()
+        }
+    if question == "producers":  # a coordinator that starts writes to its own topics
+        return {
+            partition: [(each["producerId"], each["producerEpoch"], each["lastSequence"]) for each in found]
+            for partition, found in answer.items()
+            if not partition.startswith(("__", "open"))
+        }
+    if question == "transactions":  # the open one may time out
+        return {name: (each["producerId"], each["state"]) for name, each in answer.items() if name != "tx-open"}
+    if question == "offsets":
+        return {
+            kind: {at: strip(each) for at, each in found.items() if not at.startswith(("__", "open"))}
+            for kind, found in answer.items()
+        }
+    if question == "consumer_groups":
+        return {
+            group: (each["groupId"], each["type"], each["partitionAssignor"], members(each))
+            for group, each in answer.items()
+        }
+    return strip(answer)
+
+
+def members(group: dict[str, Any]) -> list[Any]:
+    return sorted(
+        (each["consumerId"], each["groupInstanceId"], each["clientId"], sorted(each["assignment"]["topicPartitions"]))
+        for each in group["members"]
+    )
+
+
+QUESTIONS = [name for name in scenario.QUESTIONS if name not in ("quorum", "tokens", "log_dirs", "share_groups")]
+EXPECTED: dict[str, Any] = json.loads((FIXTURE / "facts.json").read_text())
+SETTINGS = {**scenario.SETTINGS, **FOREVER}
+
+
+def read_records() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (FIXTURE / "records.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def ottla_on_kafkas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
+    """One ottla on a copy of the directory that Kafka wrote, for all the questions."""
+    data = tmp_path_factory.mktemp("kafkas") / "data"
+    shutil.copytree(FIXTURE / "data", data)
+    with OttlaNode(data, settings=SETTINGS) as node:
+        yield node
+
+
+# What ottla cannot answer yet; each goes when its handler is there.
+GAPS = {
+    "acls": "DescribeAcls",
+    "features": "kraft.version among the finalized features",
+    "groups": "share groups",
+    "producers": "DescribeProducers",
+    "quotas": "DescribeClientQuotas",
+    "scram": "DescribeUserScramCredentials",
+    "share_group_offsets": "share groups",
+    "topics": "DescribeTopicPartitions",
+    "transactions": "ListTransactions",
+}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [pytest.param(each, marks=pytest.mark.xfail(reason=GAPS[each]) if each in GAPS else ()) for each in QUESTIONS],
+)
+def test_ottla_says_of_kafkas_directory_what_kafka_said(
+    ottla_on_kafkas: OttlaNode, java_clients: JavaClients, question: str
+) -> None:
+    answer = scenario.QUESTIONS[question](scenario.Asked(ottla_on_kafkas, java_clients))
+    assert comparable(question, answer) == comparable(question, EXPECTED[question])
+
+
+def test_kafkas_consumer_reads_from_ottla_what_it_read_from_kafka(
+    ottla_on_kafkas: OttlaNode, java_clients: JavaClients
+) -> None:
+    assert scenario.collect_records(ottla_on_kafkas, java_clients) == read_records()
+
+
+def test_nothing_is_lost_when_ottla_had_a_directory_of_kafkas(
+    ottla_factory: Callable[..., OttlaNode],
+    apache_kafka_factory: Callable[..., ApacheKafka],
+    java_clients: JavaClients,
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(FIXTURE / "data", data)
+    for turn in range(2):
+        with ottla_factory(data, settings=SETTINGS) as ottla:
+            java_clients.admin(ottla.bootstrap).create_topic(f"by-ottla-{turn}")
+            with java_clients.producer(ottla.bootstrap, enable_idempotence="false") as producer:
+                producer.send([Record(f"by-ottla-{turn}", b"new")])
+        assert ottla.complaints() == []
+    with apache_kafka_factory(data, settings=SETTINGS, sasl=True) as kafka:
+        assert [each.value for each in java_clients.read_all(kafka.bootstrap, ["by-ottla-0", "by-ottla-1"])] == [
+            b"new"
+        ] * 2
+        java_clients.admin(kafka.bootstrap).call("delete_topics", topics=["by-ottla-0", "by-ottla-1"])
+        found = scenario.collect_facts(kafka, java_clients)
+        records = scenario.collect_records(kafka, java_clients)
+    for question in QUESTIONS:
+        assert comparable(question, found[question]) == comparable(question, EXPECTED[question]), question
+    assert records == read_records()
+    assert kafka.recovered_logs() == []
