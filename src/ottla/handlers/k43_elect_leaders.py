@@ -1,0 +1,46 @@
+"""ElectLeaders (43): give partitions their preferred leader back, or any leader. v1 adds the type, v2 is flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.leadership import elect_leaders as plan
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k43_elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(request: ElectLeadersRequest, version: int, code: ErrorCode, message: str | None) -> ElectLeadersResponse:
+    """No leader was elected."""
+    return ElectLeadersResponse(
+        error_code=code if version >= 1 else 0,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=index, error_code=code, error_message=message)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or []
+        ],
+    )
+
+
+@api(43, versions=(0, 2), on_error=on_error)
+def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Elect where it is needed and possible."""
+    cluster = call.broker.cluster
+    results, records = plan(
+        cluster.image, request.election_type, request.topic_partitions, layers=cluster.controller.layers
+    )
+    cluster.change(records)
+    return ElectLeadersResponse(replica_election_results=results)

@@ -1,0 +1,42 @@
+"""AlterPartitionReassignments (45): move replicas. v1 may forbid a change of the replication factor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.leadership import alter_reassignments
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: AlterPartitionReassignmentsRequest, version: int, code: ErrorCode, message: str | None
+) -> AlterPartitionReassignmentsResponse:
+    """Nothing moves."""
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=message)
+
+
+@api(45, versions=(0, 1), on_error=on_error)
+def alter_partition_reassignments(
+    call: Call, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Begin, replace or cancel reassignments; replicas of one process are in sync at once."""
+    cluster = call.broker.cluster
+    responses, records = alter_reassignments(
+        cluster.image,
+        request.topics,
+        layers=cluster.controller.layers,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+    )
+    cluster.change(records)
+    cluster.complete_reassignments()
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=responses
+    )

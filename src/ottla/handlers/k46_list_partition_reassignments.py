@@ -1,0 +1,33 @@
+"""ListPartitionReassignments (46): the moves under way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.leadership import list_reassignments
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: ListPartitionReassignmentsRequest, version: int, code: ErrorCode, message: str | None
+) -> ListPartitionReassignmentsResponse:
+    """Nothing was listed."""
+    return ListPartitionReassignmentsResponse(error_code=code, error_message=message)
+
+
+@api(46, versions=(0, 0), on_error=on_error)
+def list_partition_reassignments(
+    call: Call, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """List those of some topics, or all."""
+    return ListPartitionReassignmentsResponse(
+        error_message=None, topics=list_reassignments(call.broker.cluster.image, request.topics)
+    )

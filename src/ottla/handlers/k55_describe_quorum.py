@@ -1,0 +1,83 @@
+"""DescribeQuorum (55): the voters of the metadata log. v1 adds times, v2 directories and addresses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k55_describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    ReplicaState,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+
+def on_error(
+    request: DescribeQuorumRequest, version: int, code: ErrorCode, message: str | None
+) -> DescribeQuorumResponse:
+    """The quorum was not described."""
+    return DescribeQuorumResponse(error_code=code, error_message=message)
+
+
+@api(55, versions=(0, 2), on_error=on_error)
+def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """Describe the quorum of one that keeps the metadata, and the nodes that follow it."""
+    cluster = call.broker.cluster
+    topics = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
+    if topics != [(CLUSTER_METADATA_TOPIC, [0])]:
+        return DescribeQuorumResponse(
+            error_message=None,
+            topics=[
+                ResponseTopicData(
+                    topic_name=name,
+                    partitions=[
+                        ResponsePartitionData(
+                            partition_index=index,
+                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            error_message=None,
+                        )
+                        for index in indexes
+                    ],
+                )
+                for name, indexes in topics
+            ],
+        )
+    controller = cluster.controller
+    now = cluster.world.clock.now_ms()
+
+    def state(node_id: int) -> ReplicaState:
+        leader = node_id == controller.node_id
+        return ReplicaState(
+            replica_id=node_id,
+            log_end_offset=cluster.metadata.next_offset,
+            last_fetch_timestamp=now if not leader else -1,
+            last_caught_up_timestamp=now,
+        )
+
+    described = ResponsePartitionData(
+        partition_index=0,
+        error_message=None,
+        leader_id=controller.node_id,
+        leader_epoch=cluster.metadata.epoch,
+        high_watermark=cluster.metadata.next_offset,
+        current_voters=[state(controller.node_id)],
+        observers=[state(node_id) for node_id in sorted(cluster.nodes) if node_id != controller.node_id],
+    )
+    listeners = [
+        Listener(name=each.listener, host=each.host or "localhost", port=each.port)
+        for each in controller.endpoints.values()
+    ]
+    return DescribeQuorumResponse(
+        error_message=None,
+        topics=[ResponseTopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[described])],
+        nodes=[Node(node_id=controller.node_id, listeners=listeners)],
+    )

@@ -1,0 +1,50 @@
+"""UpdateFeatures (57): change finalized feature levels. v1 adds upgrade types and a dry run, v2 one error for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.feature_changes import SAFE_DOWNGRADE, UPGRADE
+from ottla.cluster.feature_changes import update_features as plan
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k57_update_features import (
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+
+def on_error(
+    request: UpdateFeaturesRequest, version: int, code: ErrorCode, message: str | None
+) -> UpdateFeaturesResponse:
+    """No level was changed."""
+    return UpdateFeaturesResponse(error_code=code, error_message=message)
+
+
+@api(57, versions=(0, 2), on_error=on_error)
+def update_features(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    """Change all levels or none."""
+    cluster = call.broker.cluster
+    if call.version == 0:
+        for update in request.feature_updates:
+            update.upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+    records = plan(
+        cluster.image,
+        request.feature_updates,
+        node_id=cluster.controller.node_id,
+        kraft_version=cluster.metadata.kraft_version,
+        layers=cluster.controller.layers,
+    )
+    if not request.validate_only:
+        cluster.change(records)
+    return UpdateFeaturesResponse(
+        error_message=None,
+        results=[
+            UpdatableFeatureResult(feature=each.feature, error_code=ErrorCode.NONE, error_message=None)
+            for each in request.feature_updates
+        ],
+    )

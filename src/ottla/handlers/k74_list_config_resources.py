@@ -1,0 +1,56 @@
+"""ListConfigResources (74): what has configs. v0 knows client metrics only, v1 every type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.configs import ConfigResourceType
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k74_list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+LISTED = (
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.GROUP,
+)
+
+
+def on_error(
+    request: ListConfigResourcesRequest, version: int, code: ErrorCode, message: str | None
+) -> ListConfigResourcesResponse:
+    """Nothing was listed."""
+    return ListConfigResourcesResponse(error_code=code)
+
+
+@api(74, versions=(0, 1), on_error=on_error)
+def list_config_resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    """List resources of the types that were asked for, or of all."""
+    wanted = [ConfigResourceType.CLIENT_METRICS] if call.version == 0 else request.resource_types or list(LISTED)
+    if any(each not in LISTED for each in wanted):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in dict.fromkeys(wanted)
+            for name in _names(call, ConfigResourceType(kind))
+        ]
+    )
+
+
+def _names(call: Call, kind: ConfigResourceType) -> list[str]:
+    cluster = call.broker.cluster
+    if kind is ConfigResourceType.TOPIC:
+        return list(cluster.image.topic_ids)
+    if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
+        return [str(node_id) for node_id in sorted(cluster.nodes)]
+    return [resource.name for resource in cluster.image.configs if resource.type is kind]

@@ -1,0 +1,91 @@
+"""DescribeTopicPartitions (75): topics in pages, with a cursor where the next page begins (KIP-966)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k75_describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster import Cluster
+    from ottla.broker.session import Call
+    from ottla.cluster.registrations import Topic
+
+
+def on_error(
+    request: DescribeTopicPartitionsRequest, version: int, code: ErrorCode, message: str | None
+) -> DescribeTopicPartitionsResponse:
+    """Every topic that was named failed."""
+    return DescribeTopicPartitionsResponse(
+        topics=[DescribeTopicPartitionsResponseTopic(name=each.name, error_code=code) for each in request.topics]
+    )
+
+
+@api(75, versions=(0, 0), on_error=on_error)
+def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """Describe topics by name, from the cursor on, up to a number of partitions."""
+    cluster = call.broker.cluster
+    most = call.broker.config_int("max.request.partition.size.limit")
+    left = max(min(request.response_partition_limit, most), 1)
+    cursor = request.cursor
+    first_name, first_index = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
+    if first_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid cursor partition index {first_index}")
+    wanted = [each.name for each in request.topics] or list(cluster.image.topic_ids)
+    response = DescribeTopicPartitionsResponse()
+    for name in sorted(dict.fromkeys(wanted)):
+        if name < first_name:
+            continue
+        topic = cluster.image.topic(name)
+        if topic is None:
+            if request.topics:
+                response.topics.append(
+                    DescribeTopicPartitionsResponseTopic(
+                        name=name,
+                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        is_internal=cluster.is_internal(name),
+                    )
+                )
+            continue
+        start = first_index if name == first_name else 0
+        if left == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=start)
+            break
+        indexes = [index for index in sorted(topic.partitions) if index >= start]
+        response.topics.append(_describe(cluster, topic, indexes[:left]))
+        if len(indexes) > left:
+            response.next_cursor = Cursor(topic_name=name, partition_index=indexes[left])
+            break
+        left -= len(indexes)
+    return response
+
+
+def _describe(cluster: Cluster, topic: Topic, indexes: list[int]) -> DescribeTopicPartitionsResponseTopic:
+    partitions = []
+    for index in indexes:
+        state = topic.partitions[index]
+        alive = state.leader in cluster.nodes
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE if alive else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                eligible_leader_replicas=list(state.elr),
+                last_known_elr=list(state.last_known_elr),
+                offline_replicas=[each for each in state.replicas if each not in cluster.nodes],
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name, topic_id=topic.id, is_internal=cluster.is_internal(topic.name), partitions=partitions
+    )
