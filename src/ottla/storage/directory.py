@@ -66,8 +66,10 @@ class LogDirectory:
         self.had_clean_shutdown = False
         self.previous_broker_epoch: int | None = None
         self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self.uncleanable: dict[TopicPartition, int] = {}
         self.uncleanable: dict[TopicPartition, str] = {}
         self._lock: Lock | None = None
+        self._foreign = False
         self._written: dict[str, bytes] = {}
         self._order: dict[str, list[TopicPartition]] = {}
 
@@ -112,6 +114,7 @@ class LogDirectory:
             self.previous_broker_epoch = decode_clean_shutdown(disk.read(marker))
             disk.remove(marker)
             disk.sync_dir(self.path)  # else a power loss could bring the mark back over a log that is written to
+        self._make_checkpoints()
         recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
         start_offsets = self._read_checkpoint(names.LOG_START_CHECKPOINT)
         self.cleaner_offsets = self._read_checkpoint(names.CLEANER_CHECKPOINT)
@@ -146,7 +149,7 @@ class LogDirectory:
                 recovery_point=recovery_points.get(partition, 0),
                 clean=self.had_clean_shutdown,
                 hold_high_watermark=self.sync,
-                may_have_gaps=config.compact or partition in self.cleaner_offsets,
+                may_have_gaps=self._foreign or config.compact or partition in self.cleaner_offsets,
             )
             if log.report is not None:
                 self.reports.append(log.report)
@@ -155,6 +158,18 @@ class LogDirectory:
             else:
                 self.logs[partition] = log
         return self.reports
+
+    def _make_checkpoints(self) -> None:
+        """Make the checkpoint files that are missing, empty as Kafka makes them.
+
+        A directory without recovery points was put together by hand or by a tool: its logs may have gaps.
+        """
+        missing = [name for name in names.CHECKPOINTS if not self.env.disk.exists(self.file(name))]
+        self._foreign = names.RECOVERY_POINT_CHECKPOINT in missing
+        for name in missing:
+            self.env.write_file(self.file(name), b"")
+        if missing:
+            self.env.disk.sync_dir(self.path)
 
     def close(self, broker_epoch: int = -1) -> None:
         """Stop cleanly: logs are durable, checkpoints written, the mark of a clean stop set, the lock released."""

@@ -829,6 +829,7 @@ class Log:
         for segment in gone:
             self.discard(segment)
             self.discard_snapshot(segment.base_offset, later=True)
+        self._new_names = True
 
     def segment_at(self, base_offset: int) -> Segment | None:
         """The segment with that base offset."""

@@ -15,7 +15,7 @@ from ottla.protocol.errors import KafkaError
 from ottla.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader
 from ottla.records.errors import InvalidRecords
 from ottla.storage.errors import CorruptLogError, CorruptSnapshotError
-from ottla.storage.indexes import TransactionIndex
+from ottla.storage.indexes import MAX_RELATIVE_OFFSET, TransactionIndex
 from ottla.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -243,6 +243,7 @@ def recover_segment(log: Log, segment: Segment, report: RecoveryReport) -> int:
     if segment.base_offset in log.txn_bases:
         log.txn_bases.remove(segment.base_offset)
     interval = log.config.index_interval_bytes
+    end_offset = _end_offset(log, segment)
     file = segment.file()
     size = segment.size
     position = 0
@@ -263,7 +264,7 @@ def recover_segment(log: Log, segment: Segment, report: RecoveryReport) -> int:
                 break
             if header.size > whole:
                 break
-            reason = _fault(chunk, at, header, next_offset)
+            reason = _fault(chunk, at, header, next_offset, end_offset)
             if reason:
                 break
             segment.index_batch(header.last_offset, header.max_timestamp, header.position, header.size, interval)
@@ -296,7 +297,13 @@ def _claimed_size(chunk: memoryview) -> int:
     return 12 + int.from_bytes(chunk[8:12])
 
 
-def _fault(chunk: memoryview, at: int, header: BatchHeader, next_offset: int) -> str:
+def _end_offset(log: Log, segment: Segment) -> int:
+    """The offset that a segment's batches must stay below: the next segment's, or what indexes can express."""
+    limit = segment.base_offset + MAX_RELATIVE_OFFSET + 1
+    return min((base for base in log.bases if base > segment.base_offset), default=limit)
+
+
+def _fault(chunk: memoryview, at: int, header: BatchHeader, next_offset: int, end_offset: int) -> str:
     """What is wrong with a whole batch, or an empty string."""
     if header.magic == MAGIC:
         if crc32c(chunk[at + ATTRIBUTES_POSITION : at + header.size]) != header.crc:
@@ -305,6 +312,8 @@ def _fault(chunk: memoryview, at: int, header: BatchHeader, next_offset: int) ->
         return "wrong CRC"
     if header.base_offset < next_offset:
         return f"offset {header.base_offset} after {next_offset - 1}"
+    if header.next_offset > end_offset:
+        return f"offset {header.last_offset} in a segment that ends before {end_offset}"
     return ""
 
 

@@ -351,8 +351,10 @@ class Segment:
         return offset
 
     def truncate(self, size: int) -> None:
-        """Cut the records' file; indexes are the caller's."""
-        self.file().truncate(size)
+        """Cut the records' file, durably: what was cut off must not come back; indexes are the caller's."""
+        file = self.file()
+        file.truncate(size)
+        file.sync()
         self._size = size
         if size == 0:
             self._first_timestamp = None
