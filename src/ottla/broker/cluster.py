@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators import load_coordinator, unload_coordinator, write_marker
 from ottla.broker.fetch_wait import Readable
+from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.partition import Partition
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_values
+from ottla.cluster.leadership import change_isr
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.cluster.topics import create_topics
 from ottla.groups.environment import DeletedTopic
@@ -51,6 +53,7 @@ class Cluster:
         self.nodes: dict[int, Broker] = {}
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.readable = Readable(world.clock)
+        self.housekeeping = Housekeeping(self)
 
     @property
     def image(self) -> ClusterImage:
@@ -148,6 +151,16 @@ class Cluster:
         for topic in self.image.topics.values():
             for index, state in topic.partitions.items():
                 self._place(topic, index, state)
+
+    def complete_reassignments(self) -> None:
+        """Replicas that are being added are in sync at once, because they share the leader's log."""
+        layers = self.controller.layers
+        for topic in list(self.image.topics.values()):
+            for index, state in list(topic.partitions.items()):
+                missing = [each for each in state.adding_replicas if each in self.nodes and each not in state.isr]
+                if missing:
+                    isr = [*state.isr, *missing]
+                    self.change(change_isr(self.image, topic.name, index, isr, layers=layers))
 
     def apply(self, changes: ImageChanges) -> None:
         """Make what the image says come true."""

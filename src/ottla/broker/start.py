@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster import Cluster
 from ottla.broker.node import Broker
-from ottla.cluster.brokers import register_broker, register_controller, unfence_broker
+from ottla.cluster.brokers import (
+    begin_controlled_shutdown,
+    fence_broker,
+    register_broker,
+    register_controller,
+    unfence_broker,
+)
 from ottla.cluster.format import format_directory
 from ottla.cluster.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from ottla.cluster.metadata_log import MetadataLog, MetadataLogConfig
+from ottla.cluster.metadata_log import MetadataLog, MetadataLogConfig, holds_metadata_log
+from ottla.cluster.quorum import Voter
 from ottla.cluster.registrations import Listener
 from ottla.protocol.schema import Uuid
 from ottla.storage.directory import LogDirectory
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Where Apache Kafka's controller would listen; it corrects this itself when it opens the directory.
+CONTROLLER_ENDPOINT = ("CONTROLLER", "localhost", 9093)
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -84,7 +93,7 @@ def _open(
                 world, directory, identities[directory.path], config.node_id, cluster_id, metadata_path
             )
     metadata_directory = next(d for d in directories[first.node_id] if d.path == metadata_path.rstrip("/"))
-    metadata = MetadataLog.open(metadata_directory, first.node_id, _metadata_config(first))
+    metadata = MetadataLog.open(metadata_directory, first.node_id, MetadataLogConfig.from_broker(first.layers()))
     for problem in metadata.problems:
         log.warning("%s", problem)
     insync = first.value("min.insync.replicas")
@@ -100,14 +109,21 @@ def _open(
     cluster.open_partitions()
     for node in cluster.nodes.values():
         node.transactions.start()
+    cluster.housekeeping.start()
     return cluster
 
 
 def close_cluster(cluster: Cluster) -> None:
     """Stop cleanly: everything is durable and the next start needs no recovery."""
+    cluster.housekeeping.stop()
+    cluster.world.workers.close()
     for node in cluster.nodes.values():
         node.groups.unload_all()
         node.transactions.stop()
+    for node in cluster.nodes.values():
+        # Whoever opens the directory next must not wait for a broker that seems to be alive.
+        cluster.metadata.append(begin_controlled_shutdown(cluster.image, node.node_id, layers=node.layers))
+        cluster.metadata.append(fence_broker(cluster.image, node.node_id, layers=node.layers))
     cluster.metadata.close()
     for node in cluster.nodes.values():
         for directory in node.directories:
@@ -156,10 +172,17 @@ def _identify(
     now = world.clock.now_ms()
     if meta is None:
         fresh = MetaProperties(cluster_id, node_id, Uuid(world.random.uuid()))
-        format_directory(
-            world.disk, directory.path, fresh, now_ms=now, holds_metadata=directory.path == metadata_path.rstrip("/")
-        )
         assert fresh.directory_id is not None
+        format_directory(
+            world.disk,
+            directory.path,
+            fresh,
+            now_ms=now,
+            voters=()
+            if holds_metadata_log(world.disk, directory.path)
+            else (Voter(node_id, fresh.directory_id, (CONTROLLER_ENDPOINT,)),),
+            holds_metadata=directory.path == metadata_path.rstrip("/"),
+        )
         return fresh.directory_id
     if meta.node_id != node_id:
         raise StartError(f"{directory.path} belongs to node {meta.node_id}, not to node {node_id} (node.id)")
@@ -168,11 +191,6 @@ def _identify(
         write_meta_properties(world.disk, directory.path, meta, now)
     assert meta.directory_id is not None
     return meta.directory_id
-
-
-def _metadata_config(config: ServerConfig) -> MetadataLogConfig:
-    fields = {name: config.value(f"metadata.log.{name.replace('_', '.')}") for name in ("segment_bytes", "segment_ms")}
-    return MetadataLogConfig(**{name: value for name, value in fields.items() if isinstance(value, int)})
 
 
 def _load_logs(cluster: Cluster) -> None:

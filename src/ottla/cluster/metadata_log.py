@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Message
     from ottla.records.batch import BatchHeader
     from ottla.storage.directory import LogDirectory
+    from ottla.world.disk import Disk
 
 _PARTITION: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 _READ_BYTES: Final = 8 << 20
@@ -452,6 +453,11 @@ def _forget(directory: LogDirectory, path: str) -> None:
         directory.env.remove_if_exists(path)
     except OSError as error:
         directory.env.fail(error)
+
+
+def holds_metadata_log(disk: Disk, path: str) -> bool:
+    """Whether a log directory has a metadata log already, under either of its names."""
+    return disk.is_dir(f"{path}/{CLUSTER_METADATA_TOPIC}-0") or disk.is_dir(f"{path}/{CLUSTER_METADATA_TOPIC}")
 
 
 def _find_folder(directory: LogDirectory) -> str:

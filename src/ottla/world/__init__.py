@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.world.simulated_loop import SimulatedLoop, run
     from ottla.world.transport import Address, Listener, LoopTransport, Transport
     from ottla.world.transport_simulated import SimulatedConnection, SimulatedTransport
+    from ottla.world.workers import InlineWorkers, ThreadWorkers, Workers
     from ottla.world.world import SimulatedWorld, World
 
 _HOMES = {
@@ -32,6 +33,7 @@ _HOMES = {
     "simulated_loop": ("SimulatedLoop", "run"),
     "transport": ("Address", "Listener", "LoopTransport", "Transport"),
     "transport_simulated": ("SimulatedConnection", "SimulatedTransport"),
+    "workers": ("InlineWorkers", "ThreadWorkers", "Workers"),
     "world": ("SimulatedWorld", "World"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -43,6 +45,7 @@ __all__ = [
     "Disk",
     "FaultyDisk",
     "File",
+    "InlineWorkers",
     "Listener",
     "Lock",
     "LoopClock",
@@ -58,9 +61,11 @@ __all__ = [
     "SimulatedWorld",
     "SyncDone",
     "SystemRandom",
+    "ThreadWorkers",
     "Timer",
     "Transport",
     "VirtualClock",
+    "Workers",
     "World",
     "run",
 ]

@@ -1,4 +1,4 @@
-"""The four doors to the outside in one object, real or simulated."""
+"""The doors to the outside in one object, real or simulated."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ottla.world.disk_real import RealDisk
 from ottla.world.random import Random, SeededRandom, SystemRandom
 from ottla.world.transport import LoopTransport, Transport
 from ottla.world.transport_simulated import SimulatedTransport
+from ottla.world.workers import InlineWorkers, ThreadWorkers, Workers
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,17 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class World:
-    """Time, files, connections and chance, as everything above takes them in."""
+    """Time, files, connections, chance and helping hands, as everything above takes them in."""
 
     clock: Clock
     disk: Disk
     transport: Transport
     random: Random
+    workers: Workers
 
     @classmethod
     def real(cls, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> World:
         """This machine, on a loop; with a `MemoryDisk` it leaves no files."""
-        return cls(LoopClock(loop), disk or RealDisk(loop), LoopTransport(loop), SystemRandom())
+        return cls(LoopClock(loop), disk or RealDisk(loop), LoopTransport(loop), SystemRandom(), ThreadWorkers(loop))
 
     @classmethod
     def simulated(cls, seed: int | str) -> SimulatedWorld:
@@ -58,4 +60,5 @@ class SimulatedWorld(World):
             FaultyDisk(random.fork("disk"), clock, sync_seconds=(0.000_2, 0.01)),
             SimulatedTransport(clock, random.fork("transport")),
             random,
+            InlineWorkers(clock),
         )

@@ -1,0 +1,90 @@
+"""Work that would hold up the loop: done in a thread here, inline in the simulated world.
+
+What is handed in must touch nothing that the loop owns; its result comes back on the loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ottla.world.clock import Clock
+
+T = TypeVar("T")
+
+
+class Workers(Protocol):
+    """Somebody who does slow work."""
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
+        """Do `work` elsewhere, then call `done(result, error)` on the loop."""
+        ...
+
+    def close(self) -> None:
+        """Wait for what was begun; nothing new is taken, and nobody is called back any more."""
+        ...
+
+
+class ThreadWorkers:
+    """One thread beside the loop, made when it is first needed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._executor: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
+        """Do `work` in the thread, then call `done(result, error)` on the loop."""
+        assert not self._closed, "work was given to workers that are closed"
+        if self._executor is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="ottla-worker")
+        self._executor.submit(self._run, work, done)
+
+    def close(self) -> None:
+        """Wait for what was begun."""
+        self._closed = True
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+
+    def _run(self, work: Callable[[], Any], done: Callable[[Any, Exception | None], object]) -> None:
+        result, error = _attempt(work)
+        if not self._closed:
+            self._loop.call_soon_threadsafe(self._finish, done, result, error)
+
+    def _finish(self, done: Callable[[Any, Exception | None], object], result: Any, error: Exception | None) -> None:
+        if not self._closed:
+            done(result, error)
+
+
+class InlineWorkers:
+    """No threads: work is done on the next turn of a clock, so that every run is the same."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._closed = False
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
+        """Do `work` on the next turn."""
+        self._clock.call_soon(self._run, work, done)
+
+    def close(self) -> None:
+        """Call nobody back any more."""
+        self._closed = True
+
+    def _run(self, work: Callable[[], Any], done: Callable[[Any, Exception | None], object]) -> None:
+        if not self._closed:
+            done(*_attempt(work))
+
+
+def _attempt(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        return work(), None
+    except Exception as error:
+        return None, error

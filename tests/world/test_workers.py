@@ -1,0 +1,61 @@
+"""Slow work leaves the loop and its result comes back on it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from ottla.world import InlineWorkers, ThreadWorkers, VirtualClock
+
+
+async def test_work_runs_beside_the_loop_and_answers_on_it() -> None:
+    workers = ThreadWorkers(asyncio.get_running_loop())
+    answered: asyncio.Future[tuple[int | None, int]] = asyncio.get_running_loop().create_future()
+    loop_thread = threading.get_ident()
+
+    def done(result: int | None, error: Exception | None) -> None:
+        assert error is None
+        answered.set_result((result, threading.get_ident()))
+
+    workers.submit(threading.get_ident, done)
+    worker_thread, called_on = await answered
+    assert worker_thread != loop_thread
+    assert called_on == loop_thread
+    workers.close()
+
+
+async def test_a_failure_is_handed_over() -> None:
+    workers = ThreadWorkers(asyncio.get_running_loop())
+    answered: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    workers.submit(lambda: 1 // 0, lambda _, error: answered.set_result(error))
+    assert isinstance(await answered, ZeroDivisionError)
+    workers.close()
+
+
+async def test_closing_waits_for_what_was_begun_and_calls_nobody_back() -> None:
+    workers = ThreadWorkers(asyncio.get_running_loop())
+    begun, go_on, finished = threading.Event(), threading.Event(), threading.Event()
+    called: list[object] = []
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(10)
+        finished.set()
+
+    workers.submit(work, lambda result, _: called.append(result))
+    begun.wait(10)
+    threading.Timer(0.01, go_on.set).start()
+    workers.close()
+    assert finished.is_set()
+    await asyncio.sleep(0)
+    assert called == []
+
+
+def test_in_the_simulated_world_work_is_done_on_the_next_turn() -> None:
+    clock = VirtualClock()
+    workers = InlineWorkers(clock)
+    called: list[tuple[int | None, Exception | None]] = []
+    workers.submit(lambda: 41 + 1, lambda result, error: called.append((result, error)))
+    assert called == []
+    clock.advance(0)
+    assert called == [(42, None)]
