@@ -414,7 +414,7 @@ def _write_varint(out: bytearray, value: int) -> None:
 
 
 def _zigzag(value: int) -> int:
-    return (value << 1) ^ (value >> 63)
+    return _shifted(value, 1) ^ (value >> 63)
 
 
 def _add(a: int, b: int) -> int:
