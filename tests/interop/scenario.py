@@ -127,7 +127,7 @@ def write_users(node: Broker, clients: JavaClients) -> None:
     """Create SCRAM users, each mechanism, and delete one."""
     admin = clients.admin(node.bootstrap)
     salt = b64encode(b"salt for fixture").decode()
-    users = [
+    users: list[dict[str, Any]] = [
         {"user": "alice", "mechanism": mechanism, "password": "alice-secret", "salt": salt}
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
     ]

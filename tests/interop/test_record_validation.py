@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.records.batch import TimestampType, check_crc, iter_batches, read_header
@@ -252,3 +253,24 @@ def test_kafkas_consumer_reads_what_the_builder_wrote(topics: Topics, java_clien
     assert [(r.key, r.value, r.headers, r.timestamp) for r in read] == [
         (r.key, r.value, r.headers, r.timestamp) for r in sent
     ]
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name.lower())
+def test_what_librdkafka_writes_is_read(topics: Topics, codec: CompressionType) -> None:
+    name = f"v-librdkafka-{codec.name.lower()}"
+    admin = AdminClient({"bootstrap.servers": topics.node.bootstrap})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    settings = {"bootstrap.servers": topics.node.bootstrap, "compression.type": codec.name.lower(), "linger.ms": 50}
+    producer = Producer(settings)
+    sent = [
+        Record(i, 1_700_000_000_000 + i, b"key %d" % i if i % 3 else None, b"value" * i, (("h", b"x"), ("n", None)))
+        for i in range(200)
+    ]
+    for each in sent:
+        producer.produce(name, each.value, each.key, timestamp=each.timestamp, headers=list(each.headers))
+    assert producer.flush(30) == 0
+    log = topics.log(f"librdkafka-{codec.name.lower()}")
+    batches = list(iter_batches(log))
+    assert all(check_crc(log, header) for header in batches)
+    assert codec in {header.compression for header in batches}
+    assert [record for header in batches for record in iter_records(log, header)] == sent

@@ -1,0 +1,126 @@
+"""Groups and transactions carry on when a directory changes brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .java_client import JavaClients, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from .apache_kafka import ApacheKafka
+    from .ottla_node import OttlaNode
+
+pytestmark = pytest.mark.interop
+
+KAFKA_FIRST = pytest.mark.parametrize("kafka_first", [False, True], ids=["ottla first", "kafka first"])
+
+
+@pytest.fixture
+def brokers(
+    ottla_factory: Callable[..., OttlaNode],
+    apache_kafka_factory: Callable[..., ApacheKafka],
+    tmp_path: Path,
+) -> tuple[OttlaNode, ApacheKafka]:
+    """Both brokers on one directory, neither running."""
+    settings = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
+    data = tmp_path / "data"
+    return ottla_factory(data, settings=settings), apache_kafka_factory(data, settings=settings)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_where_it_was(
+    brokers: tuple[OttlaNode, ApacheKafka], java_clients: JavaClients, protocol: str
+) -> None:
+    group = {"group_id": "group", "group_protocol": protocol, "max_poll_records": "2"}
+    read: list[bytes | None] = []
+    for turn in range(3):
+        node = brokers[turn % 2]
+        with node:
+            if turn == 0:
+                java_clients.admin(node.bootstrap).create_topic("numbers")
+            with java_clients.producer(node.bootstrap, enable_idempotence="false") as producer:
+                producer.send([Record("numbers", b"%d" % (turn * 3 + each)) for each in range(3)])
+            with java_clients.consumer(node.bootstrap, **group) as consumer:
+                consumer.subscribe("numbers")
+                read += [each.value for each in consumer.poll(min_records=2)]
+                consumer.commit()
+            described = java_clients.admin(node.bootstrap).call("list_group_offsets", groups=["group"])
+            assert described["group"]["numbers:0"]["offset"] == len(read)
+        assert node.complaints() == []
+    assert read == [b"%d" % each for each in range(len(read))]
+    assert len(read) >= 6
+
+
+@KAFKA_FIRST
+def test_a_live_member_of_one_broker_is_known_to_the_other(
+    brokers: tuple[OttlaNode, ApacheKafka], java_clients: JavaClients, kafka_first: bool
+) -> None:
+    one, other = brokers[::-1] if kafka_first else brokers
+    for protocol in ("classic", "consumer"):
+        with one:
+            settings = {"group_id": f"live-{protocol}", "group_protocol": protocol, "session_timeout_ms": "45000"}
+            if protocol == "consumer":
+                del settings["session_timeout_ms"]
+            else:
+                java_clients.admin(one.bootstrap).create_topic("shared", 2)
+            consumer = java_clients.consumer(one.bootstrap, group_instance_id="static", **settings)
+            consumer.subscribe("shared")
+            consumer.await_assignment(2)
+            before = members(java_clients, one.bootstrap, settings["group_id"])
+        with other:
+            after = members(java_clients, other.bootstrap, settings["group_id"])
+        assert after == before
+        assert len(after) == 1
+        consumer.close()
+
+
+def members(clients: JavaClients, bootstrap: str, group: str) -> list[tuple[str, str, bool | None, list[str]]]:
+    admin = clients.admin(bootstrap)
+    described = admin.call("describe_consumer_groups", groups=[group])[group]
+    admin.close()
+    return [
+        (each["consumerId"], each["groupInstanceId"], each["upgraded"], each["assignment"]["topicPartitions"])
+        for each in described["members"]
+    ]
+
+
+@pytest.mark.xfail(reason="InitProducerId")
+@KAFKA_FIRST
+def test_a_transactional_producer_goes_on_where_it_was(
+    brokers: tuple[OttlaNode, ApacheKafka], java_clients: JavaClients, kafka_first: bool
+) -> None:
+    order = brokers[::-1] if kafka_first else brokers
+    expected: list[bytes] = []
+    for turn in range(4):
+        node = order[turn % 2]
+        with node:
+            if turn == 0:
+                java_clients.admin(node.bootstrap).create_topic("money")
+            left = java_clients.producer(node.bootstrap, transactional_id="teller")
+            left.init_transactions()  # ends what the other broker's producer left open
+            for end in ("commit", "abort"):
+                value = b"%d %s" % (turn, end.encode())
+                left.begin()
+                left.send([Record("money", value)])
+                left.send_offsets({"money:0": turn}, group="tellers")
+                left.call(end)
+                if end == "commit":
+                    expected.append(value)
+            read = java_clients.read_all(node.bootstrap, ["money"], isolation_level="read_committed")
+            assert [each.value for each in read] == expected
+            left.begin()
+            left.send([Record("money", b"%d never decided" % turn)])
+        assert node.complaints() == []
+    with order[0] as node:
+        with java_clients.producer(node.bootstrap, transactional_id="teller") as producer:
+            producer.init_transactions()
+        offsets = java_clients.admin(node.bootstrap).call("list_group_offsets", groups=["tellers"])
+        assert offsets["tellers"]["money:0"]["offset"] == 3
+        read = java_clients.read_all(node.bootstrap, ["money"], isolation_level="read_committed")
+        assert [each.value for each in read] == expected
+        assert len(java_clients.read_all(node.bootstrap, ["money"])) == 12
