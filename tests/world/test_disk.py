@@ -239,6 +239,13 @@ def test_the_time_of_a_write_can_be_read_and_set(disk: Disk, root: str) -> None:
     file.close()
 
 
+def test_space_is_what_there_is_and_what_is_left_of_it(disk: Disk, root: str) -> None:
+    total, free = disk.space(root)
+    assert 0 <= free <= total
+    with pytest.raises(FileNotFoundError):
+        disk.space(f"{root}/nowhere")
+
+
 def test_the_lock_is_held_by_one(disk: Disk, root: str) -> None:
     lock = disk.lock(f"{root}/.lock")
     with pytest.raises(BlockingIOError):

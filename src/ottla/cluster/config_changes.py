@@ -53,7 +53,7 @@ def alter_resource(
 
     A topic's value that is already there writes nothing; a broker's is written again, as Kafka does it.
     """
-    _check_request(changes)
+    check_changes(changes)
     current = image.config(resource.type, resource.name)
     altered: dict[str, str | None] = {}
     for change in changes:
@@ -68,7 +68,7 @@ def replace_resource(
     image: ClusterImage, resource: ConfigResource, configs: Mapping[str, str | None], *, layers: BrokerLayers
 ) -> list[Message]:
     """The records of AlterConfigs: these configs and no others."""
-    _check_request([ConfigChange(name, AlterOperation.SET, value) for name, value in configs.items()])
+    check_changes([ConfigChange(name, AlterOperation.SET, value) for name, value in configs.items()])
     current = image.config(resource.type, resource.name)
     altered: dict[str, str | None] = {
         name: value
@@ -79,7 +79,8 @@ def replace_resource(
     return _records(image, resource, current, altered, layers)
 
 
-def _check_request(changes: Sequence[ConfigChange]) -> None:
+def check_changes(changes: Sequence[ConfigChange]) -> None:
+    """Refuse a list of changes that names a config twice, or sets one to nothing."""
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.loggers import describe_loggers
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import (
     ConfigEntry,
@@ -80,7 +81,7 @@ def _entries(call: Call, resource: DescribeConfigsResource) -> list[ConfigEntry]
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker.node_id} but received {name}"
                 )
-            return []
+            return describe_loggers(names)
         case ConfigResourceType.CLIENT_METRICS:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")

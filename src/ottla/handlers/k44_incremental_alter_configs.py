@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.config_changes import ConfigChange, alter_resource
+from ottla.broker.config_requests import alter_each, altered_resource
+from ottla.broker.loggers import alter_loggers
+from ottla.cluster.config_changes import ConfigChange, alter_resource, check_changes
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.alter import AlterOperation
-from ottla.cluster.registrations import ConfigResource
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k44_incremental_alter_configs import (
@@ -33,32 +34,18 @@ def on_error(
 def incremental_alter_configs(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Change each resource as a whole or not at all."""
     cluster = call.broker.cluster
-    responses = []
-    records: list[Message] = []
-    named = [(each.resource_type, each.resource_name) for each in request.resources]
-    for resource in request.resources:
-        try:
-            if named.count((resource.resource_type, resource.resource_name)) > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += alter_resource(
-                cluster.image, _resource(resource), _changes(resource), layers=cluster.controller.layers
-            )
-            responses.append(_answer(resource, ErrorCode.NONE, None))
-        except KafkaError as error:
-            responses.append(_answer(resource, error.code, error.message))
-    if not request.validate_only:
-        cluster.change(records)
-    return IncrementalAlterConfigsResponse(responses=responses)
 
+    def change(resource: AlterConfigsResource) -> list[Message]:
+        changes = _changes(resource)
+        check_changes(changes)
+        if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+            alter_loggers(call.broker, resource.resource_name, changes, validate_only=request.validate_only)
+            return []
+        named = altered_resource(call.broker, resource)
+        return alter_resource(cluster.image, named, changes, layers=cluster.controller.layers)
 
-def _resource(resource: AlterConfigsResource) -> ConfigResource:
-    try:
-        kind = ConfigResourceType(resource.resource_type)
-    except ValueError:
-        kind = ConfigResourceType.UNKNOWN
-    if kind in (ConfigResourceType.UNKNOWN, ConfigResourceType.BROKER_LOGGER):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}.")
-    return ConfigResource(kind, resource.resource_name)
+    results = alter_each(call.broker, request.resources, change, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(responses=[_answer(*each) for each in results])
 
 
 def _changes(resource: AlterConfigsResource) -> list[ConfigChange]:

@@ -86,6 +86,10 @@ class Disk(Protocol):
         """Length of a file by name."""
         ...
 
+    def space(self, path: str) -> tuple[int, int]:
+        """How many bytes there is room for in all, and how many of them are free."""
+        ...
+
     def modified_ms(self, path: str) -> int:
         """When it was last written, in milliseconds since 1970."""
         ...

@@ -299,6 +299,11 @@ class FaultyDisk:
         self._check_alive()
         return self._platter.seen.size(path)
 
+    def space(self, path: str) -> tuple[int, int]:
+        """How many bytes there is room for in all, and how many of them are free."""
+        self._check_alive()
+        return self._platter.seen.space(path)
+
     def modified_ms(self, path: str) -> int:
         """When it was last written, in milliseconds since 1970."""
         self._check_alive()

@@ -271,6 +271,12 @@ class MemoryDisk:
         """Length of a file by name."""
         return self._file(path).length
 
+    def space(self, path: str) -> tuple[int, int]:
+        """How many bytes there is room for in all, and how many of them are free."""
+        self._entry(path)
+        total = 2**63 - 1 if self.cap_bytes is None else self.cap_bytes
+        return total, total - self.used_bytes
+
     def modified_ms(self, path: str) -> int:
         """When it was last written, in milliseconds since 1970."""
         return self._entry(path).modified_ms

@@ -185,6 +185,11 @@ class RealDisk:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return found.st_size
 
+    def space(self, path: str) -> tuple[int, int]:
+        """How many bytes the file system has in all, and how many of them we may still use."""
+        found = shutil.disk_usage(path)
+        return found.total, found.free
+
     def modified_ms(self, path: str) -> int:
         """When it was last written, in milliseconds since 1970."""
         return os.stat(path).st_mtime_ns // 1_000_000

@@ -1,0 +1,82 @@
+"""What a broker checks of a change of configs before the controller sees it: resources that make sense on this node.
+
+What a value may be is decided in `ottla.cluster.configs.alter`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.registrations import ConfigResource
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ottla.broker.node import Broker
+    from ottla.protocol.schema import Message
+
+
+class Resource(Protocol):
+    """A resource as AlterConfigs and IncrementalAlterConfigs name it."""
+
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=Resource)
+_ALTERED = (
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.GROUP,
+)
+
+
+def alter_each(
+    broker: Broker,
+    resources: Sequence[R],
+    change: Callable[[R], Sequence[Message]],
+    *,
+    validate_only: bool,
+) -> list[tuple[R, ErrorCode, str | None]]:
+    """Change each resource as a whole or not at all, and tell what came of each; one that is named twice is not."""
+    records: list[Message] = []
+    results: list[tuple[R, ErrorCode, str | None]] = []
+    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    for each in resources:
+        try:
+            if counts[each.resource_type, each.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            records += change(each)
+        except KafkaError as error:
+            results.append((each, error.code, error.message))
+        else:
+            results.append((each, ErrorCode.NONE, None))
+    if not validate_only:
+        broker.cluster.change(records)
+    return results
+
+
+def altered_resource(broker: Broker, resource: Resource) -> ConfigResource:
+    """The resource whose configs are kept in the metadata; a broker's must be this one's, or all brokers'."""
+    if resource.resource_type not in _ALTERED:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    kind = ConfigResourceType(resource.resource_type)
+    if kind is ConfigResourceType.BROKER and resource.resource_name:
+        check_node_id(broker, resource.resource_name)
+    return ConfigResource(kind, resource.resource_name)
+
+
+def check_node_id(broker: Broker, name: str) -> None:
+    """Refuse a broker resource that is not this node."""
+    try:
+        node_id = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if node_id != broker.node_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker.node_id}, but received {name}"
+        )

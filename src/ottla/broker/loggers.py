@@ -1,0 +1,83 @@
+"""The levels of ottla's own loggers, as the BROKER_LOGGER resource shows and changes them (KIP-412).
+
+Levels live in the process, not in the metadata: a restart forgets them, as in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.config_requests import check_node_id
+from ottla.cluster.configs import ConfigType
+from ottla.cluster.configs.alter import AlterOperation
+from ottla.cluster.configs.effective import ConfigEntry, ConfigSource
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from ottla.broker.node import Broker
+    from ottla.cluster.config_changes import ConfigChange
+
+ROOT: Final = "ottla"
+LEVELS: Final = {"FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}
+
+
+def logger_names() -> list[str]:
+    """Every logger of ottla that exists, the one above all of them first."""
+    known = [name for name in logging.root.manager.loggerDict if name.startswith(f"{ROOT}.")]
+    return [ROOT, *sorted(known)]
+
+
+def describe_loggers(names: Collection[str] | None = None) -> list[ConfigEntry]:
+    """Each logger with the level in force."""
+    return [
+        ConfigEntry(
+            name,
+            _level_name(logging.getLogger(name).getEffectiveLevel()),
+            ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+            ConfigType.STRING,
+            sensitive=False,
+            read_only=False,
+            synonyms=(),
+            documentation=None,
+        )
+        for name in logger_names()
+        if not names or name in names
+    ]
+
+
+def alter_loggers(broker: Broker, node: str, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
+    """Set levels, or let loggers follow the one above again; all or none."""
+    check_node_id(broker, node)
+    known = set(logger_names())
+    for change in changes:
+        _check(change, known)
+    if validate_only:
+        return
+    for change in changes:
+        level = LEVELS[change.value] if change.operation is AlterOperation.SET and change.value else logging.NOTSET
+        logging.getLogger(change.name).setLevel(level)
+
+
+def _check(change: ConfigChange, known: Collection[str]) -> None:
+    if change.operation in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{change.operation.name} operation is not allowed for the BROKER_LOGGER resource",
+        )
+    if change.name not in known:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+    if change.operation is AlterOperation.DELETE and change.name == ROOT:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+    if change.operation is AlterOperation.SET and change.value not in LEVELS:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level. "
+            f"Valid log levels are {', '.join(LEVELS)}",
+        )
+
+
+def _level_name(level: int) -> str:
+    return next((name for name, least in LEVELS.items() if level >= least), "TRACE")

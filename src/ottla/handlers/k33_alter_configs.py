@@ -1,0 +1,50 @@
+"""AlterConfigs (33): give resources these configs and no others. v2 is flexible; newer clients use 44 instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.config_requests import alter_each, altered_resource
+from ottla.cluster.config_changes import ConfigChange, check_changes, replace_resource
+from ottla.cluster.configs.alter import AlterOperation
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k33_alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.protocol.errors import ErrorCode
+    from ottla.protocol.schema import Message
+
+
+def on_error(request: AlterConfigsRequest, version: int, code: ErrorCode, message: str | None) -> AlterConfigsResponse:
+    """Nothing was changed."""
+    return AlterConfigsResponse(responses=[_answer(each, code, message) for each in request.resources])
+
+
+@api(33, versions=(0, 2), on_error=on_error)
+def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Replace the configs of each resource as a whole or not at all."""
+    cluster = call.broker.cluster
+
+    def change(resource: AlterConfigsResource) -> list[Message]:
+        check_changes([ConfigChange(each.name, AlterOperation.SET, each.value) for each in resource.configs])
+        named = altered_resource(call.broker, resource)
+        configs = {each.name: each.value for each in resource.configs}
+        return replace_resource(cluster.image, named, configs, layers=cluster.controller.layers)
+
+    results = alter_each(call.broker, request.resources, change, validate_only=request.validate_only)
+    return AlterConfigsResponse(responses=[_answer(*each) for each in results])
+
+
+def _answer(resource: AlterConfigsResource, code: ErrorCode, message: str | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,87 @@
+"""DescribeLogDirs (35): what is in this node's log directories. v2 is flexible, v4 adds sizes, v5 cordoned ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k35_describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.broker.session import Call
+    from ottla.storage.directory import LogDirectory
+    from ottla.storage.log import Log
+    from ottla.storage.names import TopicPartition
+
+
+def on_error(
+    request: DescribeLogDirsRequest, version: int, code: ErrorCode, message: str | None
+) -> DescribeLogDirsResponse:
+    """No directory was described."""
+    return DescribeLogDirsResponse(error_code=code)
+
+
+@api(35, versions=(1, 5), on_error=on_error)
+def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """Describe each directory, with the partitions that were named or with all."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    cordoned = call.broker.config("cordoned.log.dirs")
+    cordoned = cordoned if isinstance(cordoned, tuple) else ()
+    results = []
+    for directory in call.broker.directories:
+        result = DescribeLogDirsResult(log_dir=directory.path)
+        results.append(result)
+        try:
+            directory.env.check()
+            result.total_bytes, result.usable_bytes = directory.env.disk.space(directory.path)
+        except (KafkaError, OSError):
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            continue
+        result.topics = _topics(call, directory, wanted)
+        result.is_cordoned = directory.path in cordoned or "*" in cordoned
+    return DescribeLogDirsResponse(results=results)
+
+
+def _topics(call: Call, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> list[DescribeLogDirsTopic]:
+    topics: dict[str, DescribeLogDirsTopic] = {}
+
+    def add(logs: Mapping[TopicPartition, Log], *, future: bool) -> None:
+        for place, log in logs.items():
+            if wanted is not None and (place.topic, place.partition) not in wanted:
+                continue
+            topic = topics.get(place.topic)
+            if topic is None:
+                topic = topics[place.topic] = DescribeLogDirsTopic(name=place.topic)
+            topic.partitions.append(
+                DescribeLogDirsPartition(
+                    partition_index=place.partition,
+                    partition_size=log.size,
+                    offset_lag=_lag(call, place, log, future),
+                    is_future_key=future,
+                )
+            )
+
+    add(directory.logs, future=False)
+    add(directory.future_logs, future=True)
+    return list(topics.values())
+
+
+def _lag(call: Call, place: TopicPartition, log: Log, future: bool) -> int:
+    """How far a log is behind: a future one behind the current, the current one behind its high watermark."""
+    partition = call.broker.cluster.partitions.get((place.topic, place.partition))
+    if partition is None:
+        return -1
+    if future:
+        return partition.log.log_end_offset - log.log_end_offset
+    return max(log.high_watermark - log.log_end_offset, 0)

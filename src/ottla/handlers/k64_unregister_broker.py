@@ -1,0 +1,28 @@
+"""UnregisterBroker (64): forget a broker that is gone for good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.brokers import unregister_broker as plan
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k64_unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: UnregisterBrokerRequest, version: int, code: ErrorCode, message: str | None
+) -> UnregisterBrokerResponse:
+    """No broker was forgotten."""
+    return UnregisterBrokerResponse(error_code=code, error_message=message)
+
+
+@api(64, versions=(0, 0), on_error=on_error)
+def unregister_broker(call: Call, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+    """Take a broker out of the metadata, and out of every partition's ISR."""
+    cluster = call.broker.cluster
+    cluster.change(plan(cluster.image, request.broker_id, layers=cluster.controller.layers))
+    return UnregisterBrokerResponse(error_message=None)
