@@ -17,6 +17,8 @@ from ottla.records.iterate import Record, iter_all_records, iter_records
 
 from .strategies import codecs, record_lists
 
+pytestmark = pytest.mark.usefixtures("either_kernel")
+
 
 @given(record_lists, codecs)
 def test_what_was_built_is_read_back(records: list[Record], codec: int) -> None:

@@ -108,7 +108,10 @@ def test_a_bomb_costs_no_more_memory_than_the_limit(codec: CompressionType) -> N
 def test_a_frame_that_claims_an_absurd_size_allocates_nothing() -> None:
     snappy = b"\xff\xff\xff\xff\x07" + bytes(10)
     zstd = bytes.fromhex("28b52ffd e0 ffffffffffffff7f 010000".replace(" ", ""))
-    for codec, data in ((CompressionType.SNAPPY, snappy), (CompressionType.ZSTD, zstd)):
+    block = struct.pack("<I", 3) + b"\x30ab"  # three bytes that might be the start of 4 MiB
+    big_blocks = bytes.fromhex("04224d186070df") + block * 100 + bytes(4)
+    frames = ((CompressionType.SNAPPY, snappy), (CompressionType.ZSTD, zstd), (CompressionType.LZ4, big_blocks))
+    for codec, data in frames:
         tracemalloc.start()
         try:
             with pytest.raises(InvalidRecords):
@@ -116,7 +119,7 @@ def test_a_frame_that_claims_an_absurd_size_allocates_nothing() -> None:
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        assert peak < 1 << 16
+        assert peak < 1 << 17
 
 
 @pytest.mark.parametrize("codec", REAL_CODECS)

@@ -33,6 +33,8 @@ DATA = Path(__file__).parents[1] / "fixtures" / "kafka" / "4.3.1" / "data"
 LOGS = sorted(path for path in DATA.glob("*/*.log") if path.stat().st_size)
 KAFKA_LOGS = pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 
+pytestmark = pytest.mark.usefixtures("either_kernel")
+
 
 @KAFKA_LOGS
 def test_kafkas_batches_are_whole_and_their_crcs_are_right(path: Path) -> None:

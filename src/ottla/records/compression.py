@@ -51,6 +51,7 @@ _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_BLOCK: Final = 64 * 1024
 _LZ4_BLOCK_SIZES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
+_LZ4_MAX_RATIO: Final = 255  # each byte of a match's length stands for at most as many
 _LZ4_UNCOMPRESSED: Final = 0x80000000
 
 _ZSTD_MAGIC: Final = 0xFD2FB528
@@ -241,7 +242,7 @@ def _lz4_bound(data: memoryview) -> tuple[int, int]:
         length = size & ~_LZ4_UNCOMPRESSED
         if length > block_size or length + checksum > len(data) - position:
             raise _corrupt("lz4: a block is too long or cut off")
-        bound += length if size & _LZ4_UNCOMPRESSED else block_size
+        bound += length if size & _LZ4_UNCOMPRESSED else min(block_size, length * _LZ4_MAX_RATIO)
         position += length + checksum
     if flags & 0x04:
         position += 4
