@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.storage.log import Log
 
 FIRST = int(os.environ.get("OTTLA_SIMULATION_FIRST_SEED", "0"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("OTTLA_SIMULATION_SEEDS", "80")))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("OTTLA_SIMULATION_SEEDS", "40")))
 Entry = tuple[bytes | None, bytes | None]
 
 

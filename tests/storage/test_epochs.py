@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from ottla.storage.epochs import LeaderEpochCache
+
+CACHE = [(0, 0), (2, 10), (5, 30)]
+
+
+def test_the_end_of_an_epoch_is_the_start_of_the_next_one_that_wrote() -> None:
+    cache = LeaderEpochCache(CACHE)
+    assert cache.end_offset_for(5, 44) == (5, 44)
+    assert cache.end_offset_for(2, 44) == (2, 30)
+    assert cache.end_offset_for(4, 44) == (2, 30)
+    assert cache.end_offset_for(1, 44) == (0, 10)
+    assert cache.end_offset_for(6, 44) == (-1, -1)
+    assert cache.end_offset_for(-1, 44) == (-1, -1)
+    assert LeaderEpochCache([(3, 7)]).end_offset_for(1, 9) == (1, 7)
+    assert LeaderEpochCache().end_offset_for(0, 9) == (-1, -1)
+
+
+def test_a_new_entry_removes_those_that_contradict_it() -> None:
+    cache = LeaderEpochCache(CACHE)
+    assert not cache.assign(5, 40)
+    assert cache.assign(6, 30)
+    assert cache.entries() == [(0, 0), (2, 10), (6, 30)]
+    assert cache.assign(3, 5)
+    assert cache.entries() == [(0, 0), (3, 5)]
+    assert not cache.assign(-1, 5)
+
+
+def test_truncation_from_both_ends() -> None:
+    cache = LeaderEpochCache(CACHE)
+    cache.truncate_from_end(30)
+    assert cache.entries() == [(0, 0), (2, 10)]
+    cache.truncate_from_start(12)
+    assert cache.entries() == [(2, 12)]
+    cache.truncate_from_start(12)
+    assert cache.entries() == [(2, 12)]
+    assert LeaderEpochCache(CACHE).epoch_for_offset(29) == 2
+    assert LeaderEpochCache([(1, 5)]).epoch_for_offset(4) is None
