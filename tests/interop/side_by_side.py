@@ -1,0 +1,332 @@
+"""One script, two brokers: sends the same requests to Apache Kafka and to ottla and writes down what each answers.
+
+What cannot be the same (ids, times, ports, paths) is replaced by a name; everything else must be equal.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from struct import Struct as Layout
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ottla.protocol.api import response_class, response_header_version
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.framing import encode_request
+from ottla.protocol.messages.header import ResponseHeader
+from ottla.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.k19_create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from ottla.protocol.schema import ZERO_UUID, Message, Struct, Uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+R = TypeVar("R", bound=Message)
+Transcript = dict[str, Any]
+LENGTH = Layout(">i")
+PREFIX = Layout(">hhi")
+CLOSED = "the connection was closed"
+SETTLE_SECONDS = 30.0
+
+
+class PeerClosedError(Exception):
+    """The broker hung up instead of answering."""
+
+
+class Wire:
+    """A bare socket to a broker: frames out, frames in."""
+
+    def __init__(self, bootstrap: str, client_id: str | None = "side-by-side") -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=30)
+        self._client_id = client_id
+        self._correlation_id = 0
+
+    def send(self, request: Message, version: int) -> int:
+        key = request.__schema__.api_key
+        assert key is not None
+        self._correlation_id += 1
+        self.send_bytes(encode_request(key, version, self._correlation_id, self._client_id, request))
+        return self._correlation_id
+
+    def send_bytes(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise PeerClosedError from error
+
+    def receive_frame(self) -> bytes:
+        size = LENGTH.unpack(self._exactly(4))[0]
+        return self._exactly(size)
+
+    def receive(self, key: int, version: int, correlation_id: int) -> Message:
+        frame = self.receive_frame()
+        header, position = ResponseHeader.decode_from(frame, 0, response_header_version(key, version))
+        assert header.correlation_id == correlation_id
+        response, end = response_class(key).decode_from(frame, position, version)
+        assert end == len(frame), f"{len(frame) - end} bytes left behind {response}"
+        return response
+
+    def ask(self, request: Message, version: int) -> Message:
+        key = request.__schema__.api_key
+        assert key is not None
+        return self.receive(key, version, self.send(request, version))
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            try:
+                piece = self._socket.recv(count - len(data))
+            except ConnectionError:
+                piece = b""
+            if not piece:
+                raise PeerClosedError
+            data += piece
+        return data
+
+
+class Talk:
+    """One broker's half of a script: what was asked, under which label, and what it answered."""
+
+    def __init__(self, bootstrap: str, data_dir: str) -> None:
+        self.bootstrap = bootstrap
+        self.transcript: Transcript = {}
+        self._data_dir = data_dir
+        self._wire: Wire | None = None
+        self._names: dict[Uuid, str] = {}
+        self._sessions: dict[int, int] = {}
+        answer = cast("ApiVersionsResponse", self.wire.ask(ApiVersionsRequest(), 0))
+        self.versions = {each.api_key: range(each.min_version, each.max_version + 1) for each in answer.api_keys}
+
+    # What scripts say.
+
+    def ask(self, label: str, request: Message, response: type[R], *, version: int | None = None) -> R:
+        """Send a request, write the answer down, and return it for those who need an id from it."""
+        key = request.__schema__.api_key
+        assert key is not None
+        if version is None:
+            version = self.versions[key][-1]
+        try:
+            answer = self.wire.ask(request, version)
+        except PeerClosedError:
+            self._hang_up()
+            self._note(label, CLOSED)
+            return response()
+        self._note(label, self._tree(answer, version))
+        return cast("R", answer)
+
+    def ask_all(self, label: str, request: Callable[[int], Message], response: type[Message], *, least: int = 0) -> None:
+        """Ask the same in every version that the broker serves; `request` makes it for a version."""
+        key = response.__schema__.api_key
+        assert key is not None
+        for version in self.versions[key]:
+            if version >= least:
+                self.ask(f"{label} v{version}", request(version), response, version=version)
+
+    def ask_bytes(self, label: str, frame: bytes) -> bytes | None:
+        """Send a frame as it is, length excluded, and write down the frame that comes back."""
+        try:
+            self.wire.send_bytes(LENGTH.pack(len(frame)) + frame)
+            answer = self.wire.receive_frame()
+        except PeerClosedError:
+            self._hang_up()
+            self._note(label, CLOSED)
+            return None
+        self._note(label, answer.hex())
+        return answer
+
+    def tell(self, label: str, request: Message, *, version: int) -> None:
+        """Send a request that is not answered; write down whether the connection is still good afterwards."""
+        self.wire.send(request, version)
+        try:
+            self.wire.ask(ApiVersionsRequest(), 0)
+        except PeerClosedError:
+            self._hang_up()
+            self._note(label, CLOSED)
+        else:
+            self._note(label, "the connection lives")
+
+    def note(self, label: str, fact: object) -> None:
+        """Write down something that a script found out."""
+        self._note(label, fact)
+
+    def quietly(self, request: Message, response: type[R], *, version: int | None = None) -> R:
+        """Ask without writing the answer down."""
+        key = request.__schema__.api_key
+        assert key is not None
+        return cast("R", self.wire.ask(request, self.versions[key][-1] if version is None else version))
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> Uuid:
+        """Make a topic for a script to use and wait until its partitions have leaders."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+        )
+        answer = self.quietly(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), CreateTopicsResponse)
+        assert answer.topics[0].error_code == 0, answer
+        self.wait_for(name, partitions)
+        return answer.topics[0].topic_id
+
+    def wait_for(self, name: str, partitions: int = 1) -> None:
+        """Wait until a broker knows a topic as it was just changed, and leads all of it."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not self._led(name, partitions):
+            assert time.monotonic() < deadline, f"{name} has no leaders"
+            time.sleep(0.02)
+        for topic in self.quietly(MetadataRequest(topics=None), MetadataResponse).topics:
+            self._names[topic.topic_id] = topic.name or ""
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for something that a broker does on its own time."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, what
+            time.sleep(0.02)
+
+    def clear(self) -> None:
+        """Delete every topic, so that a script starts from nothing."""
+        topics = self.quietly(MetadataRequest(topics=None), MetadataResponse).topics
+        named = [DeleteTopicState(name=each.name) for each in topics if not each.is_internal]
+        if named:
+            self.quietly(DeleteTopicsRequest(topics=named, timeout_ms=20_000), DeleteTopicsResponse)
+        self.wait_until(
+            lambda: all(each.is_internal for each in self.quietly(MetadataRequest(topics=None), MetadataResponse).topics),
+            "topics are still there",
+        )
+
+    @property
+    def wire(self) -> Wire:
+        """The connection; a new one after the broker hung up."""
+        if self._wire is None:
+            self._wire = Wire(self.bootstrap)
+        return self._wire
+
+    def connect_as(self, client_id: str | None) -> None:
+        """Go on as a client of another name."""
+        self._hang_up()
+        self._wire = Wire(self.bootstrap, client_id)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._hang_up()
+
+    # Inside.
+
+    def _hang_up(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def _led(self, name: str, partitions: int) -> bool:
+        found = self.quietly(
+            MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False), MetadataResponse
+        ).topics[0]
+        if found.error_code or len(found.partitions) != partitions or any(p.error_code for p in found.partitions):
+            return False
+        wanted = [ListOffsetsPartition(partition_index=index, timestamp=-2) for index in range(partitions)]
+        answer = self.quietly(
+            ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=wanted)]),
+            ListOffsetsResponse,
+        )
+        return all(each.error_code == ErrorCode.NONE for each in answer.topics[0].partitions)
+
+    def _note(self, label: str, answer: object) -> None:
+        assert label not in self.transcript, f"two answers under {label!r}"
+        self.transcript[label] = answer
+
+    def _tree(self, value: Any, version: int, name: str = "") -> Any:
+        if isinstance(value, Struct):
+            fields = [each for each in value.__schema__.fields if version in each.versions]
+            tree = {each.name: self._tree(getattr(value, each.name), version, each.name) for each in fields}
+            return {key: each for key, each in tree.items() if key not in _LEFT_OUT}
+        if isinstance(value, list):
+            return [self._tree(each, version, name) for each in value]
+        if isinstance(value, Uuid):
+            return self._id(value)
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value).hex()
+        if name == "session_id" and value:
+            return f"session {self._sessions.setdefault(value, len(self._sessions) + 1)}"
+        if name in _HIDDEN and value not in (None, -1, ""):
+            return f"<{name}>"
+        if isinstance(value, str):
+            return self._text(value)
+        return value
+
+    def _id(self, value: Uuid) -> str:
+        if value == ZERO_UUID:
+            return "zero"
+        return f"<id of {self._names[value]}>" if value in self._names else str(value)
+
+    def _text(self, text: str) -> str:
+        text = text.replace(self._data_dir, "<data>")
+        for topic_id, name in self._names.items():
+            text = text.replace(str(topic_id), f"<id of {name}>")
+        return text
+
+    def know_topics(self) -> None:
+        """Learn the ids of all topics, so that answers show their names."""
+        for topic in self.quietly(MetadataRequest(topics=None), MetadataResponse).topics:
+            self._names[topic.topic_id] = topic.name or ""
+
+
+_LEFT_OUT = frozenset({"throttle_time_ms"})
+_HIDDEN = frozenset(
+    {
+        "cluster_id",
+        "port",
+        "log_append_time_ms",
+        "documentation",
+        "finalized_features_epoch",
+        "total_bytes",
+        "usable_bytes",
+        "last_fetch_timestamp",
+        "last_caught_up_timestamp",
+        "replica_directory_id",
+    }
+)
+
+
+def differences(kafka: Transcript, ottla: Transcript) -> dict[str, str]:
+    """What the two answered differently, by label, told for people."""
+    found = {}
+    for label in dict.fromkeys([*kafka, *ottla]):
+        lines = list(_compare(kafka.get(label, "was not asked"), ottla.get(label, "was not asked"), ""))
+        if lines:
+            found[label] = "\n".join(lines)
+    return found
+
+
+def _compare(kafka: Any, ottla: Any, path: str) -> Iterable[str]:
+    if isinstance(kafka, dict) and isinstance(ottla, dict):
+        for key in dict.fromkeys([*kafka, *ottla]):
+            yield from _compare(kafka.get(key, "absent"), ottla.get(key, "absent"), f"{path}.{key}")
+    elif isinstance(kafka, list) and isinstance(ottla, list):
+        if len(kafka) != len(ottla):
+            yield f"{path}: Kafka has {len(kafka)}: {kafka!r}, ottla {len(ottla)}: {ottla!r}"
+            return
+        for index, (one, other) in enumerate(zip(kafka, ottla, strict=True)):
+            yield from _compare(one, other, f"{path}[{index}]")
+    elif kafka != ottla:
+        yield f"{path}: Kafka {kafka!r}, ottla {ottla!r}"
+
+
+Script = "Callable[[Talk], None]"

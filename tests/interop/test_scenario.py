@@ -1,0 +1,133 @@
+"""The directory that ottla writes when Kafka's clients fill it with everything: Apache Kafka opens it and agrees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from . import scenario
+from .apache_kafka import ApacheKafka, check_log_directory
+from .ottla_node import OttlaNode
+from .test_contents import SETTINGS, comparable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .java_client import JavaClients
+    from .jvm import Jvm
+
+pytestmark = pytest.mark.interop
+
+STEPS: dict[str, Callable[[scenario.Broker, JavaClients], None]] = {
+    "topics": scenario.write_topics,
+    "configs": scenario.write_configs,
+    "acls": scenario.write_acls,
+    "users": scenario.write_users,
+    "quotas": scenario.write_quotas,
+    "records": scenario.write_records,
+    "transactions": scenario.write_transactions,
+    "compacted": scenario.write_compacted,
+    "groups": scenario.write_groups,
+}
+# What ottla does not do yet; each goes when its handlers are there.
+MISSING_STEPS = {
+    "acls": "CreateAcls",
+    "users": "AlterUserScramCredentials",
+    "quotas": "AlterClientQuotas",
+    "records": "InitProducerId",
+    "transactions": "InitProducerId",
+    "compacted": "InitProducerId",
+    "groups": "share groups",
+}
+MISSING_ANSWERS = {
+    "features": "kraft.version among the finalized features",
+    "acls": "DescribeAcls",
+    "scram": "DescribeUserScramCredentials",
+    "quotas": "DescribeClientQuotas",
+    "transactions": "ListTransactions",
+    "producers": "DescribeProducers",
+}
+QUESTIONS = [name for name in scenario.QUESTIONS if name not in ("quorum", "tokens", "log_dirs", "share_groups")]
+
+
+def except_for(names: list[str], missing: dict[str, str]) -> list[Any]:
+    """Parameters of which some are known to fail."""
+    return [
+        pytest.param(each, marks=pytest.mark.xfail(reason=missing[each]) if each in missing else ()) for each in names
+    ]
+
+
+@dataclass(slots=True)
+class Told:
+    """What happened in ottla, and what each broker said afterwards."""
+
+    node: Any
+    problems: dict[str, Exception] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
+    records: Any = None
+
+    def ask(self, clients: JavaClients) -> None:
+        """Put every question and keep answers and refusals."""
+        asked = scenario.Asked(self.node, clients)
+        for name in QUESTIONS:
+            try:
+                self.answers[name] = scenario.QUESTIONS[name](asked)
+            except Exception as problem:
+                self.problems[f"ask {name}"] = problem
+        self.records = scenario.collect_records(self.node, clients)
+
+
+@pytest.fixture(scope="module")
+def told(
+    kafka_jvm: Jvm, java_clients: JavaClients, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Told, Told]]:
+    """ottla's story and Kafka's; Kafka is running, on the directory that ottla wrote."""
+    data = tmp_path_factory.mktemp("ottlas") / "data"
+    settings = {**SETTINGS, "log.retention.ms": "-1"}
+    ottla = Told(OttlaNode(data, settings=settings))
+    with ottla.node:
+        for name, step in STEPS.items():
+            try:
+                step(ottla.node, java_clients)
+            except Exception as problem:
+                ottla.problems[name] = problem
+        ottla.ask(java_clients)
+    kafka = Told(ApacheKafka(data, settings=settings))
+    with kafka.node:
+        kafka.ask(java_clients)
+        yield ottla, kafka
+
+
+@pytest.mark.parametrize("step", except_for(list(STEPS), MISSING_STEPS))
+def test_kafkas_clients_write_everything_to_ottla(told: tuple[Told, Told], step: str) -> None:
+    if step in told[0].problems:
+        raise told[0].problems[step]
+
+
+@pytest.mark.parametrize("question", except_for(QUESTIONS, MISSING_ANSWERS))
+def test_kafka_says_of_ottlas_directory_what_ottla_said(told: tuple[Told, Told], question: str) -> None:
+    ottla, kafka = told
+    for each in told:
+        if f"ask {question}" in each.problems:
+            raise each.problems[f"ask {question}"]
+    assert comparable(question, kafka.answers[question]) == comparable(question, ottla.answers[question])
+
+
+def test_kafka_reads_every_record_that_ottla_wrote(told: tuple[Told, Told]) -> None:
+    ottla, kafka = told
+    assert kafka.records == ottla.records
+
+
+def test_neither_complains(told: tuple[Told, Told]) -> None:
+    ottla, kafka = told
+    assert ottla.node.complaints() == []
+    assert kafka.node.complaints() == []
+    assert kafka.node.recovered_logs() == []
+
+
+def test_dump_log_segments_finds_no_fault_in_any_file(told: tuple[Told, Told], java_clients: JavaClients) -> None:
+    kafka = told[1].node
+    kafka.stop()  # the files as they are after both brokers
+    check_log_directory(kafka.log_dir, java_clients)
