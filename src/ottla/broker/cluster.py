@@ -97,13 +97,16 @@ class Cluster:
             "compression.type": "producer",
             "segment.bytes": str(broker.config_int(size)),
         }
+        replicas = min(broker.config_int(f"{prefix}.replication.factor"), len(self.nodes))
         if name == TRANSACTION_STATE_TOPIC:
-            configs["min.insync.replicas"] = str(broker.config_int("transaction.state.log.min.isr"))
+            # With fewer nodes than the defaults ask for, all of them have to do.
+            configs["min.insync.replicas"] = str(min(broker.config_int("transaction.state.log.min.isr"), replicas))
             configs["unclean.leader.election.enable"] = "false"
+            configs["compression.type"] = "uncompressed"
         return CreatableTopic(
             name=name,
             num_partitions=broker.config_int(f"{prefix}.num.partitions"),
-            replication_factor=min(broker.config_int(f"{prefix}.replication.factor"), len(self.nodes)),
+            replication_factor=replicas,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
 

@@ -1,0 +1,53 @@
+"""InitProducerId (22): a producer id and an epoch, with or without a transactional id.
+
+v2 is flexible, v3 lets a producer say which id and epoch it had (KIP-360), v4 knows PRODUCER_FENCED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from ottla.transactions.fencing import fencing_error
+from ottla.transactions.initialize import ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+    from ottla.transactions.coordinator import ProducerResult
+
+
+def on_error(
+    request: InitProducerIdRequest, version: int, code: ErrorCode, message: str | None
+) -> InitProducerIdResponse:
+    """No id was given."""
+    return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+
+
+@api(22, versions=(0, 5), on_error=on_error)
+def init_producer_id(call: Call, request: InitProducerIdRequest) -> Pending[InitProducerIdResponse]:
+    """Give a producer its id and epoch; the one that had the transactional id before is shut out."""
+    answer = call.broker.transactions.init_producer_id(
+        request.transactional_id, request.transaction_timeout_ms, _expected(request)
+    )
+    return answer.map(lambda result: _response(call, result))
+
+
+def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
+    said = (request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH)
+    if said == (False, False):
+        return None
+    if said != (True, True):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    return ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+
+
+def _response(call: Call, result: ProducerResult) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=fencing_error(result.error, call.api_key, call.version),
+        producer_id=result.producer_id,
+        producer_epoch=result.producer_epoch,
+    )

@@ -1,0 +1,126 @@
+"""AddPartitionsToTxn (24): take partitions into a transaction before writing to them.
+
+v2 knows PRODUCER_FENCED, v3 is flexible. v4 and v5 are for brokers, which add or verify partitions of many
+transactions on behalf of their producers (KIP-890); clients send v3 and below.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.handlers.registry import api
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.storage.names import TopicPartition
+from ottla.transactions.fencing import fencing_error
+from ottla.transactions.states import add_partitions_version
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+FIRST_VERSION_OF_BROKERS = 4
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+def on_error(
+    request: AddPartitionsToTxnRequest, version: int, code: ErrorCode, message: str | None
+) -> AddPartitionsToTxnResponse:
+    """Nothing was added anywhere."""
+    if version >= FIRST_VERSION_OF_BROKERS:
+        return AddPartitionsToTxnResponse(error_code=code)
+    return _response(version, {"": dict.fromkeys(_partitions(_transactions(request, version)[0]), code)})
+
+
+@api(24, versions=(0, 5), on_error=on_error)
+def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pending[AddPartitionsToTxnResponse]:
+    """Add or verify the partitions of each transaction; answer when all of them are decided."""
+    transactions: dict[str, AddPartitionsToTxnTransaction] = {}
+    for each in _transactions(request, call.version):
+        transactions.setdefault(each.transactional_id, each)
+    results: dict[str, Errors] = {}
+    answer: Pending[AddPartitionsToTxnResponse] = Pending()
+
+    def decided(transactional_id: str, errors: Errors) -> None:
+        results[transactional_id] = errors
+        if len(results) == len(transactions):
+            answer.complete(_response(call.version, {each: results[each] for each in transactions}))
+
+    if not transactions:
+        answer.complete(_response(call.version, {}))
+    for transactional_id, transaction in transactions.items():
+        _decide(call, transaction).on_complete(partial(decided, transactional_id))
+    return answer
+
+
+def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Pending[Errors]:
+    partitions = _partitions(transaction)
+    refused = {place: error for place in partitions if (error := _refusal(call, place))}
+    producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+    coordinator = call.broker.transactions
+    answer: Pending[Errors] = Pending()
+    if refused:
+        # One partition that cannot be added keeps the others out as well: a transaction has all of them or fails.
+        answer.complete({place: refused.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in partitions})
+    elif transaction.verify_only:
+        answer.complete(coordinator.verify_partitions(*producer, partitions))
+    else:
+        added = coordinator.add_partitions(*producer, partitions, add_partitions_version(call.version))
+        return added.map(lambda code: dict.fromkeys(partitions, fencing_error(code, call.api_key, call.version)))
+    return answer
+
+
+def _refusal(call: Call, place: TopicPartition) -> ErrorCode:
+    if call.version < FIRST_VERSION_OF_BROKERS and call.broker.cluster.is_internal(place.topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if call.broker.cluster.image.partition(place.topic, place.partition) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _transactions(request: AddPartitionsToTxnRequest, version: int) -> list[AddPartitionsToTxnTransaction]:
+    if version >= FIRST_VERSION_OF_BROKERS:
+        return request.transactions
+    return [
+        AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+    ]
+
+
+def _partitions(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+
+
+def _response(version: int, results: dict[str, Errors]) -> AddPartitionsToTxnResponse:
+    if version >= FIRST_VERSION_OF_BROKERS:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=_by_topic(errors))
+                for transactional_id, errors in results.items()
+            ]
+        )
+    (errors,) = results.values()
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(errors))
+
+
+def _by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for place, code in errors.items():
+        topic = topics.setdefault(place.topic, AddPartitionsToTxnTopicResult(name=place.topic))
+        topic.results_by_partition.append(
+            AddPartitionsToTxnPartitionResult(partition_index=place.partition, partition_error_code=code)
+        )
+    return list(topics.values())

@@ -1,0 +1,38 @@
+"""AddOffsetsToTxn (25): a transaction will commit offsets of a group, so the group's partition is part of it.
+
+v2 knows PRODUCER_FENCED, v3 is flexible, v4 knows TRANSACTION_ABORTABLE. Since TxnOffsetCommit v5 nobody needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.registrations import GROUP_METADATA_TOPIC
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.storage.names import TopicPartition
+from ottla.transactions.fencing import fencing_error
+from ottla.transactions.states import TransactionVersion
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: AddOffsetsToTxnRequest, version: int, code: ErrorCode, message: str | None
+) -> AddOffsetsToTxnResponse:
+    """The group's partition was not added."""
+    return AddOffsetsToTxnResponse(error_code=code)
+
+
+@api(25, versions=(0, 4), on_error=on_error)
+def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> Pending[AddOffsetsToTxnResponse]:
+    """Add the partition of `__consumer_offsets` that keeps the group."""
+    broker = call.broker
+    place = TopicPartition(GROUP_METADATA_TOPIC, broker.groups.partition_for(request.group_id))
+    added = broker.transactions.add_partitions(
+        request.transactional_id, request.producer_id, request.producer_epoch, [place], TransactionVersion.TV_0
+    )
+    return added.map(lambda code: AddOffsetsToTxnResponse(error_code=fencing_error(code, call.api_key, call.version)))

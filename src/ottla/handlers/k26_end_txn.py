@@ -1,0 +1,43 @@
+"""EndTxn (26): commit or abort a transaction.
+
+v2 knows PRODUCER_FENCED, v3 is flexible, v4 knows TRANSACTION_ABORTABLE, v5 bumps the producer's epoch and answers with
+it (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+from ottla.transactions.fencing import fencing_error
+from ottla.transactions.states import end_txn_version
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(request: EndTxnRequest, version: int, code: ErrorCode, message: str | None) -> EndTxnResponse:
+    """The transaction is as it was."""
+    return EndTxnResponse(error_code=code)
+
+
+@api(26, versions=(0, 5), on_error=on_error)
+def end_txn(call: Call, request: EndTxnRequest) -> Pending[EndTxnResponse]:
+    """Decide the transaction; the markers are written after the answer."""
+    ended = call.broker.transactions.end_transaction(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.committed,
+        end_txn_version(call.version),
+    )
+    return ended.map(
+        lambda result: EndTxnResponse(
+            error_code=fencing_error(result.error, call.api_key, call.version),
+            producer_id=result.producer_id,
+            producer_epoch=result.producer_epoch,
+        )
+    )

@@ -1,0 +1,166 @@
+"""TxnOffsetCommit (28): commit a group's offsets as part of a transaction.
+
+v2 adds leader epochs, v3 is flexible and names the member (KIP-447), v4 knows TRANSACTION_ABORTABLE, v5 adds the
+group's partition to the transaction implicitly (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.registrations import GROUP_METADATA_TOPIC
+from ottla.groups import refusals
+from ottla.handlers.group_calls import request_context
+from ottla.handlers.registry import api
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ottla.records.batch import NO_SEQUENCE
+from ottla.storage.names import TopicPartition
+from ottla.transactions.verification import txn_offset_commit_operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.partition import Partition
+    from ottla.broker.session import Call
+    from ottla.transactions.verification import Guard, SupportedOperation
+
+FIRST_VERSION_THAT_KNOWS_LOADING = 2
+
+# What a client of a group coordinator is told when the coordinator's log, or that of transactions, is not to be had.
+_COORDINATOR_ERRORS = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+
+
+def on_error(
+    request: TxnOffsetCommitRequest, version: int, code: ErrorCode, message: str | None
+) -> TxnOffsetCommitResponse:
+    """No offset was committed."""
+    if version < FIRST_VERSION_THAT_KNOWS_LOADING and code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return refusals.txn_offset_commit(request, code)
+
+
+@api(28, versions=(0, 5), on_error=on_error)
+def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Pending[TxnOffsetCommitResponse]:
+    """Commit the offsets of partitions that exist, once the coordinator knows that the group is in the transaction."""
+    known: list[TxnOffsetCommitRequestTopic] = []
+    refused: list[TxnOffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        _sort_out(call, topic, known, refused)
+    answer: Pending[TxnOffsetCommitResponse] = Pending()
+    if not known:
+        answer.complete(TxnOffsetCommitResponse(topics=refused))
+        return answer
+    request.topics = known
+
+    def committed(response: TxnOffsetCommitResponse) -> None:
+        response.topics = refused + response.topics
+        answer.complete(response)
+
+    def failed(code: ErrorCode) -> None:
+        committed(on_error(request, call.version, _COORDINATOR_ERRORS.get(code, code), None))
+
+    def commit(partition: Partition, guard: Guard | None) -> None:
+        producer_id, epoch = request.producer_id, request.producer_epoch
+        if guard is not None and not partition.verifications.may_append(producer_id, guard):
+            failed(ErrorCode.INVALID_TXN_STATE)
+            return
+        response = call.broker.groups.commit_transactional_offsets(request_context(call), request)
+        if partition.log.has_ongoing_transaction(producer_id, epoch):
+            partition.verifications.appended(producer_id, epoch, control=False)
+        if isinstance(response, Pending):
+            response.on_complete(committed)
+        else:
+            committed(response)
+
+    try:
+        _verify(call, request, commit, failed)
+    except KafkaError as error:
+        failed(error.code)
+    return answer
+
+
+def _verify(
+    call: Call,
+    request: TxnOffsetCommitRequest,
+    commit: Callable[[Partition, Guard | None], None],
+    failed: Callable[[ErrorCode], None],
+) -> None:
+    """Have the group's partition added to the transaction, or verified to be in it, and then commit."""
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    broker = call.broker
+    partition = broker.leader_partition(GROUP_METADATA_TOPIC, broker.groups.partition_for(request.group_id))
+    operation = txn_offset_commit_operation(call.version)
+    guard = None
+    if broker.verifier.needed(request.transactional_id, operation):
+        guard = _start(partition, request, operation)
+    if guard is None:
+        commit(partition, None)
+        return
+    place = TopicPartition(partition.topic, partition.index)
+
+    def verified(errors: dict[TopicPartition, ErrorCode]) -> None:
+        if errors:
+            failed(errors[place])
+        else:
+            commit(partition, guard)
+
+    broker.verifier.add_or_verify(
+        request.transactional_id, request.producer_id, request.producer_epoch, [place], operation
+    ).on_complete(verified)
+
+
+def _start(partition: Partition, request: TxnOffsetCommitRequest, operation: SupportedOperation) -> Guard | None:
+    log = partition.log
+    ongoing = log.has_ongoing_transaction(request.producer_id, request.producer_epoch)
+    known = log.producers.producers.get(request.producer_id)
+    return partition.verifications.start(
+        request.producer_id,
+        request.producer_epoch,
+        NO_SEQUENCE,
+        log.env.clock.now_ms(),
+        known_epoch=None if known is None else known.producer_epoch,
+        ongoing=ongoing,
+        supports_epoch_bump=operation.supports_epoch_bump,
+    )
+
+
+def _sort_out(
+    call: Call,
+    topic: TxnOffsetCommitRequestTopic,
+    known: list[TxnOffsetCommitRequestTopic],
+    refused: list[TxnOffsetCommitResponseTopic],
+) -> None:
+    found = call.broker.cluster.image.topic(topic.name)
+    right = [each for each in topic.partitions if found is not None and each.partition_index in found.partitions]
+    wrong = [each for each in topic.partitions if found is None or each.partition_index not in found.partitions]
+    if wrong:
+        refused.append(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    )
+                    for each in wrong
+                ],
+            )
+        )
+    if right:
+        topic.partitions = right
+        known.append(topic)

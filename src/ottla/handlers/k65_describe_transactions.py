@@ -1,0 +1,34 @@
+"""DescribeTransactions (65): the state of transactional ids, with the partitions of what is open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k65_describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: DescribeTransactionsRequest, version: int, code: ErrorCode, message: str | None
+) -> DescribeTransactionsResponse:
+    """No transaction is described."""
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(transactional_id=each, error_code=code) for each in request.transactional_ids
+        ]
+    )
+
+
+@api(65, versions=(0, 0), on_error=on_error)
+def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    """Describe each id that this node coordinates."""
+    describe = call.broker.transactions.describe
+    return DescribeTransactionsResponse(transaction_states=[describe(each) for each in request.transactional_ids])

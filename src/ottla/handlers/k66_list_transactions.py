@@ -1,0 +1,25 @@
+"""ListTransactions (66): the transactional ids that this node coordinates. v1 filters by duration, v2 by a pattern."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: ListTransactionsRequest, version: int, code: ErrorCode, message: str | None
+) -> ListTransactionsResponse:
+    """Nothing is listed."""
+    return ListTransactionsResponse(error_code=code)
+
+
+@api(66, versions=(0, 2), on_error=on_error)
+def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """List what passes the filters."""
+    return call.broker.transactions.list_transactions(request)
