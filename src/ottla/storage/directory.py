@@ -66,7 +66,6 @@ class LogDirectory:
         self.had_clean_shutdown = False
         self.previous_broker_epoch: int | None = None
         self.cleaner_offsets: dict[TopicPartition, int] = {}
-        self.uncleanable: dict[TopicPartition, int] = {}
         self.uncleanable: dict[TopicPartition, str] = {}
         self._lock: Lock | None = None
         self._foreign = False

@@ -10,6 +10,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from operator import lt
 from typing import NamedTuple
 
 from ottla.storage.errors import CorruptIndexError
@@ -47,12 +48,10 @@ class OffsetIndex:
             index._cut(_first_zero(index.positions))
         if len(index.positions) == 1 and index.positions[0] == 0:
             index._cut(0)
-        if index.positions and (
-            index.positions[-1] >= log_size
-            or index.positions[-1] < index.positions[0]
-            or not index.relative[0] <= index.relative[-1] <= MAX_RELATIVE_OFFSET
-        ):
+        if index.positions and (index.positions[-1] >= log_size or index.relative[-1] > MAX_RELATIVE_OFFSET):
             raise CorruptIndexError("offset index points outside its segment")
+        if not (_grows(index.relative) and _grows(index.positions)):
+            raise CorruptIndexError("offset index does not grow")
         return index
 
     def encode(self) -> bytes:
@@ -90,6 +89,13 @@ class OffsetIndex:
         slot = bisect_right(self.positions, position)
         return self.positions[slot - 1] if slot else 0
 
+    def offset_at(self, position: int) -> int | None:
+        """What an entry says is the last offset of the batch at exactly that position."""
+        slot = bisect_left(self.positions, position)
+        if slot < len(self.positions) and self.positions[slot] == position:
+            return self.base_offset + self.relative[slot]
+        return None
+
     def offset_at_or_above(self, position: int) -> int | None:
         """The offset of the first entry whose batch begins at or past a position: an upper bound for a fetch's end."""
         slot = bisect_left(self.positions, position)
@@ -101,6 +107,10 @@ class OffsetIndex:
 
     def _cut(self, entries: int) -> None:
         del self.relative[entries:], self.positions[entries:]
+
+
+def _grows(column: array[int]) -> bool:
+    return all(map(lt, column, column[1:]))
 
 
 def _first_zero(positions: array[int]) -> int:

@@ -6,6 +6,7 @@ A segment knows nothing of high watermarks or producers. What it holds is loaded
 from __future__ import annotations
 
 import struct
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, BatchHeader
@@ -259,9 +260,15 @@ class Segment:
         return self._max_timestamp, self._offset_of_max_timestamp
 
     def _load_max_timestamp(self) -> None:
-        index = self.time_index
-        if self._max_timestamp == -2:
-            self._max_timestamp, self._offset_of_max_timestamp = index.last
+        timestamp, offset = self.time_index.last
+        if self._max_timestamp != -2:
+            return  # the index was missing, and making it has told
+        if timestamp >= 0:
+            found = self.find(offset)
+            if found is None or (found.magic == MAGIC and found.max_timestamp != timestamp):
+                self.rebuild_indexes()
+                return
+        self._max_timestamp, self._offset_of_max_timestamp = timestamp, offset
 
     def first_timestamp(self) -> int:
         """The largest timestamp of the first batch, by which `segment.ms` counts; -1 if there is none."""
@@ -310,31 +317,37 @@ class Segment:
     def find(self, offset: int, start: int = 0) -> BatchHeader | None:
         """The first batch that ends at or past an offset, or None if the segment ends before."""
         position = max(self.offset_index.lookup(offset), start)
-        try:
-            for header in self.batches(position, window=_LOOKUP_WINDOW):
-                if header.last_offset >= offset:
-                    if position and header.position == position and header.base_offset > offset:
-                        break  # the index led past the offset
-                    return header
-            else:
-                return None
-        except CorruptLogError:
-            if position == 0:
-                raise
-        self.rebuild_indexes()
-        return next((h for h in self.batches(start, window=_LOOKUP_WINDOW) if h.last_offset >= offset), None)
+        for header in self._indexed_batches(position):
+            if header.last_offset >= offset:
+                return header
+        return None
 
     def border_at_or_below(self, limit: int, start: int) -> int:
         """The last batch border not above a position, going forward from a border at `start`."""
         if limit >= self.size:
             return self.size
         border = max(start, self.offset_index.position_at_or_below(limit))
-        for header in self.batches(border, window=_LOOKUP_WINDOW):
+        for header in self._indexed_batches(border):
             end = header.position + header.size
             if end > limit:
                 break
             border = end
         return border
+
+    def _indexed_batches(self, position: int) -> Iterator[BatchHeader]:
+        """Batches from where the index points; if it points elsewhere it is made anew, and the walk is whole."""
+        indexed = self.offset_index.offset_at(position)
+        walk = self.batches(position, window=_LOOKUP_WINDOW)
+        if indexed is None:
+            return walk
+        try:
+            first = next(walk, None)
+        except CorruptLogError:
+            first = None
+        if first is not None and first.last_offset == indexed:
+            return chain((first,), walk)
+        self.rebuild_indexes()
+        return self.batches(window=_LOOKUP_WINDOW)
 
     def next_offset(self) -> tuple[int, int]:
         """The offset behind the last whole batch and that batch's end; (base offset, 0) for an empty segment."""
