@@ -58,7 +58,8 @@ def main() -> int:
 def section(name: str, output: str) -> str:
     taken = datetime.datetime.now(tz=datetime.UTC).date()
     machine = f"{platform.machine()}, Python {platform.python_version()}"
-    return f"\n## {BENCHMARKS[name]}\n\n`python bench/{name}.py`, {taken}, {machine}\n\n```\n{output.strip()}\n```\n"
+    shown = output.strip() if "|---" in output else f"```\n{output.strip()}\n```"
+    return f"\n## {BENCHMARKS[name]}\n\n`python bench/{name}.py`, {taken}, {machine}\n\n{shown}\n"
 
 
 def read_sections() -> dict[str, str]:
