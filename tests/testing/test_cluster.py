@@ -1,0 +1,124 @@
+"""The cluster of the test kit, with real clients."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from ottla.testing import Cluster
+from ottla.world import VirtualClock
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+    for number in range(count):
+        producer.produce(topic, str(number), key=str(number % 7), headers={"n": str(number)})
+    assert producer.flush(30) == 0
+
+
+def test_records_can_be_read_without_a_client() -> None:
+    with Cluster(topics=["orders:3"]) as cluster:
+        produce(cluster.bootstrap, "orders", 50)
+        stored = [record for index in range(3) for record in cluster.records("orders", index)]
+        assert sorted(int(record.value or b"") for record in stored) == list(range(50))
+        assert all(record.headers == (("n", record.value),) for record in stored)
+        assert sum(cluster.partition("orders", index).high_watermark for index in range(3)) == 50
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_reads_what_was_produced(protocol: str) -> None:
+    with Cluster(topics=["t:2"]) as cluster:
+        produce(cluster.bootstrap, "t", 20)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": "g",
+                "group.protocol": protocol,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.subscribe(["t"])
+        seen: set[str] = set()
+        while len(seen) < 20:
+            message = consumer.poll(10)
+            assert message is not None, "nothing came"
+            assert message.error() is None
+            value = message.value()
+            assert value is not None
+            seen.add(value.decode())
+        consumer.close()
+
+
+def test_closing_twice_from_another_thread_and_with_clients_is_fine() -> None:
+    cluster = Cluster(topics=["t"]).start()
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0})
+    consumer.subscribe(["t"])
+    consumer.poll(0.1)
+    closer = threading.Thread(target=cluster.close)
+    closer.start()
+    closer.join(20)
+    assert not closer.is_alive()
+    cluster.close()
+    consumer.close()
+
+
+def test_ten_clusters_run_side_by_side() -> None:
+    clusters = [Cluster(topics=["t"]).start() for _ in range(10)]
+    try:
+        assert len({cluster.bootstrap for cluster in clusters}) == 10
+        for number, cluster in enumerate(clusters):
+            produce(cluster.bootstrap, "t", number)
+        assert [len(cluster.records("t")) for cluster in clusters] == list(range(10))
+    finally:
+        for cluster in clusters:
+            cluster.close()
+
+
+def test_several_brokers_share_the_leadership() -> None:
+    with Cluster(brokers=3, topics={"t": {"partitions": 6, "replication_factor": 3}}) as cluster:
+        produce(cluster.bootstrap, "t", 100)
+        leaders = {cluster.partition("t", index).leader for index in range(6)}
+        assert leaders == {1, 2, 3}
+        assert sum(len(cluster.records("t", index)) for index in range(6)) == 100
+
+
+def test_data_on_disk_is_there_again(tmp_path: object) -> None:
+    with Cluster(topics=["t"], data_dir=str(tmp_path)) as cluster:
+        produce(cluster.bootstrap, "t", 10)
+    with Cluster(data_dir=str(tmp_path)) as cluster:
+        assert [record.offset for record in cluster.records("t")] == list(range(10))
+
+
+def test_time_moves_only_when_it_is_moved() -> None:
+    configs = {"retention.ms": "1000", "file.delete.delay.ms": "0"}
+    clock = VirtualClock()
+    with Cluster(topics={"t": {"configs": configs}}, clock=clock) as cluster:
+        before = cluster.call(lambda broker: broker.world.clock.now_ms())
+        assert cluster.call(lambda broker: broker.world.clock.now_ms()) == before
+        cluster.advance(30)
+        assert cluster.call(lambda broker: broker.world.clock.now_ms()) == before + 30_000
+
+
+async def test_it_can_be_used_with_async_with() -> None:
+    async with Cluster(topics=["t"]) as cluster:
+        assert cluster.topics() == ["t"]
+
+
+def test_a_cluster_that_is_not_running_says_so() -> None:
+    with pytest.raises(RuntimeError, match="not running"):
+        Cluster().topics()
+
+
+def test_a_wrong_config_is_told_at_the_start() -> None:
+    with pytest.raises(ValueError, match=r"log\.retention\.bytes"):
+        Cluster(configs={"log.retention.bytes": "many"}).start()
+
+
+def test_a_seed_makes_ids_the_same() -> None:
+    ids = []
+    for _ in range(2):
+        with Cluster(topics=["t"], seed=7) as cluster:
+            ids.append(cluster.call(lambda broker: (broker.cluster_id, dict(broker.image.topic_ids))))
+    assert ids[0] == ids[1]
