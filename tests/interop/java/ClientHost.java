@@ -80,7 +80,7 @@ public final class ClientHost {
             Class.forName(request.get("main").asText()).getMethod("main", String[].class)
                 .invoke(null, (Object) Json.strings(request.get("args")).toArray(new String[0]));
         } catch (java.lang.reflect.InvocationTargetException problem) {
-            if (!(problem.getCause() instanceof ToolExit)) throw (Exception) problem.getCause();
+            if (!(problem.getCause() instanceof ToolExit)) throw new java.util.concurrent.ExecutionException(problem.getCause());
         } finally {
             Exit.resetExitProcedure();
             Exit.resetHaltProcedure();
