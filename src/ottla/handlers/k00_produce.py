@@ -40,6 +40,20 @@ ADMIN_CLIENT = "__admin_client"
 CURRENT_MAGIC = 2
 
 
+# What keeps a batch from its log altogether; other errors come from the log and tell where it starts.
+WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
 def on_error(request: ProduceRequest, version: int, code: ErrorCode, message: str | None) -> ProduceResponse | None:
     """Every partition failed with the same error."""
     if request.acks == 0:
@@ -151,7 +165,7 @@ class _Produce:
             try:
                 entry.guard = partition.begin_verification(header, self.operation.supports_epoch_bump)
             except KafkaError as error:
-                self._fail(entry, error)
+                self._fail(entry, KafkaError(error.code))
                 continue
             if entry.guard is not None:
                 asked.append(TopicPartition(partition.topic, partition.index))
@@ -174,14 +188,20 @@ class _Produce:
             partition = entry.partition
             if partition is None:
                 continue
+            problem = refused.get(TopicPartition(partition.topic, partition.index)) if refused else None
+            if problem is not None and entry.guard is not None:
+                self._fail(entry, problem)
+                continue
             try:
-                problem = refused.get(TopicPartition(partition.topic, partition.index)) if refused else None
-                if problem is not None and entry.guard is not None:
-                    raise problem
                 self._append(partition, entry)
                 written.append(partition.log)
-            except KafkaError as error:
+            except InvalidRecords as error:
                 self._fail(entry, error)
+            except KafkaError as error:
+                # Kafka's answer has no words for these, but where the log starts.
+                self._fail(entry, KafkaError(error.code))
+                if error.code not in WITHOUT_LOG_START:
+                    entry.answer.log_start_offset = partition.log.log_start_offset
         self.response.node_endpoints = list(self._endpoints.values())
         if self.request.acks == 0:
             if self._failed is not None:

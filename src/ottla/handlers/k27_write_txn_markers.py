@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.handlers.registry import api
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k27_write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -40,6 +40,8 @@ def write_txn_markers(
     call: Call, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Pending[WriteTxnMarkersResponse]:
     """Write each marker to its partitions, as far as they are led here."""
+    if any(each.producer_id < 0 or each.producer_epoch < 0 for each in request.markers):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # a batch of no producer cannot be made; Kafka stumbles here
     results: dict[int, Errors] = {}
     written: list[Log] = []
     for each in request.markers:

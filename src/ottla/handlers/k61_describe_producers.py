@@ -53,6 +53,8 @@ def describe_producers(call: Call, request: DescribeProducersRequest) -> Describ
 def _describe(call: Call, topic: str, index: int) -> PartitionResponse:
     try:
         validate_topic_name(topic)
+        if call.broker.cluster.image.topic(topic) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         log = call.broker.leader_partition(topic, index).log
         log.load()
     except KafkaError as error:
