@@ -202,7 +202,14 @@ def test_a_marker_leaves_the_guard_of_the_next_transaction_which_has_its_epoch()
 
 def test_a_later_verification_of_the_same_transaction_has_the_same_guard():
     log = Leader()
-    assert log.start() == log.start(sequence=5)
+    assert log.start() is log.start(sequence=5)
+
+
+def test_a_guard_of_another_life_of_the_log_is_worth_nothing():
+    before, after = Leader(), Leader()
+    guard = before.start()
+    after.start()
+    assert not after.verifications.may_append(7, guard)
 
 
 def test_the_first_batch_that_was_seen_has_to_come_first():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -53,10 +53,13 @@ def txn_offset_commit_operation(version: int) -> SupportedOperation:
     return SupportedOperation.GENERIC_ERROR_SUPPORTED if version > 3 else SupportedOperation.DEFAULT_ERROR
 
 
-class Guard(NamedTuple):
-    """The right to append that a verification gives; it is void once the transaction it was given for has ended."""
+class Guard:
+    """The right to append that a verification gives; it is void once the transaction it was given for has ended.
 
-    number: int
+    It is equal to nothing but itself, so that no other life of a log takes it for one of its own.
+    """
+
+    __slots__ = ()
 
 
 @dataclass(slots=True)
@@ -74,11 +77,10 @@ class Verifications:
     What the log itself knows of a producer comes in as arguments, so that this has no opinion about logs.
     """
 
-    __slots__ = ("_last", "_started")
+    __slots__ = ("_started",)
 
     def __init__(self) -> None:
         self._started: dict[int, _Started] = {}
-        self._last = 0
 
     def __len__(self) -> int:
         return len(self._started)
@@ -108,8 +110,7 @@ class Verifications:
             return None
         started = self._started.get(producer_id)
         if started is None:
-            self._last += 1
-            started = _Started(Guard(self._last), now_ms, producer_epoch, sequence, supports_epoch_bump)
+            started = _Started(Guard(), now_ms, producer_epoch, sequence, supports_epoch_bump)
             self._started[producer_id] = started
         elif producer_epoch > started.epoch:
             started.epoch, started.lowest_sequence = producer_epoch, sequence
@@ -120,7 +121,7 @@ class Verifications:
     def may_append(self, producer_id: int, guard: Guard | None) -> bool:
         """Whether a guard is still good: no marker has come since it was given."""
         started = self._started.get(producer_id)
-        return started is not None and guard == started.guard
+        return started is not None and guard is started.guard
 
     def check_sequence(self, producer_id: int, sequence: int) -> None:
         """Batches that were sent in a row are appended in that row, even if the first ones had to be sent again."""
