@@ -17,7 +17,10 @@ from ottla.protocol.messages.k36_sasl_authenticate import SaslAuthenticateReques
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
 
-REQUEST = "00 00 00 23 00 12 00 04 25 ed c0 ae 00 09 6b 61 66 6b 61 2d 63 6c 69 00 0a 6b 61 66 6b 61 2d 63 6c 69 04 30 2e 31 00"
+REQUEST = (
+    "00 00 00 23 00 12 00 04 25 ed c0 ae 00 09 6b 61 66 6b 61 2d 63 6c 69 "
+    "00 0a 6b 61 66 6b 61 2d 63 6c 69 04 30 2e 31 00"
+)
 RESPONSE = "00 00 00 13 25 ed c0 ae 00 00 02 00 12 00 00 00 04 00 00 00 00 00 00"
 
 

@@ -9,6 +9,7 @@ import typer
 
 COMMANDS = {
     "decode": "ottla.cli.decode",
+    "log": "ottla.cli.log",
     "serve": "ottla.cli.serve",
 }
 

@@ -1,0 +1,99 @@
+"""`ottla log repair`: makes derived files anew from the log, and cuts a damaged log if that is asked."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ottla.cli.log import paths
+from ottla.cli.log.verify import print_findings, progress_bar, totals
+from ottla.cli.output import FAILED, examples, fail, print_json
+from ottla.storage.environment import StorageEnvironment
+from ottla.storage.names import LOCK_FILE
+from ottla.storage.repair import RepairReport
+from ottla.storage.repair import repair as repair_files
+from ottla.storage.verify import bytes_to_check
+from ottla.world.clock import VirtualClock
+from ottla.world.disk_real import RealDisk
+from ottla.world.random import SystemRandom
+
+EXAMPLES = examples(
+    "ottla log repair ./data --dry-run",
+    "ottla log repair ./data",
+    "ottla log repair ./data/orders-0 --truncate",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("repair", epilog=EXAMPLES)(repair)
+
+
+def repair(
+    path: Annotated[str, typer.Argument(help="A log directory, or a partition's folder.")],
+    truncate: Annotated[
+        bool,
+        typer.Option("--truncate", help="Cut a damaged log before its first bad batch; what follows is given up."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would be done.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per step, then one of totals.")] = False,
+) -> None:
+    """Rebuild indexes, snapshots, leader epochs and checkpoints that are wrong or missing.
+
+    Records are never touched without --truncate, which does what Kafka's recovery would do: the log ends before the
+    first batch that is damaged. Copy the directory first. A directory that a running broker has open is refused.
+
+    Exit code 1 means that something is still wrong.
+    """
+    full = paths.directory(path)
+    root = paths.root_of(full)
+    disk = RealDisk()
+    holder = paths.lock_holder(root)
+    if holder is not None:
+        raise fail(f"{root} is in use by process {holder}; stop that broker first")
+    lock = None
+    try:
+        if not dry_run:
+            lock = disk.lock(f"{root}/{LOCK_FILE}")
+        env = StorageEnvironment(disk, VirtualClock(time.time_ns() // 1_000_000), SystemRandom())
+        with progress_bar("repairing", 2 * bytes_to_check(disk, full)) as progress:
+            report = repair_files(env, full, truncate=truncate, dry_run=dry_run, progress=progress)
+    except BlockingIOError as error:
+        raise fail(f"{root} is in use by a running broker; stop it first") from error
+    except OSError as error:
+        raise fail(str(error)) from error
+    finally:
+        if lock is not None:
+            lock.release()
+    if as_json:
+        _print_json(report, dry_run)
+    else:
+        _print(report, full, dry_run)
+    still_wrong = report.after.wrong if report.after is not None else report.left
+    if still_wrong:
+        raise typer.Exit(FAILED)
+
+
+def _print_json(report: RepairReport, dry_run: bool) -> None:
+    for step in report.steps:
+        print_json({**asdict(step), "done": not dry_run})
+    for finding in report.left:
+        print_json({**asdict(finding), "left": True})
+    after = report.after or report.before
+    print_json({**totals(after), "steps": len(report.steps), "left": len(report.left), "dry_run": dry_run})
+
+
+def _print(report: RepairReport, root: str, dry_run: bool) -> None:
+    for step in report.steps:
+        typer.echo(f"{'would' if dry_run else 'done '} {step.path.removeprefix(root + '/')}: {step.action}")
+    print_findings(report.left, root)
+    if not report.steps and not report.left:
+        typer.echo(f"{root}: nothing to repair")
+    if report.needs_truncate:
+        typer.echo("damaged records stay as they are; --truncate cuts the log before the first of them")
+    if report.after is not None:
+        wrong = len(report.after.wrong)
+        typer.echo(f"{root}: {len(report.steps)} repairs, " + (f"{wrong} still wrong" if wrong else "all is right now"))

@@ -1,0 +1,121 @@
+"""`ottla log verify`: is every byte of a directory what it should be?"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.log import paths
+from ottla.cli.output import FAILED, console, examples, fail, print_json, size
+from ottla.storage.verify import bytes_to_check
+from ottla.storage.verify import verify as verify_files
+from ottla.world.disk_real import RealDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ottla.storage.verify import Finding, VerifyReport
+
+WORTH_A_BAR = 64 << 20
+EXAMPLES = examples(
+    "ottla log verify /var/lib/kafka/data",
+    "ottla log verify ./data/orders-0 --deep",
+    "ottla log verify ./data --json | jq 'select(.wrong)'",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("verify", epilog=EXAMPLES)(verify)
+
+
+def verify(
+    path: Annotated[str, typer.Argument(help="A log directory, or a partition's folder.")],
+    deep: Annotated[bool, typer.Option("--deep", help="Also decompress every batch and walk its records.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per finding, then one of totals.")] = False,
+) -> None:
+    """Check CRCs, offsets, indexes, producer snapshots, leader epochs and checkpoints against each other.
+
+    Exit code 1 means that something is wrong; each finding names file, byte and offset. Nothing is changed: see
+    `ottla log repair`.
+    """
+    full = paths.directory(path)
+    disk = RealDisk()
+    holder = paths.lock_holder(paths.root_of(full))
+    try:
+        with progress_bar("verifying", bytes_to_check(disk, full)) as progress:
+            report = verify_files(disk, full, deep=deep, progress=progress)
+    except OSError as error:
+        raise fail(str(error)) from error
+    if as_json:
+        for finding in report.findings:
+            print_json(asdict(finding))
+        print_json(totals(report) | {"in_use_by": holder})
+    else:
+        print_findings(report.findings, full)
+        _print_totals(report, full, holder)
+    if report.wrong:
+        raise typer.Exit(FAILED)
+
+
+def totals(report: VerifyReport) -> dict[str, int]:
+    """The counts of a verification."""
+    return {
+        "partitions": report.partitions,
+        "segments": report.segments,
+        "batches": report.batches,
+        "bytes": report.bytes,
+        "wrong": len(report.wrong),
+    }
+
+
+def print_findings(findings: list[Finding], root: str) -> None:
+    """One line for each thing that was found."""
+    from rich.text import Text
+
+    out = console()
+    for finding in findings:
+        line = Text("WRONG " if finding.wrong else "note  ", style="bold red" if finding.wrong else "dim")
+        line.append(finding.path.removeprefix(root + "/"), style="default")
+        if finding.position is not None:
+            line.append(f" byte {finding.position}", style="default")
+        if finding.offset is not None:
+            line.append(f" offset {finding.offset}", style="default")
+        line.append(f": {finding.reason}", style="default")
+        out.print(line)
+
+
+def _print_totals(report: VerifyReport, path: str, holder: int | None) -> None:
+    looked_at = f"{report.partitions} partitions, {report.segments} segments, {report.batches} batches"
+    verdict = f"{len(report.wrong)} wrong" if report.wrong else "all is right"
+    typer.echo(f"{path}: {looked_at}, {size(report.bytes)}: {verdict}")
+    if holder is not None:
+        typer.echo(f"process {holder} has the directory open: what it was writing at the moment may look cut off")
+
+
+@contextmanager
+def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error for long work at a terminal; what it gives is told of each step."""
+    if total < WORTH_A_BAR or not sys.stderr.isatty():
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(True), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        waiting = 0
+
+        def advance(size: int) -> None:
+            nonlocal waiting
+            waiting += size
+            if waiting >= 1 << 20:
+                bar.advance(task, waiting)
+                waiting = 0
+
+        yield advance

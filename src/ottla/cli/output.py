@@ -1,0 +1,108 @@
+"""How commands speak: JSON for programs, tables for people, one sentence for what went wrong, and exit codes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+
+FAILED = 1
+BAD_USAGE = 2
+
+
+def fail(problem: str, *, code: int = FAILED) -> typer.Exit:
+    """Tell what went wrong on standard error; the exception to raise."""
+    typer.echo(f"ottla: {problem}", err=True)
+    return typer.Exit(code)
+
+
+def usage(problem: str) -> typer.Exit:
+    """Tell how the command was called wrongly; the exception to raise."""
+    return fail(problem, code=BAD_USAGE)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: examples, one per line."""
+    return "\n\n".join(["Examples:", *lines])
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on one line."""
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def console() -> Console:
+    """Where tables and colours go: standard output, as wide as it is; not folded when it is no terminal."""
+    from rich.console import Console
+
+    wide = None if sys.stdout.isatty() else 10_000
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=wide)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
+    """A table without frames, which `awk` can read too; `right` names the columns of numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    aligned = set(right)
+    for column in columns:
+        table.add_column(column, justify="right" if column in aligned else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*[_cell(value) for value in row])
+    console().print(table)
+
+
+def _cell(value: object) -> str:
+    from rich.markup import escape
+
+    return "-" if value is None or value == "" else escape(str(value))
+
+
+def size(count: int) -> str:
+    """Bytes as people read them."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def when(timestamp_ms: int) -> str | None:
+    """A timestamp in ISO 8601, UTC; None for no timestamp."""
+    if timestamp_ms < 0:
+        return None
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+
+
+def plain_bytes(name: str, value: bytes | None) -> dict[str, Any]:
+    """Bytes as an entry of a JSON object: text under their name, what is no text under `<name>_base64`."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode("ascii")}
+
+
+def shown_bytes(value: bytes | None) -> str:
+    """Bytes for a person: quoted text, or hexadecimal."""
+    if value is None:
+        return "null"
+    try:
+        return json.dumps(value.decode("utf-8"), ensure_ascii=False)
+    except UnicodeDecodeError:
+        return "0x" + value.hex()
