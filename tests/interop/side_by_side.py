@@ -116,8 +116,19 @@ class Talk:
 
     # What scripts say.
 
-    def ask(self, label: str, request: Message, response: type[R], *, version: int | None = None) -> R:
-        """Send a request, write the answer down, and return it for those who need an id from it."""
+    def ask(
+        self,
+        label: str,
+        request: Message,
+        response: type[R],
+        *,
+        version: int | None = None,
+        unordered: tuple[str, ...] = (),
+    ) -> R:
+        """Send a request, write the answer down, and return it for those who need an id from it.
+
+        `unordered` names lists whose order Kafka leaves to a hash map.
+        """
         key = request.__schema__.api_key
         assert key is not None
         if version is None:
@@ -128,19 +139,29 @@ class Talk:
             self._hang_up()
             self._note(label, CLOSED)
             return response()
-        self._note(label, self._tree(answer, version))
+        if isinstance(answer, CreateTopicsResponse):
+            self._names.update({each.topic_id: each.name for each in answer.topics if each.error_code == 0})
+        self._note(label, _sorted(self._tree(answer, version), unordered))
         return cast("R", answer)
 
-    def ask_all(self, label: str, request: Callable[[int], Message], response: type[Message], *, least: int = 0) -> None:
+    def ask_all(
+        self,
+        label: str,
+        request: Callable[[int], Message],
+        response: type[Message],
+        *,
+        least: int = 0,
+        unordered: tuple[str, ...] = (),
+    ) -> None:
         """Ask the same in every version that the broker serves; `request` makes it for a version."""
         key = response.__schema__.api_key
         assert key is not None
         for version in self.versions[key]:
             if version >= least:
-                self.ask(f"{label} v{version}", request(version), response, version=version)
+                self.ask(f"{label} v{version}", request(version), response, version=version, unordered=unordered)
 
-    def ask_bytes(self, label: str, frame: bytes) -> bytes | None:
-        """Send a frame as it is, length excluded, and write down the frame that comes back."""
+    def ask_bytes(self, label: str, frame: bytes, *, shown: bool = True) -> bytes | None:
+        """Send a frame as it is, length excluded, and write down the frame that comes back, or just that one did."""
         try:
             self.wire.send_bytes(LENGTH.pack(len(frame)) + frame)
             answer = self.wire.receive_frame()
@@ -148,7 +169,7 @@ class Talk:
             self._hang_up()
             self._note(label, CLOSED)
             return None
-        self._note(label, answer.hex())
+        self._note(label, answer.hex() if shown else "a frame")
         return answer
 
     def tell(self, label: str, request: Message, *, version: int) -> None:
@@ -208,7 +229,9 @@ class Talk:
         if named:
             self.quietly(DeleteTopicsRequest(topics=named, timeout_ms=20_000), DeleteTopicsResponse)
         self.wait_until(
-            lambda: all(each.is_internal for each in self.quietly(MetadataRequest(topics=None), MetadataResponse).topics),
+            lambda: all(
+                each.is_internal for each in self.quietly(MetadataRequest(topics=None), MetadataResponse).topics
+            ),
             "topics are still there",
         )
 
@@ -329,4 +352,8 @@ def _compare(kafka: Any, ottla: Any, path: str) -> Iterable[str]:
         yield f"{path}: Kafka {kafka!r}, ottla {ottla!r}"
 
 
-Script = "Callable[[Talk], None]"
+def _sorted(tree: Any, unordered: tuple[str, ...]) -> Any:
+    if isinstance(tree, dict):
+        tree = {key: _sorted(each, unordered) for key, each in tree.items()}
+        return {key: sorted(each, key=str) if key in unordered and each else each for key, each in tree.items()}
+    return [_sorted(each, unordered) for each in tree] if isinstance(tree, list) else tree

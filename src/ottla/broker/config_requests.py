@@ -5,6 +5,7 @@ What a value may be is decided in `ottla.cluster.configs.alter`.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -27,6 +28,7 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 _ALTERED = (
     ConfigResourceType.TOPIC,
     ConfigResourceType.BROKER,
@@ -72,11 +74,14 @@ def altered_resource(broker: Broker, resource: Resource) -> ConfigResource:
 
 def check_node_id(broker: Broker, name: str) -> None:
     """Refuse a broker resource that is not this node."""
-    try:
-        node_id = int(name)
-    except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
-    if node_id != broker.node_id:
+    if parse_node_id("Node", name) != broker.node_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker.node_id}, but received {name}"
         )
+
+
+def parse_node_id(what: str, name: str) -> int:
+    """The id of a node as a resource is named by it, read as Java reads numbers."""
+    if not _NUMBER.fullmatch(name):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}")
+    return int(name)

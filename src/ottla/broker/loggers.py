@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.config_requests import check_node_id
+from ottla.broker.config_requests import parse_node_id
 from ottla.cluster.configs import ConfigType
 from ottla.cluster.configs.alter import AlterOperation
 from ottla.cluster.configs.effective import ConfigEntry, ConfigSource
@@ -37,7 +37,7 @@ def describe_loggers(names: Collection[str] | None = None) -> list[ConfigEntry]:
             name,
             _level_name(logging.getLogger(name).getEffectiveLevel()),
             ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
-            ConfigType.STRING,
+            ConfigType.UNKNOWN,
             sensitive=False,
             read_only=False,
             synonyms=(),
@@ -50,7 +50,10 @@ def describe_loggers(names: Collection[str] | None = None) -> list[ConfigEntry]:
 
 def alter_loggers(broker: Broker, node: str, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
     """Set levels, or let loggers follow the one above again; all or none."""
-    check_node_id(broker, node)
+    if parse_node_id("Node", node) != broker.node_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {broker.node_id}, but received {node}"
+        )
     known = set(logger_names())
     for change in changes:
         _check(change, known)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ottla.world.random import Random
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+_NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
+_NO_SUCH_ID: Final = "This server does not host this topic ID."
 
 
 def create_topics(
@@ -286,7 +288,7 @@ def delete_topics(
     for topic_id in ids:
         topic = image.topics.get(topic_id)
         if topic is None:
-            results.append(_not_deleted(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+            results.append(_not_deleted(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, _NO_SUCH_ID))
         elif not deletable(topic.name):
             shown = topic.name if describable(topic.name) else None
             results.append(_not_deleted(shown, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
@@ -297,7 +299,7 @@ def delete_topics(
         if not describable(name):
             results.append(_not_deleted(name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif found is None:
-            results.append(_not_deleted(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            results.append(_not_deleted(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_SUCH_TOPIC))
         elif not deletable(name):
             results.append(_not_deleted(name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif found in chosen:

@@ -7,8 +7,10 @@ id alone, v13 adds an error of the whole answer.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ottla.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.cluster.names import validate_topic_name
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -25,8 +27,7 @@ from ottla.protocol.schema import ZERO_UUID
 if TYPE_CHECKING:
     from ottla.broker.session import Call
     from ottla.cluster.registrations import Topic
-
-NO_OPERATIONS = -(2**31)
+    from ottla.protocol.schema import Uuid
 
 
 def on_error(request: MetadataRequest, version: int, code: ErrorCode, message: str | None) -> MetadataResponse:
@@ -53,46 +54,65 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
         controller_id=cluster.controller.node_id,
     )
     wanted = request.topics
+    if call.version <= 10 and request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
     if wanted is None or (call.version == 0 and not wanted):
-        topics = [_describe(call, topic) for topic in cluster.image.topics.values()]
+        response.topics = [_describe(call, topic) for topic in cluster.image.topics.values()]
+    elif ids := _ids(call, wanted):
+        response.topics = _by_id(call, ids)
     else:
-        topics = [_answer(call, request, each) for each in wanted]
-    response.topics = topics
+        names = dict.fromkeys(each.name for each in wanted if each.name is not None)
+        found = [_describe(call, topic) for name in names if (topic := cluster.image.topic(name)) is not None]
+        missing = [_missing(call, request, name) for name in names if cluster.image.topic(name) is None]
+        response.topics = found + missing
+    if request.include_topic_authorized_operations:
+        for each in response.topics:
+            each.topic_authorized_operations = TOPIC_OPERATIONS
     return response
 
 
-def _answer(call: Call, request: MetadataRequest, wanted: MetadataRequestTopic) -> MetadataResponseTopic:
-    image = call.broker.cluster.image
-    if wanted.name is None or (wanted.topic_id != ZERO_UUID and call.version >= 12):
-        if wanted.topic_id == ZERO_UUID:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-        found = image.topics.get(wanted.topic_id)
-        if found is None:
-            return MetadataResponseTopic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-                name=None if call.version >= 12 else "",
-                topic_id=wanted.topic_id,
-            )
-        return _describe(call, found)
-    found = image.topic(wanted.name)
-    if found is not None:
-        return _describe(call, found)
+def _ids(call: Call, wanted: list[MetadataRequestTopic]) -> list[Uuid]:
+    """The ids that a request names; one is enough for its names not to count."""
+    if call.version < 12:
+        for each in wanted:
+            if each.name is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {call.version}")
+            if each.topic_id != ZERO_UUID:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {call.version}"
+                )
+    ids = list(dict.fromkeys(each.topic_id for each in wanted if each.topic_id != ZERO_UUID))
+    if not ids and any(each.name is None for each in wanted):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic needs a name or an id")
+    return ids
+
+
+def _by_id(call: Call, ids: list[Uuid]) -> list[MetadataResponseTopic]:
+    """Topics by their ids, the unknown ones first, as Kafka tells them."""
+    topics = call.broker.cluster.image.topics
+    unknown = [
+        MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        for topic_id in ids
+        if topic_id not in topics
+    ]
+    return unknown + [_describe(call, topics[topic_id]) for topic_id in ids if topic_id in topics]
+
+
+def _missing(call: Call, request: MetadataRequest, name: str) -> MetadataResponseTopic:
+    """Tell that a topic is not there, and make it if that is allowed: it is there when the client asks again."""
     broker = call.broker
-    allowed = call.version < 4 or request.allow_auto_topic_creation
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    allowed = call.version < 4 or request.allow_auto_topic_creation
     try:
-        validate_topic_name(wanted.name)
-        if allowed and broker.config_bool("auto.create.topics.enable"):
-            code = _create(call, wanted.name)
+        validate_topic_name(name)
     except KafkaError as error:
         code = error.code
-    return MetadataResponseTopic(error_code=code, name=wanted.name, is_internal=broker.cluster.is_internal(wanted.name))
-
-
-def _create(call: Call, name: str) -> ErrorCode:
-    """Make a topic because somebody asked about it; the answer tells them to come back for its leader."""
-    call.broker.cluster.create_topic(name)
-    return ErrorCode.LEADER_NOT_AVAILABLE
+    else:
+        if allowed and broker.config_bool("auto.create.topics.enable"):
+            # Why it could not be made is not told here: CreateTopics would.
+            with suppress(KafkaError):
+                broker.cluster.create_topic(name)
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=broker.cluster.is_internal(name))
 
 
 def _describe(call: Call, topic: Topic) -> MetadataResponseTopic:
@@ -117,5 +137,4 @@ def _describe(call: Call, topic: Topic) -> MetadataResponseTopic:
         topic_id=topic.id,
         is_internal=cluster.is_internal(topic.name),
         partitions=partitions,
-        topic_authorized_operations=NO_OPERATIONS,
     )

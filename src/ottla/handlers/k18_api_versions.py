@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ottla.cluster.features import supported_features
+from ottla.cluster.features import KRAFT_VERSION, supported_features
 from ottla.handlers.registry import api, apis
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k18_api_versions import (
@@ -56,8 +56,11 @@ def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
             if low > 0 or call.version >= 4
         ]
         response.finalized_features_epoch = cluster.metadata_offset
+        finalized = dict(cluster.image.features)
+        if cluster.metadata.kraft_version > 0:
+            finalized[KRAFT_VERSION] = cluster.metadata.kraft_version
         response.finalized_features = [
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in sorted(cluster.image.features.items())
+            for name, level in sorted(finalized.items())
         ]
     return response

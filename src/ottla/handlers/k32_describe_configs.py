@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.config_requests import parse_node_id
 from ottla.broker.loggers import describe_loggers
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import (
@@ -46,7 +47,6 @@ def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeCon
             configs = [_result(each, request) for each in _entries(call, resource)]
             results.append(
                 DescribeConfigsResult(
-                    error_message=None,
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
                     configs=configs,
@@ -70,14 +70,16 @@ def _entries(call: Call, resource: DescribeConfigsResource) -> list[ConfigEntry]
         case ConfigResourceType.BROKER:
             if not name:
                 return describe_default_broker(broker.layers, names)
-            if name != str(broker.node_id):
+            if parse_node_id("Broker", name) != broker.node_id:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
                     f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
                 )
             return describe_broker(broker.layers, names)
         case ConfigResourceType.BROKER_LOGGER:
-            if name != str(broker.node_id):
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            if parse_node_id("Broker", name) != broker.node_id:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker.node_id} but received {name}"
                 )
@@ -110,7 +112,7 @@ def _result(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConf
 def _failure(resource: DescribeConfigsResource, code: ErrorCode, message: str | None) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=code,
-        error_message=message,
+        error_message=message or "",
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k60_describe_cluster import (
@@ -43,4 +44,7 @@ def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClu
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
             for node_id, host, port, rack in cluster.reachable_brokers(call.session.listener)
         ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
     )

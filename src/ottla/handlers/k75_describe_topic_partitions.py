@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.operations import TOPIC_OPERATIONS
+from ottla.cluster.names import validate_topic_name
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k75_describe_topic_partitions import (
@@ -37,9 +39,11 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
     left = max(min(request.response_partition_limit, most), 1)
     cursor = request.cursor
     first_name, first_index = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
-    if first_index < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid cursor partition index {first_index}")
     wanted = [each.name for each in request.topics] or list(cluster.image.topic_ids)
+    if request.topics and cursor is not None and first_name not in wanted:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The topics do not contain the one of the cursor: {first_name}")
+    if first_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The cursor's partition is {first_index}")
     response = DescribeTopicPartitionsResponse()
     for name in sorted(dict.fromkeys(wanted)):
         if name < first_name:
@@ -47,13 +51,7 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
         topic = cluster.image.topic(name)
         if topic is None:
             if request.topics:
-                response.topics.append(
-                    DescribeTopicPartitionsResponseTopic(
-                        name=name,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        is_internal=cluster.is_internal(name),
-                    )
-                )
+                response.topics.append(_missing(cluster, name))
             continue
         start = first_index if name == first_name else 0
         if left == 0:
@@ -65,7 +63,18 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
             response.next_cursor = Cursor(topic_name=name, partition_index=indexes[left])
             break
         left -= len(indexes)
+    for each in response.topics:
+        each.topic_authorized_operations = TOPIC_OPERATIONS
     return response
+
+
+def _missing(cluster: Cluster, name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        validate_topic_name(name)
+    except KafkaError as error:
+        code = error.code
+    return DescribeTopicPartitionsResponseTopic(name=name, error_code=code, is_internal=cluster.is_internal(name))
 
 
 def _describe(cluster: Cluster, topic: Topic, indexes: list[int]) -> DescribeTopicPartitionsResponseTopic:

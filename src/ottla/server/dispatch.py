@@ -26,6 +26,7 @@ ANSWER = Struct(">ii")
 FLEXIBLE_ANSWER = Struct(">iib")
 CLIENT_ID_LENGTH = Struct(">h")
 API_VERSIONS = 18
+FLEXIBLE_API_VERSIONS = 3
 BEFORE_AUTHENTICATION = frozenset({17, API_VERSIONS, 36})
 
 
@@ -59,6 +60,7 @@ class Dispatch:
         key, version, correlation_id = PREFIX.unpack_from(frame)
         route = self._routes.get((key, version)) or self._route(key, version)
         if route is None:
+            _client_id(frame, version >= FLEXIBLE_API_VERSIONS)
             return _unsupported_api_versions(self._apis[API_VERSIONS], correlation_id)
         if not session.authenticated and key not in BEFORE_AUTHENTICATION:
             raise BadFrameError(f"API {key} before authentication")
@@ -128,10 +130,7 @@ def _client_id(frame: memoryview, flexible: bool) -> tuple[str | None, int]:
         position += length
         if position > len(frame):
             raise BadFrameError(f"a client id of {length} bytes in a request of {len(frame)}")
-        try:
-            client_id = str(frame[10:position], "utf-8")
-        except UnicodeDecodeError:
-            raise BadFrameError("a client id that is not UTF-8") from None
+        client_id = str(frame[10:position], "utf-8", "replace")
     if flexible:
         if position < len(frame) and frame[position] == 0:
             return client_id, position + 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..side_by_side import Talk
 
 SCRIPTS: dict[str, Callable[[Talk], None]] = {}

@@ -52,6 +52,16 @@ _DYNAMIC_SECURITY_CONFIGS: Final = frozenset(
 _CLUSTER_LEVEL_LISTENER_CONFIGS: Final = frozenset(
     {"max.connection.creation.rate", "max.connections", "num.network.threads"}
 )
+_BOUND_AT_START: Final = frozenset({"listeners", "advertised.listeners"})
+_THREAD_POOLS: Final = (
+    "num.io.threads",
+    "num.network.threads",
+    "num.replica.fetchers",
+    "num.recovery.threads.per.data.dir",
+    "background.threads",
+    "log.cleaner.threads",
+)
+_LEAST_CLEANER_BUFFER: Final = 1024 * 1024
 _CLIENT_MATCH_PARAMETERS: Final = frozenset(
     {
         "client_instance_id",
@@ -94,6 +104,8 @@ def altered_value(
         return None
     key = BY_RESOURCE.get(resource, {}).get(name)
     if key is None or key.type is not ConfigType.LIST:
+        if resource is ConfigResourceType.BROKER and key is not None:
+            raise _refuse(f"Config value {operation.name.lower()} is not allowed for config key: {name}")
         raise _refuse(f"Can't {operation.name} to key {name} because its type is not LIST.")
     start = current if current is not None else to_text(key.default_value())
     items = [item for item in (start or "").split(",") if item]
@@ -165,6 +177,11 @@ def _validate_broker(new: Mapping[str, str], *, per_broker: bool, layers: Broker
         [name for name in new if name in BROKER and not _dynamic(name)],
         "Cannot update these configs dynamically",
     )
+    current = layers.dynamic_broker if per_broker else layers.dynamic_default
+    complain(
+        [name for name in new if name in _BOUND_AT_START and new[name] != current.get(name)],
+        "Listeners are bound at start; change these configs in the properties file",
+    )
     complain(
         [name for name in new if name in _DYNAMIC_SECURITY_CONFIGS],
         "These security configs can be dynamically updated only per-listener using the listener prefix",
@@ -178,6 +195,7 @@ def _validate_broker(new: Mapping[str, str], *, per_broker: bool, layers: Broker
             [name for name in new if _only_per_broker(name)],
             "Cannot update these configs at default cluster level, broker id must be specified",
         )
+    _check_threads(new, layers)
     changed = BrokerLayers(
         dynamic_broker=new if per_broker else layers.dynamic_broker,
         dynamic_default=layers.dynamic_default if per_broker else new,
@@ -189,6 +207,34 @@ def _validate_broker(new: Mapping[str, str], *, per_broker: bool, layers: Broker
     assert isinstance(high, int)
     if low > high:
         raise _refuse(f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})")
+
+
+def _check_threads(new: Mapping[str, str], layers: BrokerLayers) -> None:
+    """Pools grow to twice and shrink to half of what they are, not further; cleaners need memory each."""
+    for name in _THREAD_POOLS:
+        if name not in new:
+            continue
+        value, current = BROKER[name].parse(new[name]), _number(layers, name)
+        assert isinstance(value, int)
+        problem = None
+        if value < 1:
+            problem = "value should be at least 1"
+        elif value < current // 2:
+            problem = f"value should be at least half the current value {current}"
+        elif value > current * 2:
+            problem = f"value should not be greater than double the current value {current}"
+        if problem is not None:
+            raise _refuse(f"Dynamic thread count update validation failed for {name}={value}, {problem}")
+    if "log.cleaner.threads" in new or "log.cleaner.dedupe.buffer.size" in new:
+        changed = BrokerLayers(dynamic_broker=new, dynamic_default=layers.dynamic_default, static=layers.static)
+        cleaners = _number(changed, "log.cleaner.threads")
+        if _number(changed, "log.cleaner.dedupe.buffer.size") < cleaners * _LEAST_CLEANER_BUFFER or cleaners < 1:
+            raise _refuse("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
+    overrides = new.get("max.connections.per.ip.overrides", "")
+    for each in overrides.split(",") if overrides else ():
+        host, _, limit = each.rpartition(":")
+        if not host or not limit.strip().isdecimal():
+            raise _refuse(f"Error parsing configuration property 'max.connections.per.ip.overrides': {each}")
 
 
 def _dynamic(name: str) -> bool:
