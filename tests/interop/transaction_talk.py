@@ -35,6 +35,8 @@ from .side_by_side import CLOSED, PeerClosedError, Talk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from handlers.local_talk import LocalTalk
+
 R = TypeVar("R", bound=Message)
 
 NOT_READY = {
@@ -71,11 +73,19 @@ class Producer(NamedTuple):
 class TransactionTalk:
     """One broker's half of a conversation about transactions."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: Talk | LocalTalk, pause: Callable[[], None] = lambda: time.sleep(0.02)) -> None:
         self.talk = talk
         self.transcript: dict[str, Any] = {}
-        self.producers: dict[int, str] = {-1: "no producer"}
+        self.producers: dict[int, str] = {}
+        self.pause = pause
+        self._first = 0
         self._number = 0
+
+    def begin(self) -> None:
+        """Begin a conversation: producers are counted from one again."""
+        self.transcript = {}
+        self._number = 0
+        self._first = len(self.producers)
 
     # Requests
 
@@ -89,7 +99,7 @@ class TransactionTalk:
         try:
             answer = self.patiently(lambda: self.talk.quietly(request, response, version=version))
         except PeerClosedError:
-            self.talk._hang_up()
+            self.talk.close()
             self.transcript[label] = CLOSED
             return response()
         self.transcript[label] = self.tree(answer, version)
@@ -102,7 +112,7 @@ class TransactionTalk:
             answer = attempt()
             if not NOT_READY.union(also).intersection(_codes(answer)) or time.monotonic() > deadline:
                 return answer
-            time.sleep(0.02)
+            self.pause()
 
     def note(self, what: str, fact: object) -> None:
         """Write down something else."""
@@ -309,8 +319,8 @@ class TransactionTalk:
         if isinstance(value, list):
             listed = [self.tree(each, version, name) for each in value]
             return sorted(listed, key=str) if name in _UNORDERED else listed
-        if name == "producer_id":
-            return self.producers.setdefault(value, f"producer {len(self.producers)}")
+        if name == "producer_id" and value >= 0:
+            return self.producers.setdefault(value, f"producer {len(self.producers) - self._first + 1}")
         if name.endswith("error_code"):
             return ErrorCode(value).name
         if name in _TIMES and value > 0:

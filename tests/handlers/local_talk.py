@@ -1,0 +1,80 @@
+"""A broker in this process, in virtual time, asked frame by frame as a connection would ask it."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from ottla.broker.session import Session
+from ottla.broker.start import close_cluster, open_cluster
+from ottla.cluster.server_config import Endpoint, parse_server_properties
+from ottla.handlers.registry import apis
+from ottla.pending import Pending
+from ottla.protocol.api import response_header_version
+from ottla.protocol.framing import encode_request
+from ottla.protocol.messages.header import ResponseHeader
+from ottla.server.dispatch import Dispatch
+from ottla.world.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.protocol.schema import Message
+
+R = TypeVar("R", bound="Message")
+LENGTH = Struct(">i")
+
+
+class LocalTalk:
+    """One node, and the means to ask it."""
+
+    def __init__(self, settings: Mapping[str, str], *, sync: bool = False, seed: int = 1) -> None:
+        self.world = World.simulated(seed)
+        self.world.disk.make_dirs("/data")
+        config = parse_server_properties(
+            "node.id=1\nlog.dirs=/data\nlisteners=PLAINTEXT://127.0.0.1:9092\n", "server.properties", settings
+        )
+        advertised = {1: [Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)]}
+        self.cluster = open_cluster(self.world, [config], advertised, sync=sync)
+        self.versions = {key: api.versions for key, api in apis().items()}
+        self._dispatch = Dispatch(self.cluster.nodes[1])
+        self._session = Session(1, "PLAINTEXT", "127.0.0.1", 40_000)
+
+    def quietly(self, request: Message, response: type[R], *, version: int | None = None) -> R:
+        """Ask, and let time pass until there is an answer."""
+        key = request.__schema__.api_key
+        assert key is not None
+        version = self.versions[key][-1] if version is None else version
+        frame = encode_request(key, version, 7, "local", request)
+        answer = self._dispatch.handle(self._session, memoryview(bytearray(frame))[LENGTH.size :])
+        if isinstance(answer, Pending):
+            pending = answer
+            self.wait_until(lambda: pending.done, "no answer")
+            answer = pending.response
+        assert answer is not None
+        data = b"".join(bytes(part) for part in answer)
+        assert LENGTH.unpack_from(data)[0] == len(data) - LENGTH.size
+        _, position = ResponseHeader.decode_from(data, LENGTH.size, response_header_version(key, version))
+        decoded, end = response.decode_from(data, position, version)
+        assert end == len(data)
+        return cast("R", decoded)
+
+    def create(self, name: str, partitions: int = 1) -> None:
+        """Make a topic."""
+        self.cluster.create_topic(name, partitions, 1)
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Let time pass until something has happened."""
+        for _ in range(10_000):
+            if condition():
+                return
+            self.pause()
+        raise AssertionError(what)
+
+    def pause(self) -> None:
+        """Let a moment pass."""
+        self.world.clock.advance(0.02)
+
+    def close(self) -> None:
+        """Stop the node."""
+        close_cluster(self.cluster)
