@@ -286,8 +286,8 @@ def prepare_rebalance(shard: Shard, group: ClassicGroup) -> Outcome[None]:
 
 def _wait_for_more(shard: Shard, group_id: str, delay_ms: int, remaining_ms: int) -> None:
     def waited() -> Outcome[None]:
-        group = shard.groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
+        group = _preparing(shard, group_id)
+        if group is None:
             return nothing()
         if not group.new_member_added or remaining_ms == 0:
             return complete_join(shard, group)
@@ -300,8 +300,16 @@ def _wait_for_more(shard: Shard, group_id: str, delay_ms: int, remaining_ms: int
 
 
 def _expire_join(shard: Shard, group_id: str) -> Outcome[None]:
+    group = _preparing(shard, group_id)
+    return complete_join(shard, group) if group is not None else nothing()
+
+
+def _preparing(shard: Shard, group_id: str) -> ClassicGroup | None:
+    """The group that a timer was set for, if it still is what it was then."""
     group = shard.groups.get(group_id)
-    return complete_join(shard, group) if isinstance(group, ClassicGroup) else nothing()
+    if isinstance(group, ClassicGroup) and group.state is ClassicState.PREPARING_REBALANCE:
+        return group
+    return None
 
 
 def maybe_complete_join(shard: Shard, group: ClassicGroup) -> Outcome[None]:
@@ -395,6 +403,14 @@ def sync_timer(group: ClassicGroup) -> tuple[str, str]:
 def heartbeat_timer(group: ClassicGroup, member_id: str) -> tuple[str, str, str]:
     """The timer of a member's session."""
     return ("heartbeat", group.group_id, member_id)
+
+
+def cancel_timers(shard: Shard, group: ClassicGroup) -> None:
+    """The group is not a classic one any more."""
+    for timer in (join_timer(group), sync_timer(group)):
+        shard.timers.cancel(timer)
+    for member_id in (*group.members, *group.pending_join):
+        shard.timers.cancel(heartbeat_timer(group, member_id))
 
 
 def schedule_heartbeat(shard: Shard, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None) -> None:

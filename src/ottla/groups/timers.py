@@ -6,12 +6,14 @@ cost thousands of dictionary entries, not timers made and cancelled.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from ottla.world.clock import Clock, Timer
+
+_RESOLUTION: Final = 1e-6  # sums of floating-point seconds are not exact
 
 
 class _Entry:
@@ -71,7 +73,7 @@ class Timers:
     def _due(self, name: Hashable) -> None:
         entry = self._entries[name]
         remaining = entry.deadline - self._clock.monotonic()
-        if remaining > 0:
+        if remaining > _RESOLUTION:
             entry.timer = self._clock.call_later(remaining, self._due, name)
             return
         del self._entries[name]

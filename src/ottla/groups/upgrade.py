@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.groups import consumer_protocol, records
+from ottla.groups import classic_join, consumer_protocol, records
 from ottla.groups.consumer import ConsumerGroup, ConsumerMember, PartitionEpochs, Partitions
 from ottla.groups.consumer_timers import schedule_session_timeout
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -49,6 +49,7 @@ def upgrade(shard: Shard, group: ClassicGroup, written: list[GroupRecord]) -> Co
         records.target_assignment_epoch(group_id, consumer.assignment_epoch, consumer.assignment_timestamp_ms)
     )
     written += [records.current_assignment(group_id, member) for member in members]
+    classic_join.cancel_timers(shard, group)
     for member_id, each in consumer.members.items():
         schedule_session_timeout(shard, group_id, member_id, each.classic_session_timeout_ms)
     return consumer

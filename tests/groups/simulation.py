@@ -1,0 +1,658 @@
+"""A group of unreliable clients in virtual time: they join, leave, crash, stall, lose answers and change their minds.
+
+After every step the coordinator's state is held to what must always be true; at the end the world calms down and the
+group must come to rest. A run is its seed: the same seed is the same run.
+
+    python -m tests.groups.simulation --schedules 10000 --first-seed 0
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from tests.groups.world import World, subscription
+
+from ottla.groups.classic import ClassicGroup, ClassicState
+from ottla.groups.consumer import ConsumerGroup
+from ottla.groups.consumer_protocol import read_assignment, write_assignment
+from ottla.groups.loading import Loading
+from ottla.groups.shard import Shard
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
+from ottla.world.random import SeededRandom
+
+MODES = ("consumer", "classic", "mixed")
+TOPICS = ("t", "u", "v")
+SESSION_MS = 10_000
+REBALANCE_MS = 20_000
+CONSUMER_SESSION_MS = 45_000
+HEARTBEAT_MS = 3_000
+
+Held = set[tuple[str, int]]
+
+
+class BrokenInvariantError(AssertionError):
+    """Something that must always be true was not."""
+
+
+class Client:
+    """What clients of both protocols have in common: they run on time, unless they stall."""
+
+    def __init__(self, simulation: Simulation, name: str, topics: tuple[str, ...]) -> None:
+        self.simulation = simulation
+        self.world = simulation.world
+        self.name = name
+        self.topics = topics
+        self.holds: Held = set()
+        self.next_ms = 0
+        self.alive = True
+
+    def due(self) -> bool:
+        return self.alive and self.world.clock.now_ms() >= self.next_ms
+
+    def stall(self, milliseconds: int) -> None:
+        """Do nothing for a while, and go on holding what is held."""
+        self.next_ms = self.world.clock.now_ms() + milliseconds
+
+    def crash(self) -> None:
+        self.alive = False
+        self.holds = set()
+
+    def wait(self) -> None:
+        self.next_ms = self.world.clock.now_ms() + HEARTBEAT_MS - self.simulation.random.below(500)
+
+    @property
+    def member_id(self) -> str:
+        raise NotImplementedError
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        raise NotImplementedError
+
+
+class ConsumerClient(Client):
+    """A client of the consumer protocol. It reads its answer, gives back at its own pace, and says so."""
+
+    def __init__(self, simulation: Simulation, name: str, topics: tuple[str, ...], instance: str | None) -> None:
+        super().__init__(simulation, name, topics)
+        self.instance = instance
+        self.epoch = 0
+        self.told: Held | None = None
+        self.changed = True
+        self.answer: Any = None
+
+    @property
+    def member_id(self) -> str:
+        return self.name
+
+    def run(self) -> None:
+        if isinstance(self.answer, Pending) and not self.answer.settled:
+            return  # the answer waits for the disk
+        random = self.simulation.random
+        self.wait()
+        if self.told is not None and (self.changed or random.below(3)):
+            self.holds, self.told = self.told, None
+        # While it is still busy with what it was told last, it says nothing of what it holds.
+        says_all = self.epoch == 0 or self.changed or (self.told is None and random.below(2) == 0)
+        self.answer = self.world.consumer_heartbeat(
+            self.name,
+            self.epoch,
+            topics=self.topics if says_all else None,
+            owned=_by_topic(self.world, self.holds) if says_all else None,
+            rebalance_ms=REBALANCE_MS if self.epoch == 0 or self.changed else -1,
+            instance=self.instance,
+        )
+        self.changed = False
+        if isinstance(self.answer, Pending):
+            self.answer.on_complete(self._answered)
+        else:
+            self._answered(self.answer)
+
+    def _answered(self, response: Any) -> None:
+        if not self.alive or self.simulation.loses():
+            self.changed = True
+            return
+        code = ErrorCode(response.error_code)
+        if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
+            self.epoch, self.holds, self.told = 0, set(), None
+        elif code is ErrorCode.NONE:
+            self.epoch = response.member_epoch
+            if response.assignment is not None:
+                self.told = _named(self.world, response.assignment.topic_partitions)
+        elif code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self.changed = True
+        elif code not in (ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.FENCED_INSTANCE_ID):
+            raise BrokenInvariantError(f"{self.name} was answered {code.name}: {response.error_message}")
+
+    def leave(self) -> None:
+        away = self.instance is not None and self.simulation.random.below(2) == 0
+        self.world.consumer_heartbeat(self.name, -2 if away else -1, instance=self.instance)
+        self.crash()
+
+
+class ClassicClient(Client):
+    """A client of the classic protocol: eager, or cooperative if it joins with what it holds."""
+
+    def __init__(self, simulation: Simulation, name: str, topics: tuple[str, ...], *, cooperative: bool) -> None:
+        super().__init__(simulation, name, topics)
+        self.cooperative = cooperative
+        self.id = ""
+        self.generation = -1
+        self.must_join = True
+        self.answer: Any = None
+        self.heard_ms = 0
+        self.known_since_upgrade = True
+
+    @property
+    def member_id(self) -> str:
+        return self.id
+
+    def run(self) -> None:
+        if isinstance(self.answer, Pending) and not self.answer.settled:
+            return
+        self.wait()
+        now = self.world.clock.now_ms()
+        if now - self.heard_ms >= SESSION_MS:
+            self.holds = set()  # others may have it by now
+        self.heard_ms = now
+        if self.must_join:
+            self._join()
+            return
+        code = ErrorCode(self._now(self.world.heartbeat(self.id, self.generation)).error_code)
+        if self.simulation.loses():
+            return
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._forget(code)
+        if code is not ErrorCode.NONE:
+            self.must_join = True
+            self.next_ms = 0
+
+    def _now(self, answer: Any) -> Any:
+        if isinstance(answer, Pending):
+            self.simulation.world.log.sync()
+            return answer.response
+        return answer
+
+    def _forget(self, code: ErrorCode) -> None:
+        """An unknown member begins anew, one of another generation keeps its id; both lose what they held."""
+        self.holds = set()
+        self.generation = -1
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+            self.id = ""
+
+    def _join(self) -> None:
+        if not self.cooperative:
+            self.holds = set()
+        owned = [
+            TopicPartition(topic=name, partitions=sorted(partitions))
+            for name, partitions in sorted(_by_topic(self.world, self.holds).items())
+        ]
+        metadata = subscription(*self.topics, owned_partitions=owned, generation_id=self.generation)
+        self._await(
+            self.world.join(
+                self.id,
+                protocols=[("cooperative-sticky", metadata)],
+                session_ms=SESSION_MS,
+                rebalance_ms=REBALANCE_MS,
+                client=self.name,
+            ),
+            self._joined,
+        )
+
+    def _await(self, answer: Any, then: Any) -> None:
+        self.answer = answer
+        if isinstance(answer, Pending):
+            answer.on_complete(then)
+        else:
+            then(answer)
+
+    def _joined(self, response: Any) -> None:
+        if not self.alive:
+            return
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.MEMBER_ID_REQUIRED:
+            self.id = response.member_id
+            self.next_ms = 0
+        elif code is ErrorCode.UNKNOWN_MEMBER_ID:
+            self._forget(code)
+        elif code is ErrorCode.NONE and not self.simulation.loses():
+            self.generation = response.generation_id
+            self.must_join = False
+            assignments = {}
+            if response.members:
+                assignments = self._assign([member.member_id for member in response.members])
+            # A request is a turn of its own, after whatever answered the join is done.
+            self.world.clock.call_soon(self._sync, assignments)
+        elif code not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
+            raise BrokenInvariantError(f"{self.name} joined and was answered {code.name}")
+
+    def _assign(self, members: list[str]) -> dict[str, bytes]:
+        """As a leader: all partitions in turn; a classic group does not ask who subscribes to what here."""
+        given: dict[str, dict[str, list[int]]] = {member: {} for member in members}
+        everything = [
+            (topic.name, partition)
+            for topic in sorted(self.world.topics.topics.values(), key=lambda topic: topic.name)
+            for partition in range(topic.partition_count)
+        ]
+        for position, (topic, partition) in enumerate(everything):
+            given[members[position % len(members)]].setdefault(topic, []).append(partition)
+        return {
+            member: write_assignment(
+                ConsumerProtocolAssignment(
+                    assigned_partitions=[TopicPartition(topic=name, partitions=each) for name, each in topics.items()]
+                ),
+                1,
+            )
+            for member, topics in given.items()
+        }
+
+    def _sync(self, assignments: dict[str, bytes]) -> None:
+        if self.alive and not self.must_join:
+            answer = self.world.sync(self.id, self.generation, assignments, protocol="cooperative-sticky")
+            self._await(answer, self._synced)
+
+    def _synced(self, response: Any) -> None:
+        if not self.alive:
+            return
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.NONE and not self.simulation.loses():
+            assigned: Held = set()
+            if response.assignment:
+                for each in read_assignment(response.assignment).assigned_partitions:
+                    assigned |= {(each.topic, partition) for partition in each.partitions}
+            self.known_since_upgrade = True
+            gives_back = self.holds - assigned
+            self.holds = assigned
+            if gives_back and self.cooperative:
+                self.must_join = True
+                self.next_ms = 0
+            return
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._forget(code)
+        self.must_join = True
+
+    def leave(self) -> None:
+        if self.id:
+            self.world.leave((self.id, None))
+        self.crash()
+
+
+class Simulation:
+    """One schedule."""
+
+    def __init__(self, seed: int, mode: str, steps: int = 60) -> None:
+        self.seed = seed
+        self.mode = mode
+        self.steps = steps
+        self.random = SeededRandom(seed)
+        self.world = World(seed)
+        self.clients: list[Client] = []
+        self.made = 0
+        self.calm = False
+        self.epochs: dict[str, int] = {}
+        self.shadow: Shard | None = None
+        self.fed = 0
+        self.last_group: Any = None
+        for name in TOPICS[:2]:
+            self.world.create_topic(name, 1 + self.random.below(4))
+
+    # Chaos
+
+    def run(self) -> None:
+        for _ in range(self.steps):
+            self.disturb()
+            self.tick(self.random.below(2_500))
+        self.settle()
+
+    def loses(self) -> bool:
+        """Whether an answer gets lost on its way."""
+        return not self.calm and self.random.below(15) == 0
+
+    def disturb(self) -> None:
+        """One thing that goes on in the world."""
+        roll = self.random.below(100)
+        living = [client for client in self.clients if client.alive]
+        if roll < 25 and len(living) < 6:
+            self.add_client()
+        elif not living or roll < 45:
+            return
+        elif roll < 55:
+            self.random.choice(living).leave()
+        elif roll < 62:
+            self.random.choice(living).crash()
+        elif roll < 70:
+            self.random.choice(living).stall(self.random.below(2 * CONSUMER_SESSION_MS))
+        elif roll < 78:
+            client = self.random.choice(living)
+            client.topics = self.some_topics()
+            if isinstance(client, ConsumerClient):
+                client.changed = True
+            elif isinstance(client, ClassicClient):
+                client.must_join = True
+        elif roll < 86:
+            self.change_topics()
+        elif roll < 92:
+            self.world.restart()
+            self.shadow = None
+        elif roll < 96:
+            self.world.log.slow = not self.world.log.slow
+            if not self.world.log.slow:
+                self.world.log.sync()
+        else:
+            self.commit(self.random.choice(living))
+
+    def add_client(self) -> None:
+        self.made += 1
+        topics = self.some_topics()
+        kind = self.mode if self.mode != "mixed" else self.random.choice(["consumer", "classic"])
+        if kind == "classic":
+            cooperative = self.mode == "mixed" and self.random.below(2) == 0
+            self.clients.append(ClassicClient(self, f"c{self.made}", topics, cooperative=cooperative))
+            return
+        instance = None
+        if self.mode == "consumer" and self.random.below(3) == 0:
+            taken = {client.instance for client in self.clients if isinstance(client, ConsumerClient) and client.alive}
+            instance = next((name for name in ("i1", "i2") if name not in taken), None)
+        self.clients.append(ConsumerClient(self, f"m{self.made}", topics, instance))
+
+    def some_topics(self) -> tuple[str, ...]:
+        if self.mode == "classic":
+            return TOPICS
+        return tuple(name for name in TOPICS if self.random.below(3)) or ("t",)
+
+    def change_topics(self) -> None:
+        name = self.random.choice(TOPICS)
+        topic = self.world.topics.topics.get(name)
+        if topic is None:
+            self.world.create_topic(name, 1 + self.random.below(4))
+        elif self.random.below(4) == 0:
+            self.world.delete_topic(name)
+            for client in self.clients:
+                client.holds = {held for held in client.holds if held[0] != name}
+                if isinstance(client, ConsumerClient) and client.told is not None:
+                    client.told = {held for held in client.told if held[0] != name}
+        elif topic.partition_count < 8:
+            self.world.change_topic(name, topic.partition_count + 1)
+
+    def commit(self, client: Client) -> None:
+        held = sorted(held for held in client.holds if held[0] in self.world.topics.topics)
+        if not held:
+            return
+        epoch = client.epoch if isinstance(client, ConsumerClient) else getattr(client, "generation", -1)
+        offsets = {each: self.random.below(100) for each in held}
+        self.world.commit(offsets, member=client.member_id, generation=epoch, ids=True)
+
+    def tick(self, milliseconds: int) -> None:
+        """Let time pass in small steps; clients that are due act in turn."""
+        while milliseconds > 0:
+            step = min(milliseconds, 500)
+            self.world.advance(step)
+            milliseconds -= step
+            if self.world.log.slow and self.random.below(3) == 0:
+                self.world.log.sync()
+            for client in list(self.clients):
+                if client.due():
+                    client.run()
+            self.check()
+
+    # What must be true
+
+    def check(self) -> None:
+        group = self.world.group()
+        if isinstance(group, ConsumerGroup):
+            self.check_epochs(group.group_epoch, group)
+            self.check_owners(group)
+            if group.assignment_epoch > group.group_epoch:
+                raise BrokenInvariantError("the assignment is of an epoch that has not begun")
+        elif isinstance(group, ClassicGroup):
+            self.check_classic(group)
+            self.check_epochs(group.generation_id, group)
+        else:
+            self.epochs.clear()
+        self.check_replay()
+
+    def check_epochs(self, epoch: int, group: Any) -> None:
+        """Epochs never go back, of the group nor of a member."""
+        if group is not self.last_group and not (
+            isinstance(group, ConsumerGroup) and type(self.last_group) is type(group)
+        ):
+            # Another group of the name, or one of the last generation that was written before a restart.
+            self.epochs.clear()
+            for client in self.clients:
+                if isinstance(client, ClassicClient):
+                    client.known_since_upgrade = False
+        self.last_group = group
+        if epoch < self.epochs.get("", 0):
+            raise BrokenInvariantError(f"the group went from epoch {self.epochs['']} to {epoch}")
+        self.epochs[""] = epoch
+        if not isinstance(group, ConsumerGroup):
+            return
+        for member_id, member in group.members.items():
+            before = self.epochs.get(member_id, 0)
+            if 0 < member.member_epoch < before:
+                raise BrokenInvariantError(f"{member_id} went from epoch {before} to {member.member_epoch}")
+            if member.member_epoch > group.group_epoch:
+                raise BrokenInvariantError(f"{member_id} is in an epoch that has not begun")
+            self.epochs[member_id] = member.member_epoch
+
+    def check_owners(self, group: ConsumerGroup) -> None:
+        """No partition has two owners, to the coordinator nor among the clients that it has not given up on."""
+        owners: dict[tuple[bytes, int], str] = {}
+        allowed: dict[str, Held] = {}
+        names = {topic.id: topic.name for topic in self.world.topics.topics.values()}
+        for member_id, member in group.members.items():
+            held = allowed.setdefault(member_id, set())
+            for assignment in (member.assigned, member.pending_revocation):
+                for topic_id, partitions in assignment.items():
+                    for partition in partitions:
+                        other = owners.setdefault((topic_id, partition), member_id)
+                        if other != member_id:
+                            raise BrokenInvariantError(
+                                f"{names.get(topic_id)}-{partition} has the owners {other} and {member_id}"
+                            )
+                        held.add((names.get(topic_id, "?"), partition))
+        for client in self.clients:
+            known = group.members.get(client.member_id)
+            if not client.alive or known is None or known.member_epoch < 0:
+                continue
+            if isinstance(client, ConsumerClient) and client.epoch == 0:
+                continue
+            if isinstance(client, ClassicClient) and not client.known_since_upgrade:
+                # A group that is upgraded in the middle of a rebalance has forgotten what cooperative members hold,
+                # in Kafka as here, until they join again.
+                continue
+            if not client.holds <= allowed[client.member_id]:
+                extra = sorted(client.holds - allowed[client.member_id])
+                raise BrokenInvariantError(f"{client.name} holds {extra}, which the coordinator does not know of")
+
+    def check_classic(self, group: ClassicGroup) -> None:
+        waiting = sum(member.awaiting_join is not None for member in group.members.values())
+        if waiting != group.awaiting_join_count:
+            raise BrokenInvariantError("the members that wait are miscounted")
+        if group.leader_id is not None and group.leader_id not in group.members:
+            raise BrokenInvariantError("the leader is not a member")
+        if group.state is ClassicState.STABLE and waiting:
+            raise BrokenInvariantError("a member waits to join a stable group")
+        if group.is_empty and group.members:
+            raise BrokenInvariantError("an empty group has members")
+        if group.state is not ClassicState.STABLE or self.mode != "classic":
+            return
+        held: dict[tuple[str, int], str] = {}
+        for client in self.clients:
+            if client.alive and client.member_id in group.members:
+                for partition in sorted(client.holds):
+                    other = held.setdefault(partition, client.name)
+                    if other != client.name:
+                        raise BrokenInvariantError(f"{partition} is held by {other} and {client.name}")
+
+    def check_replay(self) -> None:
+        """What the log replays is what is there."""
+        live = self.world.coordinator.shard(0)
+        assert live is not None
+        if self.shadow is None:
+            self.shadow = _shadow(self.world)
+            self.fed = 0
+        batches = self.world.log.batches.get(0, [])
+        loading = Loading(self.shadow)
+        for batch in batches[self.fed :]:
+            loading.replay(batch)
+        self.fed = len(batches)
+        replayed, now = dump(self.shadow), dump(live)
+        for group_id, state in now["groups"].items():
+            if state is not None and replayed["groups"].get(group_id) != state:
+                raise BrokenInvariantError(f"replayed {replayed['groups'].get(group_id)}\n but live is {state}")
+        if replayed["offsets"] != now["offsets"] or replayed["topics"] != now["topics"]:
+            raise BrokenInvariantError(f"replayed {replayed}\n but live is {now}")
+
+    # The end
+
+    def settle(self) -> None:
+        """The world calms down: the group comes to rest and covers all that is subscribed to."""
+        self.calm = True
+        self.world.log.slow = False
+        self.world.log.sync()
+        if not any(client.alive for client in self.clients):
+            self.add_client()
+        for client in self.clients:
+            client.next_ms = 0
+        for _ in range(300):
+            self.tick(1_000)
+            if self.at_rest():
+                break
+        else:
+            raise BrokenInvariantError(f"the group did not come to rest: {self.describe()}")
+        self.tick(10_000)
+        if not self.at_rest():
+            raise BrokenInvariantError(f"the group did not stay at rest: {self.describe()}")
+
+    def at_rest(self) -> bool:
+        group = self.world.group()
+        living = [client for client in self.clients if client.alive]
+        if group is None or sorted(group.members) != sorted(client.member_id for client in living):
+            return False
+        if group.state_name != "Stable":
+            return False
+        for client in living:
+            if isinstance(client, ConsumerClient) and (client.told or client.holds) != client.holds:
+                return False
+            if isinstance(client, ClassicClient) and client.must_join:
+                return False
+        topics = self.world.topics.topics
+        if isinstance(group, ConsumerGroup):
+            wanted = {name for client in living for name in client.topics if name in topics}
+        else:
+            wanted = set(topics)
+        everything = {(name, index) for name in wanted for index in range(topics[name].partition_count)}
+        held = [each for client in living for each in client.holds]
+        if isinstance(group, ClassicGroup):
+            # A classic leader does not notice new partitions by itself.
+            return len(held) == len(set(held))
+        return sorted(held) == sorted(everything)
+
+    def describe(self) -> str:
+        group = self.world.group()
+        clients = [(client.name, client.member_id, sorted(client.holds)) for client in self.clients if client.alive]
+        members = getattr(group, "members", None)
+        return f"{getattr(group, 'state_name', None)} members={members} clients={clients}"
+
+
+def _by_topic(world: World, holds: Held) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for name, partition in holds:
+        if name in world.topics.topics:
+            found.setdefault(name, set()).add(partition)
+    return found
+
+
+def _named(world: World, topics: Any) -> Held:
+    names = {topic.id: topic.name for topic in world.topics.topics.values()}
+    return {
+        (names[each.topic_id], partition) for each in topics if each.topic_id in names for partition in each.partitions
+    }
+
+
+def _shadow(world: World) -> Shard:
+    live = world.coordinator.shard(0)
+    assert live is not None
+    return Shard(
+        0,
+        clock=world.clock,
+        random=world.random,
+        log=world.log,
+        topics=world.topics,
+        settings=world.settings,
+        topic_hashes=live.topic_hashes,
+    )
+
+
+def dump(shard: Shard) -> dict[str, Any]:
+    """The hard state of a shard; None for a classic group between two generations, which is soft."""
+    groups: dict[str, Any] = {}
+    for group_id, group in shard.groups.items():
+        if isinstance(group, ConsumerGroup):
+            groups[group_id] = {name: value for name, value in vars(group).items() if not name.startswith("_")}
+        elif group.state is ClassicState.STABLE:
+            groups[group_id] = (
+                group.generation_id,
+                group.protocol_type,
+                group.protocol_name,
+                group.leader_id,
+                group.subscribed_topics,
+                {
+                    member.member_id: (
+                        member.group_instance_id,
+                        member.client_id,
+                        member.rebalance_timeout_ms,
+                        member.session_timeout_ms,
+                        member.metadata(group.protocol_name),
+                        member.assignment,
+                    )
+                    for member in group.members.values()
+                },
+            )
+        else:
+            groups[group_id] = None
+    topics = {
+        topic: sorted(group for group in readers if isinstance(shard.groups.get(group), ConsumerGroup))
+        for topic, readers in shard.groups_by_topic.items()
+    }
+    return {
+        "groups": groups,
+        "offsets": shard.offsets.committed,
+        "topics": {topic: readers for topic, readers in topics.items() if readers},
+    }
+
+
+def run(seed: int, steps: int = 60) -> None:
+    """One schedule; a failure names its seed."""
+    mode = MODES[seed % len(MODES)]
+    try:
+        Simulation(seed, mode, steps).run()
+    except Exception as error:
+        raise BrokenInvariantError(
+            f"seed {seed} ({mode}): {error}\nagain with: "
+            f"python -m tests.groups.simulation --first-seed {seed} --schedules 1 --steps {steps}"
+        ) from error
+
+
+def main() -> None:
+    """Run many schedules and say how many."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--schedules", type=int, default=10_000)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=60)
+    options = parser.parse_args()
+    began = time.monotonic()
+    for seed in range(options.first_seed, options.first_seed + options.schedules):
+        run(seed, options.steps)
+    sys.stdout.write(f"{options.schedules} schedules in {time.monotonic() - began:.1f} s, all good\n")
+
+
+if __name__ == "__main__":
+    main()

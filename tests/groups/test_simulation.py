@@ -1,0 +1,15 @@
+"""Seeded simulation: 500 schedules of clients; `python -m tests.groups.simulation` runs as many as wanted."""
+
+from __future__ import annotations
+
+import pytest
+from tests.groups.simulation import run
+
+SCHEDULES = 500
+PER_TEST = 25
+
+
+@pytest.mark.parametrize("first", range(0, SCHEDULES, PER_TEST))
+def test_groups_keep_their_promises_whatever_their_members_do(first: int) -> None:
+    for seed in range(first, first + PER_TEST):
+        run(seed)
