@@ -13,7 +13,7 @@ $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/ottla/records/k
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "ottla needs Python 3.11 or newer (Debian: apt-get install python3.11 python3.11-venv); set PYTHON=..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,spark]'
 	@touch $@
 
 java: # says what is missing; never fails, because most of ottla needs no Java
@@ -32,7 +32,7 @@ lint: $(READY) java
 	@$(BIN)/lint-imports
 
 unit: $(READY)
-	@$(BIN)/pytest -n 2
+	@$(BIN)/pytest -n 2 --dist loadgroup
 
 interop: $(READY) java ## other people's clients and suites (Go, Maven, a JVM)
 	@$(BIN)/pytest -m interop tests/interop || test $$? -eq 5

@@ -87,6 +87,7 @@ def capture_directory(work: Path) -> None:
         scenario.write_transactions(node, clients)
         scenario.write_compacted(node, clients)
         scenario.write_groups(node, clients)
+        scenario.write_share_groups(node, clients)
         scenario.await_snapshot(node, clients)
         facts = scenario.collect_facts(node, clients)
         records = scenario.collect_records(node, clients)

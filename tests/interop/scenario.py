@@ -272,6 +272,10 @@ def write_groups(node: Broker, clients: JavaClients) -> None:
     admin.call("alter_group_offsets", group="deleted", offsets={"orders:1": 2})
     admin.call("delete_groups", groups=["deleted"])
     admin.call("delete_group_offsets", group="classic-empty", partitions=["orders:2"])
+
+
+def write_share_groups(node: Broker, clients: JavaClients) -> None:
+    """Read with a share group and answer each record in one of three ways."""
     with clients.share_consumer(
         node.bootstrap, group_id="share-group", share_acknowledgement_mode="explicit"
     ) as shared:

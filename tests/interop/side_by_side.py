@@ -124,10 +124,11 @@ class Talk:
         *,
         version: int | None = None,
         unordered: tuple[str, ...] = (),
+        own_words: tuple[str, ...] = (),
     ) -> R:
         """Send a request, write the answer down, and return it for those who need an id from it.
 
-        `unordered` names lists whose order Kafka leaves to a hash map.
+        `unordered` names lists whose order Kafka leaves to a hash map, `own_words` texts that are told differently.
         """
         key = request.__schema__.api_key
         assert key is not None
@@ -141,7 +142,7 @@ class Talk:
             return response()
         if isinstance(answer, CreateTopicsResponse):
             self._names.update({each.topic_id: each.name for each in answer.topics if each.error_code == 0})
-        self._note(label, _sorted(self._tree(answer, version), unordered))
+        self._note(label, _sorted(_reworded(self._tree(answer, version), own_words), unordered))
         return cast("R", answer)
 
     def ask_all(
@@ -350,6 +351,14 @@ def _compare(kafka: Any, ottla: Any, path: str) -> Iterable[str]:
             yield from _compare(one, other, f"{path}[{index}]")
     elif kafka != ottla:
         yield f"{path}: Kafka {kafka!r}, ottla {ottla!r}"
+
+
+def _reworded(tree: Any, own_words: tuple[str, ...]) -> Any:
+    if isinstance(tree, dict):
+        return {
+            key: "<words>" if key in own_words and each else _reworded(each, own_words) for key, each in tree.items()
+        }
+    return [_reworded(each, own_words) for each in tree] if isinstance(tree, list) else tree
 
 
 def _sorted(tree: Any, unordered: tuple[str, ...]) -> Any:

@@ -89,7 +89,6 @@ def members(clients: JavaClients, bootstrap: str, group: str) -> list[tuple[str,
     ]
 
 
-@pytest.mark.xfail(reason="InitProducerId")
 @KAFKA_FIRST
 def test_a_transactional_producer_goes_on_where_it_was(
     brokers: tuple[OttlaNode, ApacheKafka], java_clients: JavaClients, kafka_first: bool

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ottla.records.control import ControlType
 from ottla.records.iterate import Record, iter_records
 from ottla.storage import compaction
 from ottla.storage.config import LogConfig
-from ottla.storage.errors import CorruptLogError
+from ottla.storage.errors import CleaningAbortedError, CorruptLogError
 from ottla.storage.names import TopicPartition
 from ottla.storage.segment import Segment
 from ottla.world.clock import VirtualClock
@@ -20,6 +21,8 @@ from ottla.world.clock import VirtualClock
 from .batches import batch, checked
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.storage.directory import LogDirectory
     from ottla.storage.log import Log
 
@@ -358,3 +361,44 @@ def test_a_segment_made_by_cleaning_has_indexes_that_lead_to_its_batches(memory_
     for header in segment.batches():
         found = segment.find(header.base_offset)
         assert found == header
+
+
+def test_the_slow_steps_may_run_in_a_thread_while_the_loop_goes_on(opener: Opener) -> None:
+    directory, log = open_directory(opener)
+    for number in range(3000):
+        put(log, f"k{number % 40}", f"v{number}")
+    roll(log)
+    steps = directory.cleaning()
+    written = 3000
+    with ThreadPoolExecutor(1) as pool:
+        step: Callable[[], object] | None = next(steps)
+        while step is not None:
+            future = pool.submit(step)
+            while written < 3500 and not future.done():
+                put(log, f"k{written % 40}", f"v{written}")
+                written += 1
+            try:
+                step = steps.send(future.result())
+            except StopIteration as end:
+                step, cleaned = None, end.value
+    assert cleaned >= 1
+    assert written > 3000
+    found = {record.key: record.value for record in records_of(log)}
+    assert found == {b"k%d" % (n % 40): b"v%d" % n for n in range(written - 40, written)}
+    directory.close()
+
+
+def test_a_log_that_is_deleted_while_it_is_cleaned_stops_the_cleaning_only(memory_opener: Opener) -> None:
+    directory, log = open_directory(memory_opener)
+    for number in range(100):
+        put(log, f"k{number % 3}", "v" * 50)
+    roll(log)
+    steps = directory.cleaning()
+    next(steps)()
+    directory.delete_log(PARTITION)
+    copy = steps.send(None)
+    with pytest.raises((CleaningAbortedError, FileNotFoundError)) as aborted:
+        copy()  # its files have been moved away
+    with pytest.raises(StopIteration):
+        steps.throw(aborted.value)
+    assert directory.online

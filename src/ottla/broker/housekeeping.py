@@ -9,17 +9,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import KafkaError
-from ottla.storage import compaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.node import Broker
-    from ottla.storage.cleaner import Cleaning, SourceSegment
-    from ottla.storage.compaction import Cleanable
     from ottla.storage.directory import LogDirectory
-    from ottla.storage.segment import Segment
     from ottla.world.clock import Timer
 
 log = logging.getLogger(__name__)
@@ -84,73 +80,40 @@ class Housekeeping:
             metadata.write_snapshot()
 
     def clean(self) -> None:
-        """Begin to compact the dirtiest log, unless one is being compacted."""
+        """Begin to compact what is dirty, one directory after the other, unless that is already being done."""
         if self._cleaning or not self._cluster.controller.config_bool("log.cleaner.enable"):
             return
-        found = self._dirtiest()
-        if found is None:
-            return
-        directory, cleanable = found
-        cleaning = compaction.begin(cleanable, self._cluster.world.clock.now_ms(), lambda: self._stopped)
         self._cleaning = True
-
-        def mapped(_: None, error: Exception | None) -> None:
-            if error is not None:
-                self._cleaned(directory, cleanable, None, error)
-            else:
-                self._copy(directory, cleanable, cleaning, 0)
-
-        self._cluster.world.workers.submit(cleaning.build_map, mapped)
+        self._clean_next(list(self._directories()))
 
     # Inside.
 
-    def _copy(self, directory: LogDirectory, cleanable: Cleanable, cleaning: Cleaning, index: int) -> None:
-        """Copy what is left of one group of segments after the other, and swap each in as it is done."""
-        if self._stopped:
+    def _clean_next(self, directories: list[LogDirectory]) -> None:
+        if self._stopped or not directories:
+            self._cleaning = False
             return
-        if index == len(cleaning.groups):
-            self._cleaned(directory, cleanable, cleaning.end_offset, None)
-            return
-        group: list[SourceSegment] = cleaning.groups[index]
+        directory, *others = directories
+        steps = directory.cleaning()
 
-        def copied(made: Segment | None, error: Exception | None) -> None:
-            if made is None:
-                self._cleaned(directory, cleanable, None, error)
-            elif compaction.swap_in(cleanable.log, made, group):
-                self._copy(directory, cleanable, cleaning, index + 1)
+        def go_on(proceed: Callable[[], Callable[[], object]]) -> None:
+            try:
+                step = proceed()
+            except StopIteration:
+                self._clean_next(others)
+            except KafkaError as error:
+                log.error("compaction in %s failed: %s", directory.path, error)
+                self._clean_next(others)
             else:
-                self._cleaned(directory, cleanable, None, None)
+                self._cluster.world.workers.submit(step, done)
 
-        self._cluster.world.workers.submit(lambda: cleaning.clean(group), copied)
+        def done(made: object, error: Exception | None) -> None:
+            if self._stopped:
+                steps.close()
+                self._cleaning = False
+            else:
+                go_on(lambda: steps.throw(error) if error is not None else steps.send(made))
 
-    def _cleaned(
-        self, directory: LogDirectory, cleanable: Cleanable, end_offset: int | None, error: Exception | None
-    ) -> None:
-        self._cleaning = False
-        name = cleanable.log.topic_partition
-        if error is not None:
-            log.error("compaction of %s failed and is not tried again until it changes: %s", name, error)
-            directory.uncleanable[name] = cleanable.log.log_end_offset
-        elif end_offset is not None:
-            directory.cleaner_offsets[name] = end_offset
-            if cleanable.log.config.delete:
-                cleanable.log.delete_old_segments()
-
-    def _dirtiest(self) -> tuple[LogDirectory, Cleanable] | None:
-        now = self._cluster.world.clock.now_ms()
-        best: tuple[LogDirectory, Cleanable] | None = None
-        for directory in self._directories():
-            for name, each in directory.logs.items():
-                if not each.config.compact or directory.uncleanable.get(name) == each.log_end_offset:
-                    continue
-                try:
-                    found = compaction.find_cleanable(each, directory.cleaner_offsets.get(name), now)
-                except KafkaError as error:
-                    log.warning("%s cannot be compacted: %s", name, error)
-                    continue
-                if found.worth_it and (best is None or found.ratio > best[1].ratio):
-                    best = (directory, found)
-        return best
+        go_on(lambda: next(steps))
 
     def _directories(self) -> Iterator[LogDirectory]:
         for node in self._cluster.nodes.values():

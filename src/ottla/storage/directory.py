@@ -5,7 +5,8 @@ Which partitions belong here and what their topics' configs are is told from abo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage import compaction, names
@@ -20,12 +21,12 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.config import LogConfig
 from ottla.storage.environment import StorageEnvironment
-from ottla.storage.errors import CorruptLogError
+from ottla.storage.errors import CleaningAbortedError, CorruptLogError
 from ottla.storage.log import Log
 from ottla.storage.open_files import DEFAULT_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from ottla.protocol.uuids import Uuid
     from ottla.storage.compaction import Cleanable
@@ -92,19 +93,25 @@ class LogDirectory:
         self,
         config_for: Callable[[str], LogConfig] = lambda topic: LogConfig(),
         *,
-        is_stray: Callable[[TopicPartition, Uuid | None], bool] = lambda partition, topic_id: False,
+        is_stray: Callable[[TopicPartition, Uuid | None], bool] | None = None,
     ) -> list[RecoveryReport]:
         """Open every partition's log that is here; after an unclean stop each is recovered, and the reports say how.
 
-        The metadata log is not loaded here. Folders marked for deletion are deleted, strays are set aside.
+        The metadata log is not loaded here. Folders marked for deletion are deleted, strays are set aside. It may run
+        in a thread, while nothing else uses the directory.
         """
+        self.env.immediate = True
         try:
             return self._load(config_for, is_stray)
         except OSError as error:
             raise self.env.fail(error) from error
+        finally:
+            self.env.immediate = False
 
     def _load(
-        self, config_for: Callable[[str], LogConfig], is_stray: Callable[[TopicPartition, Uuid | None], bool]
+        self,
+        config_for: Callable[[str], LogConfig],
+        is_stray: Callable[[TopicPartition, Uuid | None], bool] | None,
     ) -> list[RecoveryReport]:
         disk = self.env.disk
         marker = self.file(names.CLEAN_SHUTDOWN_FILE)
@@ -131,7 +138,7 @@ class LogDirectory:
             if found.mark == names.STRAY_DIR_SUFFIX:
                 self.strays.append(name)
                 continue
-            if is_stray(partition, None):
+            if is_stray is not None and is_stray(partition, self.topic_id(partition)):
                 stray = names.marked_dir_name(partition, self._unique(), names.STRAY_DIR_SUFFIX)
                 disk.rename(folder, self.file(stray))
                 self.strays.append(stray)
@@ -328,32 +335,72 @@ class LogDirectory:
             raise self.env.fail(error) from error
         log.delete_old_segments()
 
-    def mark_uncleanable(self, log: Log, error: Exception) -> None:
-        """Leave a log out of compaction from now on: it is damaged, and `error` says where."""
-        self.uncleanable[log.topic_partition] = str(error)
+    def cleaning(self) -> Generator[Callable[[], object], Any, int]:
+        """Compact all logs that need it, and return how many did, with the slow steps done by somebody else.
 
-    def clean_all(self) -> int:
-        """Compact, here and now, all logs that need it, and return how many did."""
+        Each step that it yields is to be called, in a thread if the caller likes, and its result sent back (or its
+        exception thrown in). All between the steps belongs on the loop and is quick.
+        """
         count = 0
-        while (cleanable := self.filthiest()) is not None:
+        while self.online and (cleanable := self.filthiest()) is not None:
+            log = cleanable.log
             try:
-                end = compaction.clean(cleanable, self.env.clock.now_ms())
+                work = compaction.begin(cleanable, self.env.clock.now_ms(), partial(self._is_gone, log))
+                yield work.build_map
+                for group in work.groups:
+                    made = yield partial(work.clean, group)
+                    if self.env.failure is not None or not compaction.swap_in(log, made, group):
+                        return count
+            except CleaningAbortedError:
+                return count
             except (CorruptLogError, KafkaError) as error:
-                self.mark_uncleanable(cleanable.log, error)
+                self.uncleanable[log.topic_partition] = str(error)
                 continue
             except OSError as error:
+                if self._is_gone(log):
+                    continue
                 raise self.env.fail(error) from error
-            if end <= cleanable.first_dirty_offset:
-                break
-            self.cleaned(cleanable.log, end)
+            if work.end_offset <= cleanable.first_dirty_offset:
+                return count
+            self.cleaned(log, work.end_offset)
             count += 1
         return count
 
+    def _is_gone(self, log: Log) -> bool:
+        return self.logs.get(log.topic_partition) is not log or self.env.failure is not None
+
+    def clean_all(self) -> int:
+        """Compact, here and now, all logs that need it, and return how many did."""
+        steps = self.cleaning()
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    made = step()
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(made)
+        except StopIteration as end:
+            return int(end.value)
+
     # Housekeeping ------------------------------------------------------------------------------------------------
 
-    def delete_old_segments(self) -> int:
-        """Apply retention to every log that is not compacted; those are done with their compaction."""
-        return sum(log.delete_old_segments() for log in list(self.logs.values()) if not log.config.compact)
+    def delete_old_segments(self, unloaded: int = 200) -> int:
+        """Apply retention to the logs that are not compacted (those are done with their compaction).
+
+        Of the logs that nobody has used yet only some are looked at each time: a start with many must stay quick.
+        """
+        gone = 0
+        for log in list(self.logs.values()):
+            if log.config.compact:
+                continue
+            if not log.loaded:
+                if unloaded == 0:
+                    continue
+                unloaded -= 1
+            gone += log.delete_old_segments()
+        return gone
 
     def flush_dirty(self) -> None:
         """Flush the logs whose `flush.ms` has passed since the last time."""

@@ -55,7 +55,7 @@ class LoadedIndexes:
 class StorageEnvironment:
     """The world as the logs of one directory see it."""
 
-    __slots__ = ("_timers", "clock", "disk", "failure", "files", "indexes", "on_failure", "random")
+    __slots__ = ("_timers", "clock", "disk", "failure", "files", "immediate", "indexes", "on_failure", "random")
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class StorageEnvironment:
         self.indexes = LoadedIndexes()
         self.on_failure = on_failure
         self.failure: OSError | None = None
+        self.immediate = False
         self._timers: dict[Timer, Callable[[], None]] = {}
 
     def check(self) -> None:
@@ -89,7 +90,10 @@ class StorageEnvironment:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory failed: {error}.")
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Do something after a delay, or when the directory is closed."""
+        """Do something after a delay, or when the directory is closed; at once while it is being loaded."""
+        if self.immediate:
+            action()
+            return
 
         def run() -> None:
             del self._timers[timer]

@@ -1,0 +1,10 @@
+"""Topics as Spark tables: sources, sinks and system tables in pure Python, with no jars.
+
+>>> import ottla.spark
+>>> spark = ottla.spark.session()  # doctest: +SKIP
+>>> spark.read.format("ottla-log").load("/var/lib/ottla").show()  # doctest: +SKIP
+"""
+
+from ottla.spark.session import SparkSetupError, register, session
+
+__all__ = ["SparkSetupError", "register", "session"]

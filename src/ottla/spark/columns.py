@@ -1,0 +1,205 @@
+"""The columns of a topic as a table: those of Spark's own Kafka source, and what a batch's header adds on request.
+
+Turns the decoder's Arrow columns into these; which batches there are is the readers' affair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from ottla.records.columnar import iter_arrow
+from ottla.records.compression import CompressionType
+from ottla.spark.options import OptionError, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ottla.records.columnar import AbortedTransaction
+
+_HEADERS: Final = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+# Name, Arrow type, Spark's type.
+_RECORD: Final = (
+    ("key", pa.binary(), "binary"),
+    ("value", pa.binary(), "binary"),
+    ("topic", pa.string(), "string"),
+    ("partition", pa.int32(), "int"),
+    ("offset", pa.int64(), "bigint"),
+    ("timestamp", pa.timestamp("us", tz="UTC"), "timestamp"),
+    ("timestampType", pa.int32(), "int"),
+)
+_HEADER_COLUMN: Final = ("headers", _HEADERS, "array<struct<key:string,value:binary>>")
+_BATCH: Final = (
+    ("leaderEpoch", pa.int32(), "int"),
+    ("producerId", pa.int64(), "bigint"),
+    ("producerEpoch", pa.int16(), "smallint"),
+    ("sequence", pa.int32(), "int"),
+    ("batchOffset", pa.int64(), "bigint"),
+    ("transactional", pa.bool_(), "boolean"),
+    ("control", pa.bool_(), "boolean"),
+    ("compression", pa.string(), "string"),
+    ("segment", pa.int64(), "bigint"),
+    ("position", pa.int64(), "bigint"),
+)
+BAD_COLUMN: Final = ("badRecord", pa.string(), "string")
+_CODECS: Final = pa.array([kind.name.lower() for kind in CompressionType])
+_MAX_SEQUENCE: Final = 2**31
+COLUMN_OPTIONS: Final = ("includeHeaders", "columns")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of one read, in order."""
+
+    fields: tuple[tuple[str, pa.DataType, str], ...]
+
+    @property
+    def ddl(self) -> str:
+        """The schema in Spark's words."""
+        return ", ".join(f"`{name}` {kind}" for name, _, kind in self.fields)
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The schema that Spark expects batches to have."""
+        return pa.schema([pa.field(name, kind) for name, kind, _ in self.fields])
+
+    @property
+    def names(self) -> list[str]:
+        """The names alone."""
+        return [name for name, _, _ in self.fields]
+
+    @property
+    def headers(self) -> bool:
+        """Whether records' headers are wanted."""
+        return "headers" in self.names
+
+    @property
+    def batch(self) -> bool:
+        """Whether anything from a batch's header is wanted."""
+        return any(name in self.names for name, _, _ in _BATCH)
+
+
+def choose_columns(options: Options, *, batch: bool = False, bad: bool = False) -> Columns:
+    """Read includeHeaders and columns; the latter takes fewer columns, because Spark tells no reader what it needs."""
+    fields = list(_RECORD)
+    if options.boolean("includeHeaders", False):
+        fields.append(_HEADER_COLUMN)
+    if batch:
+        fields += _BATCH
+    if bad:
+        fields.append(BAD_COLUMN)
+    wanted = options.text("columns")
+    if wanted is None:
+        return Columns(tuple(fields))
+    known = {field[0].lower(): field for field in (*fields, _HEADER_COLUMN)}
+    chosen = []
+    for name in wanted.split(","):
+        found = known.get(name.strip().lower())
+        if found is None:
+            raise OptionError(f"columns names {name.strip()!r}; there are {', '.join(f[0] for f in known.values())}")
+        if found not in chosen:
+            chosen.append(found)
+    if bad and BAD_COLUMN not in chosen:
+        chosen.append(BAD_COLUMN)
+    return Columns(tuple(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run of batches came from."""
+
+    topic: str
+    partition: int
+    segment: int = 0
+
+
+class TableWriter:
+    """Makes Spark's batches of one partition's record batches."""
+
+    def __init__(self, columns: Columns, place: Place) -> None:
+        self._columns = columns
+        self._place = place
+        self._schema = columns.arrow
+
+    def decode(
+        self,
+        buffer: memoryview | bytes,
+        first_offset: int,
+        last_offset: int,
+        aborted: Sequence[AbortedTransaction] = (),
+        positions: Iterable[tuple[int, int]] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of whole batches; `positions` has base offset and file position where the position is wanted."""
+        places = _by_offset(positions) if "position" in self._columns.names else None
+        for batch in iter_arrow(
+            buffer,
+            first_offset=first_offset,
+            last_offset=last_offset,
+            aborted=aborted,
+            headers=self._columns.headers,
+            batch_columns=self._columns.batch,
+            timestamp_unit="us",
+        ):
+            if batch.num_rows:
+                arrays = [self._array(name, kind, batch, places) for name, kind, _ in self._columns.fields]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def rows(self, rows: Sequence[dict[str, object]]) -> pa.RecordBatch:
+        """A batch of rows given one by one: what the decoder leaves out, such as control records and damage."""
+        constant = {"topic": self._place.topic, "partition": self._place.partition, "segment": self._place.segment}
+        return pa.RecordBatch.from_pylist(
+            [{name: {**constant, **row}.get(name) for name in self._columns.names} for row in rows],
+            schema=self._schema,
+        )
+
+    def _array(
+        self, name: str, kind: pa.DataType, batch: pa.RecordBatch, places: tuple[pa.Array, pa.Array] | None
+    ) -> pa.Array:
+        rows = batch.num_rows
+        match name:
+            case "key" | "value" | "offset" | "timestamp":
+                return batch.column(name)
+            case "headers":
+                return batch.column(name).cast(kind)
+            case "timestampType":
+                return batch.column("timestamp_type")
+            case "topic":
+                return pa.repeat(pa.scalar(self._place.topic), rows)
+            case "partition":
+                return pa.repeat(pa.scalar(self._place.partition, pa.int32()), rows)
+            case "segment":
+                return pa.repeat(pa.scalar(self._place.segment, pa.int64()), rows)
+            case "control":
+                return pa.repeat(pa.scalar(False), rows)
+            case "badRecord":
+                return pa.nulls(rows, kind)
+            case "compression":
+                return _CODECS.take(batch.column("compression"))
+            case "sequence":
+                return _sequences(batch)
+            case "position":
+                assert places is not None
+                return places[1].take(pc.index_in(batch.column("base_offset"), value_set=places[0]))
+        return batch.column({"batchOffset": "base_offset"}.get(name) or _snake(name)).cast(kind)
+
+
+def _by_offset(positions: Iterable[tuple[int, int]]) -> tuple[pa.Array, pa.Array]:
+    pairs = list(positions)
+    return pa.array([base for base, _ in pairs], pa.int64()), pa.array([at for _, at in pairs], pa.int64())
+
+
+def _sequences(batch: pa.RecordBatch) -> pa.Array:
+    """Each record's sequence number: the batch's and its place in it, from 0 again after 2**31 - 1."""
+    base = batch.column("base_sequence").cast(pa.int64())
+    plain = pc.add(base, pc.subtract(batch.column("offset"), batch.column("base_offset")))
+    wrapped = pc.if_else(pc.greater_equal(plain, _MAX_SEQUENCE), pc.subtract(plain, _MAX_SEQUENCE), plain)
+    return pc.if_else(pc.less(base, 0), pa.scalar(-1, pa.int64()), wrapped).cast(pa.int32())
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)

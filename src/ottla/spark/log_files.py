@@ -1,0 +1,368 @@
+"""A log directory as a reader beside its broker sees it: partitions, safe ends, times, and decided transactions.
+
+Only reads, and only what is needed: names first, then indexes, then the tails that indexes leave open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.record_schemas.metadata import PartitionRecord, RemoveTopicRecord, TopicRecord
+from ottla.protocol.record_values import decode_metadata_record
+from ottla.records.batch import check_crc
+from ottla.records.columnar import AbortedTransaction
+from ottla.records.errors import InvalidRecords
+from ottla.records.iterate import iter_records
+from ottla.spark.options import OptionError
+from ottla.storage.checkpoints import CorruptCheckpointError, decode_offsets
+from ottla.storage.errors import CorruptIndexError, CorruptLogError, CorruptSnapshotError
+from ottla.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex, TransactionIndex
+from ottla.storage.names import (
+    CLEAN_SHUTDOWN_FILE,
+    INDEX_SUFFIX,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    METADATA_TOPIC,
+    REPLICATION_CHECKPOINT,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    TopicPartition,
+    offset_name,
+    parse_partition_dir,
+)
+from ottla.storage.producer_state import ProducerState, decode_snapshot
+from ottla.storage.scan import METADATA_SNAPSHOT_SUFFIX, read_folder, replay_batch, scan_batches
+from ottla.world.disk_real import RealDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.protocol.uuids import Uuid
+    from ottla.records.batch import BatchHeader
+    from ottla.spark.offsets import Selection
+    from ottla.storage.scan import PartitionFolder, SegmentFiles
+
+READ_UP_TO: Final = ("auto", "highWatermark", "lastBatch")
+
+
+@dataclass(slots=True)
+class LogDirectory:
+    """One of a broker's log directories, with what its checkpoints say."""
+
+    path: str
+    high_watermarks: dict[TopicPartition, int]
+    start_offsets: dict[TopicPartition, int]
+    closed: bool
+
+    @classmethod
+    def open(cls, path: str) -> LogDirectory:
+        """Read the checkpoints; a missing or half-written one knows nothing."""
+        return cls(
+            path,
+            _checkpoint(path, REPLICATION_CHECKPOINT),
+            _checkpoint(path, LOG_START_CHECKPOINT),
+            os.path.exists(os.path.join(path, CLEAN_SHUTDOWN_FILE)),
+        )
+
+    def replicas(self) -> dict[TopicPartition, int]:
+        """How many replicas each partition has by the metadata log of this directory; empty where there is none."""
+        topics: dict[Uuid, str] = {}
+        counts: dict[tuple[Uuid, int], int] = {}
+        for value in metadata_values(self.path):
+            try:
+                record = decode_metadata_record(value)
+            except ProtocolError:
+                continue
+            if isinstance(record, TopicRecord):
+                topics[record.topic_id] = record.name
+            elif isinstance(record, RemoveTopicRecord):
+                topics.pop(record.topic_id, None)
+            elif isinstance(record, PartitionRecord):
+                counts[record.topic_id, record.partition_id] = len(record.replicas)
+        return {
+            TopicPartition(topics[topic_id], number): count
+            for (topic_id, number), count in counts.items()
+            if topic_id in topics
+        }
+
+
+def _checkpoint(path: str, name: str) -> dict[TopicPartition, int]:
+    try:
+        with open(os.path.join(path, name), "rb") as file:
+            return decode_offsets(file.read())
+    except (FileNotFoundError, CorruptCheckpointError):
+        return {}
+
+
+def metadata_values(path: str) -> Iterator[bytes]:
+    """The values of the metadata log's records, from its newest snapshot on."""
+    disk = RealDisk()
+    try:
+        folder = read_folder(disk, os.path.join(path, f"{METADATA_TOPIC}-0"))
+    except FileNotFoundError:
+        return
+    snapshots = sorted(name for name in folder.others if name.endswith(METADATA_SNAPSHOT_SUFFIX))[-1:]
+    for file in [f"{folder.path}/{name}" for name in snapshots] + [segment.path() for segment in folder.segments]:
+        try:
+            for header, data in scan_batches(disk, file):
+                if not header.is_control:
+                    yield from (record.value or b"" for record in iter_records(data, header._replace(position=0)))
+        except (CorruptLogError, InvalidRecords, FileNotFoundError):
+            continue
+
+
+def find_log_directories(text: str) -> list[LogDirectory]:
+    """The log directories at a path, at several with commas between, or one level below (a folder per broker)."""
+    found = []
+    for given in text.split(","):
+        path = given.strip().removeprefix("file://")
+        if not os.path.isdir(path):
+            raise OptionError(f"{path!r} is not a folder on this machine; load() wants a broker's log directory")
+        if _is_log_directory(path):
+            found.append(path)
+            continue
+        below = sorted(os.path.join(path, name) for name in os.listdir(path))
+        below = [each for each in below if os.path.isdir(each) and _is_log_directory(each)]
+        if not below:
+            raise OptionError(
+                f"{path!r} is no log directory: it has neither {META_PROPERTIES} nor folders such as orders-0"
+            )
+        found += below
+    return [LogDirectory.open(path) for path in found]
+
+
+def _is_log_directory(path: str) -> bool:
+    if parse_partition_dir(os.path.basename(path.rstrip("/"))) is not None:
+        return False
+    if os.path.exists(os.path.join(path, META_PROPERTIES)):
+        return True
+    return any(
+        parse_partition_dir(name) is not None and os.path.isdir(os.path.join(path, name)) for name in os.listdir(path)
+    )
+
+
+def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to: str) -> list[Log]:
+    """The chosen partitions, in order; one that stands in two directories is refused."""
+    disk = RealDisk()
+    logs: dict[TopicPartition, Log] = {}
+    topics = set()
+    for directory in directories:
+        replicas: dict[TopicPartition, int] | None = None
+        for name in sorted(os.listdir(directory.path)):
+            named = parse_partition_dir(name)
+            if named is None or named.mark or named.topic_partition.topic == METADATA_TOPIC:
+                continue
+            key = named.topic_partition
+            topics.add(key.topic)
+            if not selection.topic(key.topic) or not selection.partition(key.topic, key.partition):
+                continue
+            path = os.path.join(directory.path, name)
+            if key in logs:
+                raise OptionError(
+                    f"{key} stands in {logs[key].folder.path} and in {path}: these are replicas; read one of them"
+                )
+            if read_up_to == "auto" and replicas is None:
+                replicas = directory.replicas()
+            single = read_up_to == "lastBatch" or (replicas or {}).get(key) == 1
+            try:
+                folder = read_folder(disk, path)
+            except FileNotFoundError:
+                continue  # deleted since it was listed
+            logs[key] = Log(disk, directory, folder, None if single else directory.high_watermarks.get(key))
+    found = {key.topic for key in logs}
+    for topic in selection.named:
+        if topic not in found:
+            there = ", ".join(sorted(topics)) or "none"
+            raise OptionError(
+                f"there is no topic {topic} in {', '.join(d.path for d in directories)}; there are {there}"
+            )
+    for topic, partitions in (selection.partitions or {}).items():
+        for partition in partitions:
+            if TopicPartition(topic, partition) not in logs:
+                raise OptionError(f"there is no partition {topic}-{partition}")
+    return [logs[key] for key in sorted(logs)]
+
+
+class Log:
+    """One partition's files, read only as far as someone asks."""
+
+    def __init__(
+        self, disk: RealDisk, directory: LogDirectory, folder: PartitionFolder, high_watermark: int | None
+    ) -> None:
+        self.disk = disk
+        self.folder = folder
+        self.partition = folder.partition
+        self._directory = directory
+        self._high_watermark = high_watermark
+        self._time_indexes: dict[int, TimeIndex | None] = {}
+        self._offset_indexes: dict[int, OffsetIndex | None] = {}
+
+    @property
+    def segments(self) -> list[SegmentFiles]:
+        """The segments, in order."""
+        return self.folder.segments
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that readers may see."""
+        first = self.segments[0].base_offset if self.segments else 0
+        return max(first, self._directory.start_offsets.get(self.partition, 0))
+
+    @cached_property
+    def tail(self) -> tuple[int, int]:
+        """The offset and the position behind the last whole batch of the last segment."""
+        if not self.segments:
+            return 0, 0
+        last = self.segments[-1]
+        index = self.offset_index(last)
+        position = index.positions[-1] if index is not None and len(index) else 0
+        end = (last.base_offset, 0)
+        final: tuple[BatchHeader, memoryview] | None = None
+        try:
+            for header, data in scan_batches(self.disk, last.path(), last.size, position):
+                end, final = (header.next_offset, header.position + header.size), (header, data)
+        except CorruptLogError:
+            if self._directory.closed:
+                return end[0], last.size  # nobody writes here: whoever reads it must say that it is damaged
+        # A write that a crash or a running broker left half done has the length of a batch and not its contents.
+        if final is not None and not self._directory.closed:
+            header, data = final
+            if not check_crc(data, header._replace(position=0)):
+                return (header.base_offset, header.position)
+        return end
+
+    @cached_property
+    def end_offset(self) -> int:
+        """The offset before which everything may be read: the high watermark, or the last whole batch's end."""
+        end = self.tail[0]
+        if self._high_watermark is None:
+            return end
+        return max(min(end, self._high_watermark), self.start_offset)
+
+    def size_of(self, segment: SegmentFiles) -> int:
+        """Bytes of a segment that may be read."""
+        return self.tail[1] if segment is self.segments[-1] else segment.size
+
+    def offset_index(self, segment: SegmentFiles) -> OffsetIndex | None:
+        """A segment's offset index, or None where it is missing or damaged."""
+        if segment.base_offset not in self._offset_indexes:
+            found = None
+            with contextlib.suppress(FileNotFoundError, CorruptIndexError):
+                data = read_entries(segment.path(INDEX_SUFFIX), OFFSET_ENTRY)
+                found = OffsetIndex.decode(segment.base_offset, data, segment.size)
+            self._offset_indexes[segment.base_offset] = found
+        return self._offset_indexes[segment.base_offset]
+
+    def time_index(self, segment: SegmentFiles) -> TimeIndex | None:
+        """A segment's time index, or None where it is missing or damaged."""
+        if segment.base_offset not in self._time_indexes:
+            found = None
+            with contextlib.suppress(FileNotFoundError, CorruptIndexError):
+                found = TimeIndex.decode(segment.base_offset, read_entries(segment.path(TIME_INDEX_SUFFIX), TIME_ENTRY))
+            self._time_indexes[segment.base_offset] = found
+        return self._time_indexes[segment.base_offset]
+
+    def offset_at(self, timestamp: int) -> int | None:
+        """The first offset whose record has that timestamp or a later one, as Kafka finds it; None if there is none."""
+        for segment in self.segments:
+            active = segment is self.segments[-1]
+            times = self.time_index(segment)
+            if times is not None and not active and times.timestamps and times.timestamps[-1] < timestamp:
+                continue
+            position = 0
+            if times is not None:
+                index = self.offset_index(segment)
+                position = index.lookup(times.lookup(timestamp)) if index is not None else 0
+            try:
+                for header, data in scan_batches(self.disk, segment.path(), self.size_of(segment), position):
+                    if header.is_control or header.max_timestamp < timestamp or header.next_offset <= self.start_offset:
+                        continue
+                    for record in iter_records(data, header._replace(position=0)):
+                        if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                            return record.offset if record.offset < self.end_offset else None
+            except (CorruptLogError, InvalidRecords) as error:
+                raise OptionError(f"a point in time cannot be found in {segment.path()}: {error}") from error
+        return None
+
+    def transactions(self) -> tuple[int, list[AbortedTransaction]]:
+        """The last stable offset, and all aborted transactions below it: from the indexes, and from the log itself
+        behind the last snapshot, where a running broker may be a step ahead of its index.
+        """
+        aborted: dict[tuple[int, int], AbortedTransaction] = {}
+        for segment in self.segments:
+            if TXN_INDEX_SUFFIX not in segment.kinds:
+                continue
+            try:
+                with open(segment.path(TXN_INDEX_SUFFIX), "rb") as file:
+                    entries = TransactionIndex.decode(segment.base_offset, file.read()).entries
+            except FileNotFoundError:
+                continue
+            except CorruptIndexError as error:
+                raise OptionError(
+                    f"{segment.path(TXN_INDEX_SUFFIX)} is damaged ({error}): read_committed cannot be decided"
+                ) from error
+            for entry in entries:
+                key = (entry.producer_id, entry.last_offset)
+                aborted[key] = AbortedTransaction(entry.producer_id, entry.first_offset, entry.last_offset)
+        state, start = self._producers()
+        for segment in self.segments:
+            if segment is not self.segments[-1] and self._next_base(segment) <= start:
+                continue
+            index = self.offset_index(segment)
+            position = index.lookup(start) if index is not None else 0
+            for header, data in scan_batches(self.disk, segment.path(), self.size_of(segment), position):
+                if header.base_offset < start or header.base_offset >= self.end_offset or not header.is_transactional:
+                    continue
+                completed = replay_batch(state, header, data)
+                if completed is not None:
+                    state.complete(completed, self.end_offset)
+                    if completed.aborted:
+                        key = (completed.producer_id, completed.last_offset)
+                        aborted[key] = AbortedTransaction(*completed[:3])
+        unstable = state.first_unstable_offset
+        stable = self.end_offset if unstable is None else min(unstable, self.end_offset)
+        return max(stable, self.start_offset), sorted(aborted.values(), key=lambda each: each.first_offset)
+
+    def _next_base(self, segment: SegmentFiles) -> int:
+        return self.segments[self.segments.index(segment) + 1].base_offset
+
+    def _producers(self) -> tuple[ProducerState, int]:
+        """The newest state of producers that is saved and not past the end, and the offset it holds for."""
+        state = ProducerState()
+        for offset in reversed(self.folder.snapshots):
+            if offset > self.end_offset:
+                continue
+            try:
+                with open(os.path.join(self.folder.path, offset_name(offset, SNAPSHOT_SUFFIX)), "rb") as file:
+                    state.load(decode_snapshot(file.read()), offset, 0)
+            except (FileNotFoundError, CorruptSnapshotError):
+                continue
+            return state, offset
+        return state, self.segments[0].base_offset if self.segments else 0
+
+
+def read_entries(path: str, size: int) -> bytes:
+    """An index's entries without the zeros that a running broker keeps behind them (Kafka reserves 10 MiB)."""
+    with open(path, "rb") as file:
+        count = os.fstat(file.fileno()).st_size // size
+        zero = bytes(size)
+
+        def entry(number: int) -> bytes:
+            return os.pread(file.fileno(), size, number * size)
+
+        if count > 1 and entry(count - 1) == zero:
+            low, high = 1, count - 1  # the first entry may really be zero
+            while low < high:
+                middle = (low + high) // 2
+                if entry(middle) == zero:
+                    high = middle
+                else:
+                    low = middle + 1
+            count = low
+        return os.pread(file.fileno(), count * size, 0)

@@ -1,0 +1,245 @@
+"""Reads the pieces of a directory scan, on executors: checked bytes in, Arrow batches out.
+
+Survives what a broker may do to its files meanwhile: a compaction that replaces them, retention that removes them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, iter_batches
+from ottla.records.control import parse_control_key
+from ottla.records.errors import InvalidRecords
+from ottla.records.iterate import iter_records
+from ottla.spark.columns import Columns, Place, TableWriter
+from ottla.spark.log_files import read_entries
+from ottla.spark.log_plan import Piece
+from ottla.storage.errors import CorruptIndexError
+from ottla.storage.indexes import OFFSET_ENTRY, OffsetIndex
+from ottla.storage.names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, offset_name
+from ottla.storage.scan import read_folder
+from ottla.world.disk_real import RealDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from ottla.records.batch import BatchHeader
+
+CHUNK: Final = 8 << 20
+_HEAD: Final = Struct(">qi4xb")
+
+
+class DataLossError(Exception):
+    """Records that a plan counted on are no longer there."""
+
+
+class DamagedLogError(Exception):
+    """Bytes of a segment that are no batch, or a batch whose contents are not what its CRC says."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How pieces are read."""
+
+    columns: Columns
+    bad_records: str = "fail"
+    include_control: bool = False
+    fail_on_data_loss: bool = True
+
+
+def read_piece(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """The rows of one piece."""
+    path = os.path.join(piece.folder, offset_name(piece.segment, LOG_SUFFIX))
+    for candidate in (path, path + DELETED_SUFFIX):
+        try:
+            file = open(candidate, "rb", buffering=0)  # noqa: SIM115 - closed by the with below
+        except FileNotFoundError:
+            continue
+        with file:
+            if os.fstat(file.fileno()).st_ino == piece.inode:
+                yield from _PieceReader(piece, settings, file.fileno(), candidate).read()
+                return
+    yield from _read_elsewhere(piece, settings)
+
+
+def _read_elsewhere(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """Read a piece by its offsets, from the files that hold them now."""
+    try:
+        segments = read_folder(RealDisk(), piece.folder).segments
+    except FileNotFoundError:
+        segments = []
+    if not segments or segments[0].base_offset > piece.first_offset:
+        message = (
+            f"{piece.topic}-{piece.partition}: offsets {piece.first_offset} to {piece.end_offset - 1} were removed "
+            f"while they were being read (retention or deletion)"
+        )
+        if settings.fail_on_data_loss:
+            raise DataLossError(f"{message}; read again, or set failOnDataLoss=false to go on without them")
+        _warn(message)
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else piece.end_offset
+        if segment.base_offset >= piece.end_offset or following <= piece.first_offset:
+            continue
+        with open(segment.path(), "rb", buffering=0) as file:
+            moved = Piece(
+                piece.folder,
+                piece.topic,
+                piece.partition,
+                segment.base_offset,
+                os.fstat(file.fileno()).st_ino,
+                0,
+                os.fstat(file.fileno()).st_size,
+                piece.first_offset,
+                piece.end_offset,
+                piece.aborted,
+            )
+            yield from _PieceReader(moved, settings, file.fileno(), segment.path()).read()
+
+
+class _PieceReader:
+    def __init__(self, piece: Piece, settings: ReadSettings, descriptor: int, path: str) -> None:
+        self._piece = piece
+        self._settings = settings
+        self._descriptor = descriptor
+        self._path = path
+        self._table = TableWriter(settings.columns, Place(piece.topic, piece.partition, piece.segment))
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        piece = self._piece
+        position, want = piece.start, CHUNK
+        while position < piece.end:
+            chunk = os.pread(self._descriptor, min(want, piece.end - position), position)
+            whole, damage, done = self._walk(chunk, position)
+            if whole:
+                yield from self._decode(memoryview(chunk)[:whole], position)
+                position += whole
+                want = CHUNK
+            if done:
+                return
+            if damage is not None:
+                following = self._next_border(position)
+                yield from self._damaged(damage, position, following)
+                position = following
+            elif not whole:
+                if len(chunk) < min(want, piece.end - position):
+                    raise DataLossError(f"{self._path} was cut at {position + len(chunk)} while it was being read")
+                want = max(want * 2, LOG_OVERHEAD + int.from_bytes(chunk[8:12], "big"))
+
+    def _walk(self, chunk: bytes, position: int) -> tuple[int, str | None, bool]:
+        """How many bytes are whole batches, what is wrong behind them, and whether the last offset has been passed."""
+        at, end = 0, len(chunk)
+        left = self._piece.end - position
+        last = self._piece.end_offset
+        while end - at > MAGIC_POSITION:
+            base, length, magic = _HEAD.unpack_from(chunk, at)
+            size = LOG_OVERHEAD + length
+            if magic != MAGIC or size < HEADER_SIZE or size > left - at:
+                return at, f"{size} bytes with magic {magic} are no batch that fits here", False
+            if base >= last:
+                return at, None, True
+            if size > end - at:
+                return at, None, False
+            at += size
+        if at < end and end == left:
+            return at, f"{end - at} bytes behind the last batch are no batch", False
+        return at, None, False
+
+    def _decode(self, view: memoryview, position: int) -> Iterator[pa.RecordBatch]:
+        piece, settings = self._piece, self._settings
+        wants_headers = settings.include_control or "position" in settings.columns.names
+        headers = list(iter_batches(view)) if wants_headers else []
+        positions = [(header.base_offset, position + header.position) for header in headers]
+        first, last = piece.first_offset, piece.end_offset - 1
+        if settings.bad_records == "fail":
+            try:
+                yield from self._table.decode(view, first, last, piece.aborted, positions)
+            except InvalidRecords as error:
+                raise DamagedLogError(self._explain(error.message, position)) from error
+        else:
+            try:
+                batches = list(self._table.decode(view, first, last, piece.aborted, positions))
+            except InvalidRecords:
+                batches = list(self._one_by_one(view, position))
+            yield from batches
+        if settings.include_control:
+            rows = [row for header in headers if header.is_control for row in self._control(view, header, position)]
+            if rows:
+                yield self._table.rows(rows)
+
+    def _one_by_one(self, view: memoryview, position: int) -> Iterator[pa.RecordBatch]:
+        piece = self._piece
+        for header in iter_batches(view):
+            data = view[header.position : header.end]
+            at = position + header.position
+            try:
+                yield from self._table.decode(
+                    data, piece.first_offset, piece.end_offset - 1, piece.aborted, [(header.base_offset, at)]
+                )
+            except InvalidRecords as error:
+                yield from self._damaged(error.message, at, at + header.size)
+
+    def _control(self, view: memoryview, header: BatchHeader, position: int) -> list[dict[str, object]]:
+        piece = self._piece
+        same: dict[str, object] = {
+            "timestampType": int(header.timestamp_type),
+            "headers": [],
+            "leaderEpoch": header.partition_leader_epoch,
+            "producerId": header.producer_id,
+            "producerEpoch": header.producer_epoch,
+            "sequence": header.base_sequence,
+            "batchOffset": header.base_offset,
+            "transactional": header.is_transactional,
+            "control": True,
+            "compression": "none",
+            "position": position + header.position,
+        }
+        try:
+            return [
+                same
+                | {
+                    "key": parse_control_key(record.key).name.encode(),
+                    "value": record.value,
+                    "offset": record.offset,
+                    "timestamp": record.timestamp * 1000,
+                }
+                for record in iter_records(view, header)
+                if piece.first_offset <= record.offset < piece.end_offset
+            ]
+        except InvalidRecords as error:
+            if self._settings.bad_records == "fail":
+                raise DamagedLogError(self._explain(error.message, position + header.position)) from error
+            return []
+
+    def _damaged(self, reason: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """What is done about bytes that cannot be read."""
+        message = self._explain(reason, start)
+        if self._settings.bad_records == "fail":
+            raise DamagedLogError(message)
+        if self._settings.bad_records == "drop":
+            _warn(f"{message}; dropped {end - start} bytes")
+            return
+        data = os.pread(self._descriptor, min(end - start, CHUNK), start)
+        offset = int.from_bytes(data[:8], "big", signed=True) if len(data) >= 8 else None
+        yield self._table.rows([{"value": data, "offset": offset, "position": start, "badRecord": message}])
+
+    def _explain(self, reason: str, position: int) -> str:
+        return f"{self._path} is damaged at or behind byte {position}: {reason}"
+
+    def _next_border(self, position: int) -> int:
+        """Where the next batch that the index knows begins, or the piece's end."""
+        try:
+            data = read_entries(os.path.join(self._piece.folder, offset_name(self._piece.segment, INDEX_SUFFIX)), 8)
+            index = OffsetIndex.decode(self._piece.segment, data[: len(data) // OFFSET_ENTRY * OFFSET_ENTRY], 1 << 62)
+        except (FileNotFoundError, CorruptIndexError):
+            return self._piece.end
+        return min((at for at in index.positions if at > position), default=self._piece.end)
+
+
+def _warn(message: str) -> None:
+    print(f"ottla-log: {message}", file=sys.stderr)

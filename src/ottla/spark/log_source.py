@@ -1,0 +1,154 @@
+"""The format `ottla-log`: the topics in a log directory as a table, read from the files with no broker.
+
+Options and order of work; planning is `log_plan`'s, reading `log_read`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from ottla.spark.columns import COLUMN_OPTIONS, Columns, choose_columns
+from ottla.spark.log_files import READ_UP_TO, find_log_directories, find_logs
+from ottla.spark.log_plan import LARGEST_TASK, Piece, choose_ranges, plan_tasks
+from ottla.spark.log_read import ReadSettings, read_piece
+from ottla.spark.offsets import EARLIEST, RANGE_OPTIONS, Bound, Selection, parse_end, parse_selection, parse_start
+from ottla.spark.options import OptionError, Options
+from ottla.spark.pushdown import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+KNOWN: Final = (
+    *RANGE_OPTIONS,
+    *COLUMN_OPTIONS,
+    "includeBatch",
+    "includeControl",
+    "isolation.level",
+    "kafka.isolation.level",
+    "badRecords",
+    "readUpTo",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxPartitionBytes",
+    "filterPushdown",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that the options say."""
+
+    path: str
+    selection: Selection
+    start: Bound
+    end: Bound
+    settings: ReadSettings
+    committed: bool
+    strict_times: bool
+    read_up_to: str
+    least_tasks: int
+    largest_task: int
+    pushdown: bool
+
+    @classmethod
+    def parse(cls, given: Any) -> Plan:
+        """Check all options at once, before anything is read."""
+        options = Options("ottla-log", given, KNOWN)
+        path = options.text("path")
+        if not path:
+            raise OptionError(
+                'ottla-log needs a log directory: spark.read.format("ottla-log").load("/path/to/log.dirs")'
+            )
+        bad = options.choice("badRecords", ("fail", "drop", "column"), "fail")
+        control = options.boolean("includeControl", False)
+        columns: Columns = choose_columns(
+            options, batch=options.boolean("includeBatch", False) or control, bad=bad == "column"
+        )
+        levels = ("read_uncommitted", "read_committed")
+        name = "isolation.level" if "isolation.level" in options else "kafka.isolation.level"
+        strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+        return cls(
+            path,
+            parse_selection(options, required=False),
+            parse_start(options, default=EARLIEST),
+            parse_end(options),
+            ReadSettings(columns, bad, control, options.boolean("failOnDataLoss", True)),
+            options.choice(name, levels, levels[0]) == levels[1],
+            strategy == "error",
+            options.choice("readUpTo", READ_UP_TO, READ_UP_TO[0]),
+            options.integer("minPartitions", 0) or 0,
+            options.size("maxPartitionBytes", LARGEST_TASK),
+            options.boolean("filterPushdown", False),
+        )
+
+
+class LogTask(InputPartition):
+    """The pieces that one task reads."""
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        super().__init__(None)
+        self.pieces = pieces
+
+
+class LogSource(DataSource):
+    """`spark.read.format("ottla-log").load("/path/to/log.dirs")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "ottla-log"
+
+    def schema(self) -> str:
+        """The columns; wrong options and a wrong path end here, at load()."""
+        plan = Plan.parse(self.options)
+        find_log_directories(plan.path)
+        return plan.settings.columns.ddl
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader that takes filters only on request.
+
+        Spark 4.2 keeps what it pushed down with the DataFrame: the same DataFrame used again without the filter, or
+        with another one, then lacks rows. Options such as subscribe and startingOffsets narrow a read safely.
+        """
+        plan = Plan.parse(self.options)
+        return FilteringLogReader(plan) if plan.pushdown else LogReader(plan)
+
+
+class LogReader(DataSourceReader):
+    """Plans and reads a scan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._limits = Limits()
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks; at least one, which may have nothing to read."""
+        plan = self._plan
+        logs = find_logs(find_log_directories(plan.path), plan.selection, plan.read_up_to)
+        ranges = choose_ranges(
+            logs, plan.start, plan.end, self._limits, committed=plan.committed, strict_times=plan.strict_times
+        )
+        tasks = plan_tasks(ranges, largest=plan.largest_task, least_tasks=plan.least_tasks)
+        return [LogTask(pieces) for pieces in tasks] or [LogTask([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        assert isinstance(partition, LogTask)
+        for piece in partition.pieces:
+            yield from read_piece(piece, self._plan.settings)
+
+
+class FilteringLogReader(LogReader):
+    """Opens only what filters on topic, partition, offset and timestamp leave."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Narrow the scan; Spark still applies every filter itself."""
+        self._limits.take(filters)
+        return filters

@@ -1,0 +1,92 @@
+"""Makes a Spark session that knows ottla's formats, or says in one sentence why it cannot.
+
+The only place that looks for Java and for pyspark's version.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+OLDEST_SPARK: Final = (4, 2)
+FIRST_UNKNOWN_SPARK: Final = (5, 0)
+OLDEST_JAVA: Final = 17
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+
+class SparkSetupError(RuntimeError):
+    """Spark cannot start here; the message says what to install."""
+
+
+def check_setup() -> None:
+    """Raise `SparkSetupError` unless pyspark, Java and pyarrow are there in versions that work."""
+    try:
+        import pyspark
+    except ImportError:
+        raise SparkSetupError("pyspark is not installed: pip install 'ottla[spark]'") from None
+    version = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
+    if not OLDEST_SPARK <= version < FIRST_UNKNOWN_SPARK:
+        raise SparkSetupError(
+            f"pyspark {pyspark.__version__} is installed and ottla.spark needs 4.2 or a later 4.x: "
+            f"pip install 'pyspark==4.2.0'"
+        )
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not os.path.exists(java):
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no java is on PATH"
+        raise SparkSetupError(
+            f"Spark needs Java 17 or newer and {where} (Debian: apt-get install openjdk-17-jre-headless)"
+        )
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', said.stderr + said.stdout)
+    number = 0 if found is None else int(found[2] if found[1] == "1" and found[2] else found[1])
+    if number < OLDEST_JAVA:
+        raise SparkSetupError(f"Spark needs Java 17 or newer, {java} is version {number or 'unknown'}")
+
+
+def session(
+    app_name: str = "ottla", *, master: str | None = None, config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with all of ottla's formats, on all cores of this machine unless a master is given.
+
+    Settings in `config` win over those made here.
+    """
+    check_setup()
+    from pyspark.sql import SparkSession
+
+    # Workers would otherwise take whichever python3 is on PATH, which may not have ottla.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings = {
+        PUSHDOWN: "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    if chosen.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    builder = SparkSession.builder.appName(app_name).master(chosen)
+    for name, value in (settings | dict(config or {})).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Teach a session ottla's formats; also lets Spark hand filters to them."""
+    from ottla.spark.log_source import LogSource
+
+    spark.conf.set(PUSHDOWN, "true")
+    for source in (LogSource,):
+        spark.dataSource.register(source)
