@@ -86,7 +86,8 @@ def session(
 def register(spark: SparkSession) -> None:
     """Teach a session ottla's formats; also lets Spark hand filters to them."""
     from ottla.spark.log_source import LogSource
+    from ottla.spark.network_source import NetworkSource
 
     spark.conf.set(PUSHDOWN, "true")
-    for source in (LogSource,):
+    for source in (LogSource, NetworkSource):
         spark.dataSource.register(source)
