@@ -19,7 +19,7 @@ from ottla.records.control import ControlType, control_key
 from ottla.records.errors import ErrorCode, InvalidRecords
 from ottla.records.iterate import Record, iter_records
 from ottla.records.validate import LogRules, validate
-from records.malformed import INVALID_BODIES, record, sealed
+from tests.records.malformed import INVALID_BODIES, record, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
