@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from ottla.cluster.metadata_log import MetadataLog
     from ottla.cluster.registrations import Partition as PartitionState
     from ottla.cluster.registrations import Topic
+    from ottla.events import Events
     from ottla.protocol.schema import Message
+    from ottla.security.authorizer import Authorizer
     from ottla.transactions.coordinator import TransactionCoordinator
     from ottla.transactions.environment import TransactionMarker
     from ottla.world.world import World
@@ -45,13 +47,23 @@ LOG_CONFIG_FIELDS = {name.replace("_", "."): name for name in LogConfig.__slots_
 class Cluster:
     """All nodes of this process and what they share. One loop owns it; nothing in it waits."""
 
-    def __init__(self, world: World, metadata: MetadataLog, *, cluster_id: str, sync: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        metadata: MetadataLog,
+        *,
+        cluster_id: str,
+        sync: bool = False,
+        events: Events | None = None,
+    ) -> None:
         self.world = world
+        self.events = events
         self.metadata = metadata
         self.cluster_id = cluster_id
         self.sync = sync
         self.nodes: dict[int, Broker] = {}
         self.partitions: dict[tuple[str, int], Partition] = {}
+        self.authorizer: Authorizer | None = None
         self.readable = Readable(world.clock)
         self.housekeeping = Housekeeping(self)
 
@@ -170,6 +182,10 @@ class Cluster:
         if any(resource.type is ConfigResourceType.BROKER for resource in changes.configs) or changes.brokers:
             for node in self.nodes.values():
                 node.configs_changed()
+        if changes.acls and self.authorizer is not None:
+            self.authorizer.changed()
+        if self.events is not None:
+            _tell_topics(self.events, changes)
         for topic in changes.deleted_topics:
             self._remove(topic)
         for topic, index, _, after in changes.partitions:
@@ -231,6 +247,15 @@ class Cluster:
         self._leader_changed(partition, NO_LEADER)
 
     def _leader_changed(self, partition: Partition, before: int) -> None:
+        if self.events is not None:
+            self.events.of_node(max(partition.state.leader, 0)).emit(
+                "leader.changed",
+                topic=partition.topic,
+                partition=partition.index,
+                leader=partition.state.leader,
+                previous=before,
+                leader_epoch=partition.state.leader_epoch,
+            )
         for wait in list(partition.waits):
             wait.finish()
         if partition.topic in INTERNAL_TOPICS:
@@ -263,3 +288,16 @@ class Cluster:
             if partition is not None:
                 node = self.nodes.get(state.leader) or self.controller
                 partition.log.config, partition.min_insync_replicas = self.log_config(name, node)
+
+
+def _tell_topics(events: Events, changes: ImageChanges) -> None:
+    cluster = events.of_node(0)
+    for topic in changes.deleted_topics:
+        cluster.emit("topic.deleted", topic=topic.name, topic_id=str(topic.id))
+    for topic in changes.created_topics:
+        cluster.emit(
+            "topic.created",
+            topic=topic.name,
+            topic_id=str(topic.id),
+            partitions={topic.name: sorted(topic.partitions)},
+        )

@@ -5,10 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.security.authorizer import OPERATIONS
+
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 ANONYMOUS = "User:ANONYMOUS"
+REFUSALS = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
 
 
 class Disconnect(Exception):  # noqa: N818 - it is what happens, not what went wrong
@@ -40,3 +51,40 @@ class Call:
     version: int
     correlation_id: int
     client_id: str | None
+
+    # What the caller may do. Without an authorizer everybody may do everything.
+
+    def may(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
+        """Whether the caller may do something to a resource."""
+        authorizer = self.broker.cluster.authorizer
+        if authorizer is None:
+            return True
+        session = self.session
+        return authorizer.allowed(session.principal, session.host, operation, resource, name)
+
+    def may_topic(self, operation: AclOperation, topic: str) -> bool:
+        """Whether the caller may do something to a topic, existing or not."""
+        return self.may(operation, ResourceType.TOPIC, topic)
+
+    def may_cluster(self, operation: AclOperation) -> bool:
+        """Whether the caller may do something to the cluster."""
+        return self.may(operation, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
+
+    def may_any(self, operation: AclOperation, resource: ResourceType) -> bool:
+        """Whether there can be a resource of a type to which the caller may do something."""
+        authorizer = self.broker.cluster.authorizer
+        if authorizer is None:
+            return True
+        return authorizer.allowed_on_any(self.session.principal, self.session.host, operation, resource)
+
+    def require(self, operation: AclOperation, resource: ResourceType, name: str) -> None:
+        """Refuse a caller who may not; whether the resource exists plays no part."""
+        if not self.may(operation, resource, name):
+            raise KafkaError(REFUSALS[resource])
+
+    def authorized_operations(self, resource: ResourceType, name: str) -> int:
+        """What the caller may do to a resource, as the bit field of KIP-430."""
+        authorizer = self.broker.cluster.authorizer
+        if authorizer is None:
+            return sum(1 << operation for operation in OPERATIONS[resource])
+        return authorizer.operations(self.session.principal, self.session.host, resource, name)

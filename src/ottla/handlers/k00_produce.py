@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.session import Disconnect
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -73,7 +75,13 @@ def on_error(request: ProduceRequest, version: int, code: ErrorCode, message: st
     )
 
 
-@api(0, versions=(3, 13), advertised=(0, 13), on_error=on_error)
+@api(
+    0,
+    versions=(3, 13),
+    advertised=(0, 13),
+    acl=access.each(access.on_topic(AclOperation.WRITE), access.on_transactional_id(AclOperation.WRITE)),
+    on_error=on_error,
+)
 def produce(call: Call, request: ProduceRequest) -> ProduceResponse | Pending[ProduceResponse] | None:
     """Append to each partition; answer when it is as safe as was asked for."""
     work = _Produce(call, request)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.fetch_wait import FetchWait
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -48,7 +50,7 @@ def on_error(request: FetchRequest, version: int, code: ErrorCode, message: str 
     )
 
 
-@api(1, versions=(4, 18), on_error=on_error)
+@api(1, versions=(4, 18), acl=access.each(access.on_topic(AclOperation.READ)), on_error=on_error)
 def fetch(call: Call, request: FetchRequest) -> FetchResponse | Pending[FetchResponse]:
     """Answer with what there is, or wait for `min_bytes` of it until `max_wait_ms` have passed."""
     broker = call.broker

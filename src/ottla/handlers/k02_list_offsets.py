@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k02_list_offsets import (
@@ -40,7 +42,7 @@ def on_error(request: ListOffsetsRequest, version: int, code: ErrorCode, message
     )
 
 
-@api(2, versions=(1, 11), on_error=on_error)
+@api(2, versions=(1, 11), acl=access.each(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look each timestamp up in its partition's log."""
     seen: set[tuple[str, int]] = set()

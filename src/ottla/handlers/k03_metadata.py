@@ -11,7 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.names import validate_topic_name
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k03_metadata import (
@@ -41,7 +43,16 @@ def on_error(request: MetadataRequest, version: int, code: ErrorCode, message: s
     )
 
 
-@api(3, versions=(0, 13), on_error=on_error)
+@api(
+    3,
+    versions=(0, 13),
+    acl=access.each(
+        access.on_topic(AclOperation.DESCRIBE),
+        access.on_topic(AclOperation.CREATE),
+        access.on_cluster(AclOperation.CREATE),
+    ),
+    on_error=on_error,
+)
 def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     """Describe the cluster as this node's clients can reach it."""
     cluster = call.broker.cluster

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.groups import refusals
+from ottla.handlers import access
 from ottla.handlers.group_calls import request_context, then
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode
@@ -32,7 +34,7 @@ def on_error(request: OffsetCommitRequest, version: int, code: ErrorCode, messag
     return refusals.offset_commit(request, code)
 
 
-@api(8, versions=(2, 10), on_error=on_error)
+@api(8, versions=(2, 10), acl=access.group(AclOperation.READ, access.on_topic(AclOperation.READ)), on_error=on_error)
 def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
     """Commit the offsets of partitions that exist; the others are answered for themselves."""
     known: list[OffsetCommitRequestTopic] = []

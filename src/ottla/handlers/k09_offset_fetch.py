@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.groups import refusals
 from ottla.groups.coordinator import wait_for_all
+from ottla.handlers import access
 from ottla.handlers.group_calls import request_context, then
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode
@@ -38,7 +40,12 @@ def on_error(request: OffsetFetchRequest, version: int, code: ErrorCode, message
     return _response([refusals.offset_fetch(group, version, code) for group in _groups(request, version)], version)
 
 
-@api(9, versions=(1, 10), on_error=on_error)
+@api(
+    9,
+    versions=(1, 10),
+    acl=access.each(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
+    on_error=on_error,
+)
 def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | Pending[OffsetFetchResponse]:
     """Ask each group for its offsets."""
     answers = [_fetch(call, group, request.require_stable) for group in _groups(request, call.version)]

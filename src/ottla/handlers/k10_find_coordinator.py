@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k10_find_coordinator import (
@@ -32,7 +34,12 @@ def on_error(
     return FindCoordinatorResponse(coordinators=[_failure(key, code, message) for key in request.coordinator_keys])
 
 
-@api(10, versions=(0, 6), on_error=on_error)
+@api(
+    10,
+    versions=(0, 6),
+    acl=access.each(access.on_group(AclOperation.DESCRIBE), access.on_transactional_id(AclOperation.DESCRIBE)),
+    on_error=on_error,
+)
 def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Look up the leader of the partition that keeps each key, making the topic if it is not there yet."""
     if call.version < 4:

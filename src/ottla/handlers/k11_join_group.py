@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.group_calls import request_context, then
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
@@ -26,7 +28,7 @@ def on_error(request: JoinGroupRequest, version: int, code: ErrorCode, message: 
     return _for_version(JoinGroupResponse(error_code=code), version)
 
 
-@api(11, versions=(0, 9), on_error=on_error)
+@api(11, versions=(0, 9), acl=access.group(AclOperation.READ), on_error=on_error)
 def join_group(call: Call, request: JoinGroupRequest) -> JoinGroupResponse | Pending[JoinGroupResponse]:
     """Join, or join again, and wait for the next generation."""
     if call.version == 0:

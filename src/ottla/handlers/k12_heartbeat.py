@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.group_calls import request_context
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -22,7 +24,7 @@ def on_error(request: HeartbeatRequest, version: int, code: ErrorCode, message: 
     return HeartbeatResponse(error_code=code)
 
 
-@api(12, versions=(0, 4), on_error=on_error)
+@api(12, versions=(0, 4), acl=access.group(AclOperation.READ), on_error=on_error)
 def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse | Pending[HeartbeatResponse]:
     """Begin the member's session anew, and tell it if it has to join again."""
     return call.broker.groups.heartbeat(request_context(call), request)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.group_calls import request_context, then
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -25,7 +27,7 @@ def on_error(request: LeaveGroupRequest, version: int, code: ErrorCode, message:
     return LeaveGroupResponse(error_code=code)
 
 
-@api(13, versions=(0, 5), on_error=on_error)
+@api(13, versions=(0, 5), acl=access.group(AclOperation.READ), on_error=on_error)
 def leave_group(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
     """Remove each member that is named; before v3 there is one, whose error is the answer's."""
     if call.version >= FIRST_VERSION_WITH_MEMBERS:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.group_calls import request_context
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -24,7 +26,7 @@ def on_error(request: SyncGroupRequest, version: int, code: ErrorCode, message: 
     return SyncGroupResponse(error_code=code)
 
 
-@api(14, versions=(0, 5), on_error=on_error)
+@api(14, versions=(0, 5), acl=access.group(AclOperation.READ), on_error=on_error)
 def sync_group(call: Call, request: SyncGroupRequest) -> SyncGroupResponse | Pending[SyncGroupResponse]:
     """Answer when the leader has assigned."""
     if call.version >= FIRST_VERSION_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.group_calls import request_context, then
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k15_describe_groups import (
@@ -31,7 +33,7 @@ def on_error(
     )
 
 
-@api(15, versions=(0, 6), on_error=on_error)
+@api(15, versions=(0, 6), acl=access.each(access.on_group(AclOperation.DESCRIBE)), on_error=on_error)
 def describe_groups(
     call: Call, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Pending[DescribeGroupsResponse]:

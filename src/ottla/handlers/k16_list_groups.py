@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -21,7 +23,12 @@ def on_error(request: ListGroupsRequest, version: int, code: ErrorCode, message:
     return ListGroupsResponse(error_code=code)
 
 
-@api(16, versions=(0, 5), on_error=on_error)
+@api(
+    16,
+    versions=(0, 5),
+    acl=access.each(access.on_group(AclOperation.DESCRIBE), access.on_cluster(AclOperation.DESCRIBE)),
+    on_error=on_error,
+)
 def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse | Pending[ListGroupsResponse]:
     """All groups, or those in some states and of some types."""
     return call.broker.groups.list_groups(request.states_filter, request.types_filter)

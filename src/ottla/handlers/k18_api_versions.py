@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ottla.cluster.features import KRAFT_VERSION, supported_features
+from ottla.handlers import access
 from ottla.handlers.registry import api, apis
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k18_api_versions import (
@@ -33,7 +34,7 @@ def on_error(_: ApiVersionsRequest | None, version: int, code: ErrorCode, messag
     return ApiVersionsResponse(error_code=code, api_keys=known if code == ErrorCode.UNSUPPORTED_VERSION else [])
 
 
-@api(18, versions=(0, 4), on_error=on_error)
+@api(18, versions=(0, 4), acl=access.EVERYBODY, on_error=on_error)
 def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List every API with its versions, and from v3 the features."""
     if call.version >= 3:

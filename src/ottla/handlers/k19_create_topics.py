@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.topics import create_topics as plan
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k19_create_topics import (
     CreatableTopicResult,
@@ -24,7 +26,16 @@ def on_error(request: CreateTopicsRequest, version: int, code: ErrorCode, messag
     )
 
 
-@api(19, versions=(2, 7), on_error=on_error)
+@api(
+    19,
+    versions=(2, 7),
+    acl=access.each(
+        access.on_topic(AclOperation.CREATE),
+        access.on_cluster(AclOperation.CREATE),
+        access.on_topic(AclOperation.DESCRIBE_CONFIGS),
+    ),
+    on_error=on_error,
+)
 def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create those that can be; each has its own error."""
     cluster = call.broker.cluster

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.topics import delete_topics as plan
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k20_delete_topics import (
@@ -28,7 +30,16 @@ def on_error(request: DeleteTopicsRequest, version: int, code: ErrorCode, messag
     )
 
 
-@api(20, versions=(1, 6), on_error=on_error)
+@api(
+    20,
+    versions=(1, 6),
+    acl=access.each(
+        access.on_topic(AclOperation.DELETE),
+        access.on_topic(AclOperation.DESCRIBE),
+        access.on_cluster(AclOperation.DELETE),
+    ),
+    on_error=on_error,
+)
 def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete those that can be; each has its own error."""
     if not call.broker.config_bool("delete.topic.enable"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k21_delete_records import (
@@ -35,7 +37,7 @@ def on_error(
     )
 
 
-@api(21, versions=(0, 2), on_error=on_error)
+@api(21, versions=(0, 2), acl=access.each(access.on_topic(AclOperation.DELETE)), on_error=on_error)
 def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Make everything below an offset unreadable; the files go with the next retention run."""
     response = DeleteRecordsResponse()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -27,7 +29,16 @@ def on_error(
     return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
-@api(22, versions=(0, 5), on_error=on_error)
+@api(
+    22,
+    versions=(0, 5),
+    acl=access.each(
+        access.on_transactional_id(AclOperation.WRITE),
+        access.on_cluster(AclOperation.IDEMPOTENT_WRITE),
+        access.on_topic(AclOperation.WRITE),
+    ),
+    on_error=on_error,
+)
 def init_producer_id(call: Call, request: InitProducerIdRequest) -> Pending[InitProducerIdResponse]:
     """Give a producer its id and epoch; the one that had the transactional id before is shut out."""
     answer = call.broker.transactions.init_producer_id(

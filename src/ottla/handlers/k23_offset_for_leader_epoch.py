@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k23_offset_for_leader_epoch import (
@@ -33,7 +35,12 @@ def on_error(
     )
 
 
-@api(23, versions=(2, 4), on_error=on_error)
+@api(
+    23,
+    versions=(2, 4),
+    acl=access.each(access.on_topic(AclOperation.DESCRIBE), access.on_cluster(AclOperation.CLUSTER_ACTION)),
+    on_error=on_error,
+)
 def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """Answer each partition from its log's epochs."""
     return OffsetForLeaderEpochResponse(

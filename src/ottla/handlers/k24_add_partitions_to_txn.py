@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode
@@ -41,7 +43,16 @@ def on_error(
     return _response(version, {"": dict.fromkeys(_partitions(_transactions(request, version)[0]), code)})
 
 
-@api(24, versions=(0, 5), on_error=on_error)
+@api(
+    24,
+    versions=(0, 5),
+    acl=access.each(
+        access.on_transactional_id(AclOperation.WRITE),
+        access.on_topic(AclOperation.WRITE),
+        access.on_cluster(AclOperation.CLUSTER_ACTION),
+    ),
+    on_error=on_error,
+)
 def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pending[AddPartitionsToTxnResponse]:
     """Add or verify the partitions of each transaction; answer when all of them are decided."""
     transactions: dict[str, AddPartitionsToTxnTransaction] = {}

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.storage.names import TopicPartition
@@ -27,7 +29,12 @@ def on_error(
     return AddOffsetsToTxnResponse(error_code=code)
 
 
-@api(25, versions=(0, 4), on_error=on_error)
+@api(
+    25,
+    versions=(0, 4),
+    acl=access.transactional_id(AclOperation.WRITE, access.on_group(AclOperation.READ)),
+    on_error=on_error,
+)
 def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> Pending[AddOffsetsToTxnResponse]:
     """Add the partition of `__consumer_offsets` that keeps the group."""
     broker = call.broker

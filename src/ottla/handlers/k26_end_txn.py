@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 from ottla.transactions.fencing import fencing_error
@@ -24,7 +26,7 @@ def on_error(request: EndTxnRequest, version: int, code: ErrorCode, message: str
     return EndTxnResponse(error_code=code)
 
 
-@api(26, versions=(0, 5), on_error=on_error)
+@api(26, versions=(0, 5), acl=access.transactional_id(AclOperation.WRITE), on_error=on_error)
 def end_txn(call: Call, request: EndTxnRequest) -> Pending[EndTxnResponse]:
     """Decide the transaction; the markers are written after the answer."""
     ended = call.broker.transactions.end_transaction(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k27_write_txn_markers import (
@@ -35,7 +37,12 @@ def on_error(
     return _response({each.producer_id: dict.fromkeys(_partitions(each), code) for each in request.markers})
 
 
-@api(27, versions=(1, 2), on_error=on_error)
+@api(
+    27,
+    versions=(1, 2),
+    acl=access.each(access.on_cluster(AclOperation.ALTER), access.on_cluster(AclOperation.CLUSTER_ACTION)),
+    on_error=on_error,
+)
 def write_txn_markers(
     call: Call, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Pending[WriteTxnMarkersResponse]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC
 from ottla.groups import refusals
+from ottla.handlers import access
 from ottla.handlers.group_calls import request_context
 from ottla.handlers.registry import api
 from ottla.pending import Pending
@@ -54,7 +56,14 @@ def on_error(
     return refusals.txn_offset_commit(request, code)
 
 
-@api(28, versions=(0, 5), on_error=on_error)
+@api(
+    28,
+    versions=(0, 5),
+    acl=access.transactional_id(
+        AclOperation.WRITE, access.on_group(AclOperation.READ), access.on_topic(AclOperation.READ)
+    ),
+    on_error=on_error,
+)
 def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Pending[TxnOffsetCommitResponse]:
     """Commit the offsets of partitions that exist, once the coordinator knows that the group is in the transaction."""
     known: list[TxnOffsetCommitRequestTopic] = []

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.config_requests import parse_node_id
 from ottla.broker.loggers import describe_loggers
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import (
     ConfigEntry,
@@ -16,6 +17,7 @@ from ottla.cluster.configs.effective import (
     describe_topic,
 )
 from ottla.cluster.names import validate_topic_name
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k32_describe_configs import (
@@ -38,7 +40,16 @@ def on_error(
     return DescribeConfigsResponse(results=[_failure(each, code, message) for each in request.resources])
 
 
-@api(32, versions=(1, 4), on_error=on_error)
+@api(
+    32,
+    versions=(1, 4),
+    acl=access.each(
+        access.on_topic(AclOperation.DESCRIBE_CONFIGS),
+        access.on_group(AclOperation.DESCRIBE_CONFIGS),
+        access.on_cluster(AclOperation.DESCRIBE_CONFIGS),
+    ),
+    on_error=on_error,
+)
 def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe each resource; each has its own error."""
     results = []

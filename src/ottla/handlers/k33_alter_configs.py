@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.config_requests import alter_each, altered_resource
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.config_changes import ConfigChange, check_changes, replace_resource
 from ottla.cluster.configs.alter import AlterOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k33_alter_configs import (
     AlterConfigsRequest,
@@ -26,7 +28,16 @@ def on_error(request: AlterConfigsRequest, version: int, code: ErrorCode, messag
     return AlterConfigsResponse(responses=[_answer(each, code, message) for each in request.resources])
 
 
-@api(33, versions=(0, 2), on_error=on_error)
+@api(
+    33,
+    versions=(0, 2),
+    acl=access.each(
+        access.on_topic(AclOperation.ALTER_CONFIGS),
+        access.on_group(AclOperation.ALTER_CONFIGS),
+        access.on_cluster(AclOperation.ALTER_CONFIGS),
+    ),
+    on_error=on_error,
+)
 def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace the configs of each resource as a whole or not at all."""
     cluster = call.broker.cluster

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k35_describe_log_dirs import (
@@ -30,7 +32,7 @@ def on_error(
     return DescribeLogDirsResponse(error_code=code)
 
 
-@api(35, versions=(1, 5), on_error=on_error)
+@api(35, versions=(1, 5), acl=access.cluster(AclOperation.DESCRIBE), on_error=on_error)
 def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """Describe each directory, with the partitions that were named or with all."""
     wanted = None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.topics import create_partitions as plan
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k37_create_partitions import (
     CreatePartitionsRequest,
@@ -29,7 +31,7 @@ def on_error(
     )
 
 
-@api(37, versions=(0, 3), on_error=on_error)
+@api(37, versions=(0, 3), acl=access.each(access.on_topic(AclOperation.ALTER)), on_error=on_error)
 def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Grow those that can; each has its own error."""
     cluster = call.broker.cluster

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.group_calls import then
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k42_delete_groups import (
@@ -25,7 +27,7 @@ def on_error(request: DeleteGroupsRequest, version: int, code: ErrorCode, messag
     )
 
 
-@api(42, versions=(0, 2), on_error=on_error)
+@api(42, versions=(0, 2), acl=access.each(access.on_group(AclOperation.DELETE)), on_error=on_error)
 def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse | Pending[DeleteGroupsResponse]:
     """Delete those that can be, with their offsets; each has its own error."""
     answer = call.broker.groups.delete_groups(request.groups_names)

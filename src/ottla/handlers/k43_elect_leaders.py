@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.leadership import elect_leaders as plan
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k43_elect_leaders import (
     ElectLeadersRequest,
@@ -35,7 +37,7 @@ def on_error(request: ElectLeadersRequest, version: int, code: ErrorCode, messag
     )
 
 
-@api(43, versions=(0, 2), on_error=on_error)
+@api(43, versions=(0, 2), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elect where it is needed and possible."""
     cluster = call.broker.cluster

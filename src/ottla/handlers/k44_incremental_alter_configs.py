@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.config_requests import alter_each, altered_resource
 from ottla.broker.loggers import alter_loggers
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.config_changes import ConfigChange, alter_resource, check_changes
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.alter import AlterOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k44_incremental_alter_configs import (
@@ -30,7 +32,16 @@ def on_error(
     return IncrementalAlterConfigsResponse(responses=[_answer(each, code, message) for each in request.resources])
 
 
-@api(44, versions=(0, 1), on_error=on_error)
+@api(
+    44,
+    versions=(0, 1),
+    acl=access.each(
+        access.on_topic(AclOperation.ALTER_CONFIGS),
+        access.on_group(AclOperation.ALTER_CONFIGS),
+        access.on_cluster(AclOperation.ALTER_CONFIGS),
+    ),
+    on_error=on_error,
+)
 def incremental_alter_configs(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Change each resource as a whole or not at all."""
     cluster = call.broker.cluster

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.leadership import alter_reassignments
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -23,7 +25,7 @@ def on_error(
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=message)
 
 
-@api(45, versions=(0, 1), on_error=on_error)
+@api(45, versions=(0, 1), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def alter_partition_reassignments(
     call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.leadership import list_reassignments
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -23,7 +25,7 @@ def on_error(
     return ListPartitionReassignmentsResponse(error_code=code, error_message=message)
 
 
-@api(46, versions=(0, 0), on_error=on_error)
+@api(46, versions=(0, 0), acl=access.cluster(AclOperation.DESCRIBE), on_error=on_error)
 def list_partition_reassignments(
     call: Call, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:

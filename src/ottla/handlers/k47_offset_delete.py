@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.group_calls import request_context, then
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode
@@ -25,7 +27,7 @@ def on_error(request: OffsetDeleteRequest, version: int, code: ErrorCode, messag
     return OffsetDeleteResponse(error_code=code)
 
 
-@api(47, versions=(0, 0), on_error=on_error)
+@api(47, versions=(0, 0), acl=access.group(AclOperation.DELETE, access.on_topic(AclOperation.READ)), on_error=on_error)
 def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
     """Delete the offsets of partitions that exist; the others are answered for themselves."""
     known: list[OffsetDeleteRequestTopic] = []

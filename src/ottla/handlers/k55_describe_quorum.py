@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k55_describe_quorum import (
@@ -28,7 +30,7 @@ def on_error(
     return DescribeQuorumResponse(error_code=code, error_message=message)
 
 
-@api(55, versions=(0, 2), on_error=on_error)
+@api(55, versions=(0, 2), acl=access.cluster(AclOperation.DESCRIBE), on_error=on_error)
 def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe the quorum of one that keeps the metadata, and the nodes that follow it."""
     cluster = call.broker.cluster

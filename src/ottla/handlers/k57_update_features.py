@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.feature_changes import SAFE_DOWNGRADE, UPGRADE
 from ottla.cluster.feature_changes import update_features as plan
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k57_update_features import (
@@ -25,7 +27,7 @@ def on_error(
     return UpdateFeaturesResponse(error_code=code, error_message=message)
 
 
-@api(57, versions=(0, 2), on_error=on_error)
+@api(57, versions=(0, 2), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def update_features(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Change all levels or none."""
     cluster = call.broker.cluster

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k60_describe_cluster import (
@@ -26,7 +27,7 @@ def on_error(
     return DescribeClusterResponse(error_code=code, error_message=message)
 
 
-@api(60, versions=(0, 2), on_error=on_error)
+@api(60, versions=(0, 2), acl=access.EVERYBODY, on_error=on_error)
 def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Describe the cluster as clients of this listener can reach it."""
     if request.endpoint_type == CONTROLLERS:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.names import validate_topic_name
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k61_describe_producers import (
@@ -37,7 +39,7 @@ def on_error(
     )
 
 
-@api(61, versions=(0, 0), on_error=on_error)
+@api(61, versions=(0, 0), acl=access.each(access.on_topic(AclOperation.READ)), on_error=on_error)
 def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """Describe the producers of each partition that this node leads."""
     return DescribeProducersResponse(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.brokers import unregister_broker as plan
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k64_unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
@@ -20,7 +22,7 @@ def on_error(
     return UnregisterBrokerResponse(error_code=code, error_message=message)
 
 
-@api(64, versions=(0, 0), on_error=on_error)
+@api(64, versions=(0, 0), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def unregister_broker(call: Call, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Take a broker out of the metadata, and out of every partition's ISR."""
     cluster = call.broker.cluster

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
@@ -27,7 +29,12 @@ def on_error(
     )
 
 
-@api(65, versions=(0, 0), on_error=on_error)
+@api(
+    65,
+    versions=(0, 0),
+    acl=access.each(access.on_transactional_id(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
+    on_error=on_error,
+)
 def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """Describe each id that this node coordinates."""
     describe = call.broker.transactions.describe

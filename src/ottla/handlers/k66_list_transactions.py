@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -19,7 +21,7 @@ def on_error(
     return ListTransactionsResponse(error_code=code)
 
 
-@api(66, versions=(0, 2), on_error=on_error)
+@api(66, versions=(0, 2), acl=access.each(access.on_transactional_id(AclOperation.DESCRIBE)), on_error=on_error)
 def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """List what passes the filters."""
     return call.broker.transactions.list_transactions(request)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.group_calls import request_context
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k68_consumer_group_heartbeat import (
@@ -27,7 +29,9 @@ def on_error(
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
 
 
-@api(68, versions=(0, 1), on_error=on_error)
+@api(
+    68, versions=(0, 1), acl=access.group(AclOperation.READ, access.on_topic(AclOperation.DESCRIBE)), on_error=on_error
+)
 def consumer_group_heartbeat(
     call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
 from ottla.handlers.group_calls import then
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k69_consumer_group_describe import (
@@ -27,7 +29,12 @@ def on_error(
     )
 
 
-@api(69, versions=(0, 1), on_error=on_error)
+@api(
+    69,
+    versions=(0, 1),
+    acl=access.each(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
+    on_error=on_error,
+)
 def consumer_group_describe(
     call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Pending[ConsumerGroupDescribeResponse]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.configs import ConfigResourceType
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k74_list_config_resources import (
@@ -32,7 +34,7 @@ def on_error(
     return ListConfigResourcesResponse(error_code=code)
 
 
-@api(74, versions=(0, 1), on_error=on_error)
+@api(74, versions=(0, 1), acl=access.cluster(AclOperation.DESCRIBE_CONFIGS), on_error=on_error)
 def list_config_resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """List resources of the types that were asked for, or of all."""
     wanted = [ConfigResourceType.CLIENT_METRICS] if call.version == 0 else request.resource_types or list(LISTED)

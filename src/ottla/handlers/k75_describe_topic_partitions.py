@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.operations import TOPIC_OPERATIONS
+from ottla.cluster.acls import AclOperation
 from ottla.cluster.names import validate_topic_name
+from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k75_describe_topic_partitions import (
@@ -31,7 +33,7 @@ def on_error(
     )
 
 
-@api(75, versions=(0, 0), on_error=on_error)
+@api(75, versions=(0, 0), acl=access.each(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
 def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """Describe topics by name, from the cursor on, up to a number of partitions."""
     cluster = call.broker.cluster

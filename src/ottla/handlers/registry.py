@@ -6,9 +6,12 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.handlers.access import Access
 
 Handler = Callable[..., Any]
 OnError = Callable[[Any, int, ErrorCode, str | None], Any]
@@ -23,6 +26,7 @@ class Api:
     handler: Handler
     on_error: OnError
     advertised: range
+    acl: Access
 
     @property
     def name(self) -> str:
@@ -34,10 +38,16 @@ _apis: dict[int, Api] = {}
 
 
 def api(
-    key: int, *, versions: tuple[int, int], on_error: OnError, advertised: tuple[int, int] | None = None
+    key: int,
+    *,
+    versions: tuple[int, int],
+    acl: Access,
+    on_error: OnError,
+    advertised: tuple[int, int] | None = None,
 ) -> Callable[[Handler], Handler]:
     """Register a handler for all of `versions`.
 
+    `acl` says what a caller must be allowed to do; a whole request's need is checked before the handler is called.
     `on_error(request, version, code, message)` makes the response that carries an error of the whole request.
     `advertised` differs from `versions` only where Kafka itself advertises what it then rejects.
     """
@@ -45,9 +55,8 @@ def api(
     def register(handler: Handler) -> Handler:
         assert key not in _apis, f"two handlers for API {key}"
         served = range(versions[0], versions[1] + 1)
-        _apis[key] = Api(
-            key, served, handler, on_error, range(advertised[0], advertised[1] + 1) if advertised else served
-        )
+        shown = range(advertised[0], advertised[1] + 1) if advertised else served
+        _apis[key] = Api(key, served, handler, on_error, shown, acl)
         return handler
 
     return register

@@ -33,11 +33,12 @@ BEFORE_AUTHENTICATION = frozenset({17, API_VERSIONS, 36})
 class Route:
     """All that is known beforehand about one API at one version."""
 
-    __slots__ = ("api", "decode", "flexible_request", "flexible_response", "version")
+    __slots__ = ("api", "check", "decode", "flexible_request", "flexible_response", "version")
 
     def __init__(self, api: Api, version: int) -> None:
         request = request_class(api.key)
         self.api = api
+        self.check = api.acl.check
         self.version = version
         self.decode: Callable[..., Any] = request.decode_from
         self.flexible_request = version in request.__schema__.flexible
@@ -74,6 +75,8 @@ class Dispatch:
             raise BadFrameError(f"{len(frame) - position} bytes left after {type(request).__name__} v{version}")
         call = Call(self._broker, session, key, version, correlation_id, client_id)
         try:
+            if route.check is not None:
+                route.check(call, request)
             response = route.api.handler(call, request)
         except Disconnect as reason:
             raise BadFrameError(str(reason)) from reason
