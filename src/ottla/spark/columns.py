@@ -18,35 +18,36 @@ from ottla.spark.options import OptionError, Options
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from pyspark.sql.types import StructType
+
     from ottla.records.columnar import AbortedTransaction
 
 _HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
-# Name, Arrow type, Spark's type.
 _RECORD: Final = (
-    ("key", pa.binary(), "binary"),
-    ("value", pa.binary(), "binary"),
-    ("topic", pa.string(), "string"),
-    ("partition", pa.int32(), "int"),
-    ("offset", pa.int64(), "bigint"),
-    ("timestamp", pa.timestamp("us", tz="UTC"), "timestamp"),
-    ("timestampType", pa.int32(), "int"),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("timestampType", pa.int32()),
 )
-_HEADER_COLUMN: Final = ("headers", _HEADERS, "array<struct<key:string,value:binary>>")
+_HEADER_COLUMN: Final = pa.field("headers", _HEADERS)
 _BATCH: Final = (
-    ("leaderEpoch", pa.int32(), "int"),
-    ("producerId", pa.int64(), "bigint"),
-    ("producerEpoch", pa.int16(), "smallint"),
-    ("sequence", pa.int32(), "int"),
-    ("batchOffset", pa.int64(), "bigint"),
-    ("transactional", pa.bool_(), "boolean"),
-    ("control", pa.bool_(), "boolean"),
-    ("compression", pa.string(), "string"),
-    ("segment", pa.int64(), "bigint"),
-    ("position", pa.int64(), "bigint"),
+    pa.field("leaderEpoch", pa.int32()),
+    pa.field("producerId", pa.int64()),
+    pa.field("producerEpoch", pa.int16()),
+    pa.field("sequence", pa.int32()),
+    pa.field("batchOffset", pa.int64()),
+    pa.field("transactional", pa.bool_()),
+    pa.field("control", pa.bool_()),
+    pa.field("compression", pa.string()),
+    pa.field("segment", pa.int64()),
+    pa.field("position", pa.int64()),
 )
-BAD_COLUMN: Final = ("badRecord", pa.string(), "string")
+BAD_COLUMN: Final = pa.field("badRecord", pa.string())
 _CODECS: Final = pa.array([kind.name.lower() for kind in CompressionType])
 _MAX_SEQUENCE: Final = 2**31
 COLUMN_OPTIONS: Final = ("includeHeaders", "columns")
@@ -56,22 +57,22 @@ COLUMN_OPTIONS: Final = ("includeHeaders", "columns")
 class Columns:
     """The columns of one read, in order."""
 
-    fields: tuple[tuple[str, pa.DataType, str], ...]
+    fields: tuple[pa.Field, ...]
 
     @property
-    def ddl(self) -> str:
+    def spark(self) -> StructType:
         """The schema in Spark's words."""
-        return ", ".join(f"`{name}` {kind}" for name, _, kind in self.fields)
+        return spark_schema(self.arrow)
 
     @property
     def arrow(self) -> pa.Schema:
         """The schema that Spark expects batches to have."""
-        return pa.schema([pa.field(name, kind) for name, kind, _ in self.fields])
+        return pa.schema(self.fields)
 
     @property
     def names(self) -> list[str]:
         """The names alone."""
-        return [name for name, _, _ in self.fields]
+        return [field.name for field in self.fields]
 
     @property
     def headers(self) -> bool:
@@ -81,7 +82,30 @@ class Columns:
     @property
     def batch(self) -> bool:
         """Whether anything from a batch's header is wanted."""
-        return any(name in self.names for name, _, _ in _BATCH)
+        return any(field.name in self.names for field in _BATCH)
+
+    def narrowed(self, source: str, schema: StructType) -> Columns:
+        """Only what `.schema(...)` asks for: Spark hands over what the user gave, or what this source said itself."""
+        if schema == self.spark:
+            return self
+        offered = {field.name: field for field in spark_schema(self.arrow).fields}
+        for field in schema.fields:
+            if field.name not in offered:
+                raise OptionError(f"{source} has no column {field.name}; there are {', '.join(offered)}")
+            kind = offered[field.name].dataType
+            if field.dataType != kind:
+                raise OptionError(
+                    f"{source} has the column {field.name} as {kind.simpleString()}, not as "
+                    f"{field.dataType.simpleString()}: leave .schema(...) out and cast the column instead"
+                )
+        return Columns(tuple(self.arrow.field(field.name) for field in schema.fields))
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """An Arrow schema as Spark's, without asking the JVM."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
 
 
 def choose_columns(options: Options, *, batch: bool = False, bad: bool = False) -> Columns:
@@ -96,12 +120,12 @@ def choose_columns(options: Options, *, batch: bool = False, bad: bool = False) 
     wanted = options.text("columns")
     if wanted is None:
         return Columns(tuple(fields))
-    known = {field[0].lower(): field for field in (*fields, _HEADER_COLUMN)}
+    known = {field.name.lower(): field for field in (*fields, _HEADER_COLUMN)}
     chosen = []
     for name in wanted.split(","):
         found = known.get(name.strip().lower())
         if found is None:
-            raise OptionError(f"columns names {name.strip()!r}; there are {', '.join(f[0] for f in known.values())}")
+            raise OptionError(f"columns names {name.strip()!r}; there are {', '.join(f.name for f in known.values())}")
         if found not in chosen:
             chosen.append(found)
     if bad and BAD_COLUMN not in chosen:
@@ -146,7 +170,7 @@ class TableWriter:
             timestamp_unit="us",
         ):
             if batch.num_rows:
-                arrays = [self._array(name, kind, batch, places) for name, kind, _ in self._columns.fields]
+                arrays = [self._array(field.name, field.type, batch, places) for field in self._columns.fields]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def rows(self, rows: Sequence[dict[str, object]]) -> pa.RecordBatch:

@@ -281,7 +281,7 @@ class Log:
                 position = index.lookup(times.lookup(timestamp)) if index is not None else 0
             try:
                 for header, data in scan_batches(self.disk, segment.path(), self.size_of(segment), position):
-                    if header.is_control or header.max_timestamp < timestamp or header.next_offset <= self.start_offset:
+                    if header.max_timestamp < timestamp or header.next_offset <= self.start_offset:
                         continue
                     for record in iter_records(data, header._replace(position=0)):
                         if record.timestamp >= timestamp and record.offset >= self.start_offset:

@@ -105,11 +105,11 @@ class LogSource(DataSource):
         """The format's name."""
         return "ottla-log"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """The columns; wrong options and a wrong path end here, at load()."""
         plan = Plan.parse(self.options)
         find_log_directories(plan.path)
-        return plan.settings.columns.ddl
+        return plan.settings.columns.spark
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader that takes filters only on request.
