@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from interop.side_by_side import differences
-from interop.transaction_conversations import CONVERSATIONS, SETTINGS, hold, kafkas_answers
-from interop.transaction_talk import TransactionTalk
+from tests.interop.side_by_side import differences
+from tests.interop.transaction_conversations import CONVERSATIONS, SETTINGS, hold, kafkas_answers
+from tests.interop.transaction_talk import TransactionTalk
 
 from .local_talk import LocalTalk
 

@@ -35,7 +35,7 @@ from .side_by_side import CLOSED, PeerClosedError, Talk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from handlers.local_talk import LocalTalk
+    from tests.handlers.local_talk import LocalTalk
 
 R = TypeVar("R", bound=Message)
 
