@@ -1,4 +1,4 @@
-"""Which partition of `__transaction_state` an id belongs to, and the partitions that this node coordinates.
+"""The partitions of `__transaction_state` that this node coordinates.
 
 A shard's transactions change by `replay` alone, at load and live.
 """
@@ -8,27 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla.cluster.coordinator_partition import partition_for
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.transactions.metadata import Transaction, TransactionRecord
 from ottla.transactions.records import decode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-
-def java_string_hash(text: str) -> int:
-    """`String.hashCode` of Java, over the UTF-16 code units."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
-    return value - 0x1_0000_0000 if value & 0x8000_0000 else value
-
-
-def partition_for(key: str, partition_count: int) -> int:
-    """The partition that coordinates a transactional id (or, over `__consumer_offsets`, a group)."""
-    value = java_string_hash(key)
-    return 0 if value == -0x8000_0000 else abs(value) % partition_count
 
 
 @dataclass(slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.transactions.shards import java_string_hash, partition_for
+from ottla.cluster.coordinator_partition import java_string_hash, partition_for
 
 
 @pytest.mark.parametrize(
