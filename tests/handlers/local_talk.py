@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ottla.broker.session import Session
 from ottla.broker.start import close_cluster, open_cluster
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Message")
 LENGTH = Struct(">i")
+CLIENT_ID = "side-by-side"
 
 
 class LocalTalk:
@@ -45,13 +46,20 @@ class LocalTalk:
         key = request.__schema__.api_key
         assert key is not None
         version = self.versions[key][-1] if version is None else version
-        frame = encode_request(key, version, 7, "local", request)
+        return self.start(request, response, version)()
+
+    def start(self, request: Message, response: type[R], version: int) -> Callable[[], R]:
+        """Ask on a connection of its own; what this returns waits for the answer."""
+        key = request.__schema__.api_key
+        assert key is not None
+        frame = encode_request(key, version, 7, CLIENT_ID, request)
         answer = self._dispatch.handle(self._session, memoryview(bytearray(frame))[LENGTH.size :])
+        return lambda: self._answer(answer, response, key, version)
+
+    def _answer(self, answer: Any, response: type[R], key: int, version: int) -> R:
         if isinstance(answer, Pending):
-            pending = answer
-            self.wait_until(lambda: pending.done, "no answer")
-            answer = pending.response
-        assert answer is not None
+            self.wait_until(lambda: answer.done, "no answer")
+            answer = answer.response
         data = b"".join(bytes(part) for part in answer)
         assert LENGTH.unpack_from(data)[0] == len(data) - LENGTH.size
         _, position = ResponseHeader.decode_from(data, LENGTH.size, response_header_version(key, version))

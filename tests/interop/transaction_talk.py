@@ -7,7 +7,7 @@ while markers are on their way: how long that takes is each broker's own busines
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k24_add_partitions_to_txn as k24
@@ -19,7 +19,6 @@ from ottla.protocol.messages.k00_produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from ottla.protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
@@ -27,35 +26,16 @@ from ottla.protocol.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
-from ottla.protocol.schema import Message, Struct
 from ottla.records.builder import BatchBuilder
 
-from .side_by_side import CLOSED, PeerClosedError, Talk
+from .conversation import Conversation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.handlers.local_talk import LocalTalk
 
-R = TypeVar("R", bound=Message)
-
-NOT_READY = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-}
-SECONDS = 30.0
-_TIMES = {"transaction_start_time_ms", "last_timestamp"}
-_UNORDERED = {
-    "topic_results",
-    "results_by_partition",
-    "results_by_topic_v3_and_below",
-    "topics",
-    "partitions",
-    "transaction_states",
-    "active_producers",
-    "markers",
-}
+    from .side_by_side import Talk
 
 
 class Producer(NamedTuple):
@@ -70,60 +50,34 @@ class Producer(NamedTuple):
         return self._replace(id=self.id + id_by, epoch=self.epoch + epoch_by)
 
 
-class TransactionTalk:
+class TransactionTalk(Conversation):
     """One broker's half of a conversation about transactions."""
 
+    unordered = frozenset(
+        {
+            "topic_results",
+            "results_by_partition",
+            "results_by_topic_v3_and_below",
+            "topics",
+            "partitions",
+            "transaction_states",
+            "active_producers",
+            "markers",
+        }
+    )
+    times = frozenset({"transaction_start_time_ms", "last_timestamp"})
+
     def __init__(self, talk: Talk | LocalTalk, pause: Callable[[], None] = lambda: time.sleep(0.02)) -> None:
-        self.talk = talk
-        self.transcript: dict[str, Any] = {}
+        super().__init__(talk, pause)
         self.producers: dict[int, str] = {}
-        self.pause = pause
         self._first = 0
-        self._number = 0
 
     def begin(self) -> None:
         """Begin a conversation: producers are counted from one again."""
-        self.transcript = {}
-        self._number = 0
+        super().begin()
         self._first = len(self.producers)
 
     # Requests
-
-    def ask(self, request: Message, response: type[R], version: int | None = None, *, note: str = "") -> R:
-        """Ask, write the answer down, and return it; an answer that says to come back is not one yet."""
-        key = request.__schema__.api_key
-        assert key is not None
-        version = self.talk.versions[key][-1] if version is None else version
-        self._number += 1
-        label = f"{self._number:03} {type(request).__name__} v{version} {note}".strip()
-        try:
-            answer = self.patiently(lambda: self.talk.quietly(request, response, version=version))
-        except PeerClosedError:
-            self.talk.close()
-            self.transcript[label] = CLOSED
-            return response()
-        self.transcript[label] = self.tree(answer, version)
-        return answer
-
-    def patiently(self, attempt: Callable[[], R], *also: ErrorCode) -> R:
-        """Try again while the coordinator is not there yet."""
-        deadline = time.monotonic() + SECONDS
-        while True:
-            answer = attempt()
-            if not NOT_READY.union(also).intersection(_codes(answer)) or time.monotonic() > deadline:
-                return answer
-            self.pause()
-
-    def note(self, what: str, fact: object) -> None:
-        """Write down something else."""
-        self._number += 1
-        self.transcript[f"{self._number:03} {what}"] = fact
-
-    def find_coordinators(self) -> None:
-        """Have the coordinators' topics made, and wait until they are led."""
-        for kind in (0, 1):
-            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["anybody"])
-            self.patiently(lambda request=request: self.talk.quietly(request, FindCoordinatorResponse))
 
     def init(
         self,
@@ -309,22 +263,10 @@ class TransactionTalk:
 
     # How it is written down
 
-    def tree(self, value: Any, version: int, name: str = "") -> Any:
-        """A message as a tree of what can be compared."""
-        if isinstance(value, Struct):
-            fields = [each for each in value.__schema__.fields if version in each.versions]
-            tree = {each.name: self.tree(getattr(value, each.name), version, each.name) for each in fields}
-            tree.pop("throttle_time_ms", None)
-            return tree
-        if isinstance(value, list):
-            listed = [self.tree(each, version, name) for each in value]
-            return sorted(listed, key=str) if name in _UNORDERED else listed
+    def leaf(self, value: Any, name: str) -> Any:
+        """Producers are told apart by the order in which they appear."""
         if name == "producer_id" and value >= 0:
             return self.producers.setdefault(value, f"producer {len(self.producers) - self._first + 1}")
-        if name.endswith("error_code"):
-            return ErrorCode(value).name
-        if name in _TIMES and value > 0:
-            return "a time"
         return value
 
 
@@ -333,15 +275,3 @@ def _topics(places: Any) -> list[k24.AddPartitionsToTxnTopic]:
     for topic, index in places:
         topics.setdefault(topic, []).append(index)
     return [k24.AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()]
-
-
-def _codes(value: Any) -> list[int]:
-    if isinstance(value, list):
-        return [code for each in value for code in _codes(each)]
-    if not isinstance(value, Struct):
-        return []
-    found = []
-    for field in value.__schema__.fields:
-        inner = getattr(value, field.name)
-        found += [inner] if field.name.endswith("error_code") else _codes(inner)
-    return found
