@@ -145,8 +145,9 @@ class Place:
 class TableWriter:
     """Makes Spark's batches of one partition's record batches."""
 
-    def __init__(self, columns: Columns, place: Place) -> None:
+    def __init__(self, columns: Columns, place: Place, times: tuple[int, int] | None = None) -> None:
         self._columns = columns
+        self._times = times
         self._place = place
         self._schema = columns.arrow
 
@@ -169,6 +170,8 @@ class TableWriter:
             batch_columns=self._columns.batch,
             timestamp_unit="us",
         ):
+            if self._times is not None:
+                batch = _within(batch, *self._times)
             if batch.num_rows:
                 arrays = [self._array(field.name, field.type, batch, places) for field in self._columns.fields]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -210,6 +213,13 @@ class TableWriter:
                 assert places is not None
                 return places[1].take(pc.index_in(batch.column("base_offset"), value_set=places[0]))
         return batch.column({"batchOffset": "base_offset"}.get(name) or _snake(name)).cast(kind)
+
+
+def _within(batch: pa.RecordBatch, earliest: int, latest: int) -> pa.RecordBatch:
+    """The rows of some times in ms, both ends included."""
+    milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
+    wanted = pc.and_(pc.greater_equal(milliseconds, earliest), pc.less_equal(milliseconds, latest))
+    return batch if pc.all(wanted).as_py() else batch.filter(wanted)
 
 
 def _by_offset(positions: Iterable[tuple[int, int]]) -> tuple[pa.Array, pa.Array]:

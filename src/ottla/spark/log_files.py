@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.protocol.uuids import Uuid
-    from ottla.records.batch import BatchHeader
     from ottla.spark.offsets import Selection
     from ottla.storage.scan import PartitionFolder, SegmentFiles
 
@@ -138,13 +137,11 @@ def find_log_directories(text: str) -> list[LogDirectory]:
 
 
 def _is_log_directory(path: str) -> bool:
-    if parse_partition_dir(os.path.basename(path.rstrip("/"))) is not None:
-        return False
     if os.path.exists(os.path.join(path, META_PROPERTIES)):
         return True
-    return any(
-        parse_partition_dir(name) is not None and os.path.isdir(os.path.join(path, name)) for name in os.listdir(path)
-    )
+    # A broker's own folder may be called node-1, as a partition of a topic called node would be.
+    folders = [os.path.join(path, name) for name in os.listdir(path) if parse_partition_dir(name) is not None]
+    return any(os.path.isdir(each) and not os.path.exists(os.path.join(each, META_PROPERTIES)) for each in folders)
 
 
 def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to: str) -> list[Log]:
@@ -175,10 +172,9 @@ def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to:
             except FileNotFoundError:
                 continue  # deleted since it was listed
             logs[key] = Log(disk, directory, folder, None if single else directory.high_watermarks.get(key))
-    found = {key.topic for key in logs}
     for topic in selection.named:
-        if topic not in found:
-            there = ", ".join(sorted(topics)) or "none"
+        if topic not in topics:
+            there = ", ".join(sorted(name for name in topics if not name.startswith("__"))) or "none"
             raise OptionError(
                 f"there is no topic {topic} in {', '.join(d.path for d in directories)}; there are {there}"
             )
@@ -221,21 +217,29 @@ class Log:
             return 0, 0
         last = self.segments[-1]
         index = self.offset_index(last)
-        position = index.positions[-1] if index is not None and len(index) else 0
-        end = (last.base_offset, 0)
-        final: tuple[BatchHeader, memoryview] | None = None
+        # The last indexed batch may be the one that is not whole: then the one before it is where to look from.
+        for position in (*(index.positions[:-3:-1] if index is not None else ()), 0):
+            end, found = self._scan_tail(last, position)
+            if found:
+                return end
+        return last.base_offset, 0
+
+    def _scan_tail(self, last: SegmentFiles, position: int) -> tuple[tuple[int, int], bool]:
+        """Where the whole batches from a position on end, and whether there is one."""
+        end = (last.base_offset, position)
+        before, final = end, None
         try:
             for header, data in scan_batches(self.disk, last.path(), last.size, position):
-                end, final = (header.next_offset, header.position + header.size), (header, data)
+                before, end, final = end, (header.next_offset, header.position + header.size), (header, data)
         except CorruptLogError:
             if self._directory.closed:
-                return end[0], last.size  # nobody writes here: whoever reads it must say that it is damaged
+                return (end[0], last.size), True  # nobody writes here: whoever reads it must say that it is damaged
         # A write that a crash or a running broker left half done has the length of a batch and not its contents.
         if final is not None and not self._directory.closed:
             header, data = final
             if not check_crc(data, header._replace(position=0)):
-                return (header.base_offset, header.position)
-        return end
+                return before, before[1] > position
+        return end, final is not None
 
     @cached_property
     def end_offset(self) -> int:

@@ -74,8 +74,8 @@ def choose_ranges(
         stable, aborted = log.transactions() if committed else (log.end_offset, [])
         first = _start(log, start, strict_times)
         last = _end(log, end)
-        low, high = limits.offsets()
-        first, last = max(first, low), min(last, high, stable)
+        low, high = limits.offsets
+        first, last = max(first, low), min(last, high + 1, stable)
         if limits.earliest is not None and first < last:
             found = log.offset_at(limits.earliest)
             first = last if found is None else max(first, found)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, iter_batches
+from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, TimestampType, iter_batches
 from ottla.records.control import parse_control_key
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
@@ -51,6 +51,7 @@ class ReadSettings:
     bad_records: str = "fail"
     include_control: bool = False
     fail_on_data_loss: bool = True
+    times: tuple[int, int] | None = None
 
 
 def read_piece(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
@@ -108,7 +109,7 @@ class _PieceReader:
         self._settings = settings
         self._descriptor = descriptor
         self._path = path
-        self._table = TableWriter(settings.columns, Place(piece.topic, piece.partition, piece.segment))
+        self._table = TableWriter(settings.columns, Place(piece.topic, piece.partition, piece.segment), settings.times)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         piece = self._piece
@@ -117,7 +118,8 @@ class _PieceReader:
             chunk = os.pread(self._descriptor, min(want, piece.end - position), position)
             whole, damage, done = self._walk(chunk, position)
             if whole:
-                yield from self._decode(memoryview(chunk)[:whole], position)
+                for start, end in self._in_time(memoryview(chunk)[:whole]):
+                    yield from self._decode(memoryview(chunk)[start:end], position + start)
                 position += whole
                 want = CHUNK
             if done:
@@ -149,6 +151,26 @@ class _PieceReader:
         if at < end and end == left:
             return at, f"{end - at} bytes behind the last batch are no batch", False
         return at, None, False
+
+    def _in_time(self, view: memoryview) -> Iterator[tuple[int, int]]:
+        """The stretches of whole batches that can hold records of the wanted times.
+
+        A header has the latest time of its batch and not the earliest, except where the broker stamped all alike.
+        """
+        if self._settings.times is None:
+            yield 0, len(view)
+            return
+        earliest, latest = self._settings.times
+        start = at = 0
+        for header in iter_batches(view):
+            too_late = header.timestamp_type == TimestampType.LOG_APPEND_TIME and header.max_timestamp > latest
+            if header.max_timestamp < earliest or too_late:
+                if start < at:
+                    yield start, at
+                start = header.end
+            at = header.end
+        if start < at:
+            yield start, at
 
     def _decode(self, view: memoryview, position: int) -> Iterator[pa.RecordBatch]:
         piece, settings = self._piece, self._settings

@@ -5,7 +5,7 @@ Options and order of work; planning is `log_plan`'s, reading `log_read`'s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -16,7 +16,7 @@ from ottla.spark.log_plan import LARGEST_TASK, Piece, choose_ranges, plan_tasks
 from ottla.spark.log_read import ReadSettings, read_piece
 from ottla.spark.offsets import EARLIEST, RANGE_OPTIONS, Bound, Selection, parse_end, parse_selection, parse_start
 from ottla.spark.options import OptionError, Options
-from ottla.spark.pushdown import Limits
+from ottla.spark.pushdown import Limits, wants_pushdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -85,7 +85,7 @@ class Plan:
             options.choice("readUpTo", READ_UP_TO, READ_UP_TO[0]),
             options.integer("minPartitions", 0) or 0,
             options.size("maxPartitionBytes", LARGEST_TASK),
-            options.boolean("filterPushdown", False),
+            wants_pushdown(options),
         )
 
 
@@ -112,12 +112,10 @@ class LogSource(DataSource):
         return plan.settings.columns.spark
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader that takes filters only on request.
-
-        Spark 4.2 keeps what it pushed down with the DataFrame: the same DataFrame used again without the filter, or
-        with another one, then lacks rows. Options such as subscribe and startingOffsets narrow a read safely.
-        """
+        """A reader of the columns that are wanted."""
         plan = Plan.parse(self.options)
+        columns = plan.settings.columns.narrowed(self.name(), schema)
+        plan = replace(plan, settings=replace(plan.settings, columns=columns))
         return FilteringLogReader(plan) if plan.pushdown else LogReader(plan)
 
 
@@ -141,8 +139,9 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         assert isinstance(partition, LogTask)
+        settings = replace(self._plan.settings, times=self._limits.times if self._limits.timed else None)
         for piece in partition.pieces:
-            yield from read_piece(piece, self._plan.settings)
+            yield from read_piece(piece, settings)
 
 
 class FilteringLogReader(LogReader):

@@ -1,39 +1,63 @@
 """What Spark's filters on topic, partition, offset and timestamp leave of a read.
 
-Filters only narrow what is opened; Spark applies each of them again to the rows.
+Filters only narrow what is opened, decoded and sent; Spark applies each of them again to the rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_MAX_OFFSET: Final = 2**63 - 1
+    from ottla.spark.options import Options
+
+_MAX: Final = 2**63 - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Before this version Spark keeps what it pushed down with the DataFrame's relation: the same DataFrame used again
+# without the filter, or with another one, then lacks rows.
+FIRST_SAFE_SPARK: Final = (4, 3)
+
+
+def wants_pushdown(options: Options) -> bool:
+    """Read filterPushdown: auto takes filters where Spark keeps them apart from scan to scan."""
+    choice = options.choice("filterPushdown", ("auto", "true", "false"), "auto")
+    if choice != "auto":
+        return choice == "true"
+    from pyspark import __version__
+
+    return tuple(int(part) for part in __version__.split(".")[:2]) >= FIRST_SAFE_SPARK
 
 
 @dataclass(slots=True)
 class Limits:
-    """Topics and partitions (None is all), offsets as a half-open range, and the earliest timestamp in ms."""
+    """Topics (None is all), and ranges with both ends: partitions, offsets, and times in ms."""
 
     topics: frozenset[str] | None = None
-    partitions: frozenset[int] | None = None
-    first_offset: int = 0
-    end_offset: int = _MAX_OFFSET
-    earliest: int | None = None
+    partitions: tuple[int, int] = (0, _MAX)
+    numbers: frozenset[int] | None = None
+    offsets: tuple[int, int] = (0, _MAX)
+    times: tuple[int, int] = (-_MAX, _MAX)
 
     def partition(self, topic: str, partition: int) -> bool:
         """Whether a partition can have rows that pass."""
-        return (self.topics is None or topic in self.topics) and (
-            self.partitions is None or partition in self.partitions
+        return (
+            (self.topics is None or topic in self.topics)
+            and (self.numbers is None or partition in self.numbers)
+            and self.partitions[0] <= partition <= self.partitions[1]
         )
 
-    def offsets(self) -> tuple[int, int]:
-        """The offsets that can pass."""
-        return self.first_offset, self.end_offset
+    @property
+    def earliest(self) -> int | None:
+        """The earliest time that passes, if there is a limit."""
+        return None if self.times[0] == -_MAX else self.times[0]
+
+    @property
+    def timed(self) -> bool:
+        """Whether times are limited at all."""
+        return self.times != (-_MAX, _MAX)
 
     def take(self, filters: Iterable[Any]) -> None:
         """Note what is of use in a conjunction of filters."""
@@ -45,43 +69,44 @@ class Limits:
             match each:
                 case spark.EqualTo() | spark.EqualNullSafe():
                     self._among(name, (value,))
-                    self._at_least(name, value)
-                    self._below(name, value, inclusive=True)
                 case spark.In():
                     self._among(name, tuple(value))
-                case spark.GreaterThanOrEqual():
-                    self._at_least(name, value)
-                case spark.GreaterThan():
-                    self._at_least(name, value + 1 if type(value) is int else value)
-                    if name == "partition" and type(value) is int:
-                        self._keep_partitions(value + 1, None)
+                case spark.GreaterThanOrEqual() | spark.GreaterThan():
+                    self._between(name, _number(name, value, down=True), _MAX)
                 case spark.LessThanOrEqual() | spark.LessThan():
-                    self._below(name, value, inclusive=isinstance(each, spark.LessThanOrEqual))
+                    self._between(name, -_MAX, _number(name, value, down=False))
 
     def _among(self, name: str, values: tuple[Any, ...]) -> None:
-        if name == "topic" and all(isinstance(value, str) for value in values):
-            chosen = frozenset(values)
+        if name == "topic":
+            chosen = frozenset(value for value in values if isinstance(value, str))
             self.topics = chosen if self.topics is None else self.topics & chosen
-        elif name == "partition" and all(type(value) is int for value in values):
-            numbers = frozenset(values)
-            self.partitions = numbers if self.partitions is None else self.partitions & numbers
-        elif name == "offset" and values and all(type(value) is int for value in values):
-            self.first_offset = max(self.first_offset, min(values))
-            self.end_offset = min(self.end_offset, max(values) + 1)
+            return
+        lowest = [number for value in values if (number := _number(name, value, down=True)) is not None]
+        highest = [number for value in values if (number := _number(name, value, down=False)) is not None]
+        if not lowest or len(lowest) < len(values):
+            return
+        self._between(name, min(lowest), max(highest))
+        if name == "partition":
+            numbers = frozenset(lowest)
+            self.numbers = numbers if self.numbers is None else self.numbers & numbers
 
-    def _at_least(self, name: str, value: Any) -> None:
-        if name == "offset" and type(value) is int:
-            self.first_offset = max(self.first_offset, value)
-        elif name == "timestamp" and isinstance(value, datetime):
-            # Records count milliseconds, so rounding down leaves none out.
-            moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-            milliseconds = int(moment.timestamp() * 1000) - 1
-            self.earliest = milliseconds if self.earliest is None else max(self.earliest, milliseconds)
+    def _between(self, name: str, low: int | None, high: int | None) -> None:
+        """Narrow a range; a strict bound is taken as one that includes its end, which leaves no row out."""
+        if low is None or high is None:
+            return
+        field = {"partition": "partitions", "offset": "offsets", "timestamp": "times"}.get(name)
+        if field is not None:
+            now: tuple[int, int] = getattr(self, field)
+            setattr(self, field, (max(now[0], low), min(now[1], high)))
 
-    def _below(self, name: str, value: Any, *, inclusive: bool) -> None:
-        if name == "offset" and type(value) is int:
-            self.end_offset = min(self.end_offset, value + 1 if inclusive else value)
 
-    def _keep_partitions(self, low: int, high: int | None) -> None:
-        if self.partitions is not None:
-            self.partitions = frozenset(p for p in self.partitions if p >= low and (high is None or p < high))
+def _number(name: str, value: Any, *, down: bool) -> int | None:
+    """A bound as a number; a time in milliseconds, which is what records count, rounded away from what is asked for."""
+    if name in ("partition", "offset"):
+        return value if type(value) is int else None
+    if name == "timestamp" and isinstance(value, datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        millisecond = timedelta(milliseconds=1)
+        floor = (moment - _EPOCH) // millisecond
+        return floor if down else -((_EPOCH - moment) // millisecond)
+    return None

@@ -1,0 +1,351 @@
+"""The format `ottla-log` on directories that ottla wrote and is writing: splits, filters, damage, transactions."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from confluent_kafka import Producer
+from pyspark.sql import datasource as filters
+
+from ottla.spark.log_read import DamagedLogError, DataLossError
+from ottla.spark.log_source import LogSource
+from ottla.spark.options import OptionError
+from ottla.testing import Cluster
+
+from .direct import plan, rows, table
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+START = 1_700_000_000_000
+RECORDS = 6000
+SMALL_SEGMENTS = {"segment.bytes": "1048576", "index.interval.bytes": "4096"}
+FOREVER = {"log.retention.ms": "-1"}
+
+
+def produce(cluster: Cluster, topic: str, count: int, *, first: int = 0, partitions: int = 1, **config: Any) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "batch.num.messages": 50, **config})
+    for number in range(first, first + count):
+        producer.produce(
+            topic,
+            key=str(number),
+            value=f"value {number} ".encode() * 60,
+            partition=number % partitions,
+            timestamp=START + number * 10,
+            headers=[("n", str(number))],
+        )
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A stopped broker's directory: a topic in several segments, and one full of transactions."""
+    path = str(tmp_path_factory.mktemp("data"))
+    topics = {
+        "events": {"partitions": 2, "configs": SMALL_SEGMENTS},
+        "payments": {"partitions": 1, "configs": SMALL_SEGMENTS},
+        "stamped": {"partitions": 1, "configs": {"message.timestamp.type": "LogAppendTime"}},
+    }
+    with Cluster(topics=topics, data_dir=path, configs=FOREVER) as cluster:
+        produce(cluster, "events", RECORDS, partitions=2)
+        produce(cluster, "stamped", 10)
+        _transactions(cluster)
+    return path
+
+
+COMMITTED: set[bytes] = set()
+
+
+def _transactions(cluster: Cluster) -> None:
+    """Two producers whose transactions lie across each other, some committed, some not."""
+    choice = random.Random(5)
+    producers = []
+    for name in ("one", "two"):
+        config = {"bootstrap.servers": cluster.bootstrap, "transactional.id": name, "linger.ms": 0}
+        producers.append(Producer(config))
+        producers[-1].init_transactions()
+    COMMITTED.clear()
+    for round_number in range(12):
+        for producer in producers:
+            producer.begin_transaction()
+        values: list[set[bytes]] = [set(), set()]
+        for number in range(40):
+            which = choice.randrange(2)
+            value = f"{round_number}/{number}".encode() + b"." * 100
+            producers[which].produce("payments", value=value, partition=0)
+            producers[which].flush(60)
+            values[which].add(value)
+        for which, producer in enumerate(producers):
+            if choice.random() < 0.5:
+                producer.commit_transaction()
+                COMMITTED.update(values[which])
+            else:
+                producer.abort_transaction()
+
+
+def test_all_rows_are_there_once_however_the_scan_is_cut(directory: str) -> None:
+    whole = table(LogSource, {"path": directory, "subscribe": "events"}).sort_by([("partition", "ascending")])
+    assert whole.num_rows == RECORDS
+    assert sorted(int(key) for key in whole["key"].to_pylist()) == list(range(RECORDS))
+    for option in ({"minPartitions": "16"}, {"maxPartitionBytes": "20k", "minPartitions": "1"}):
+        options = {"path": directory, "subscribe": "events", **option}
+        _, tasks = plan(LogSource, options)
+        assert len(tasks) >= 8
+        assert len({(p.partition, p.segment) for task in tasks for p in task.pieces}) > 2
+        assert table(LogSource, options).sort_by([("partition", "ascending")]) == whole
+
+
+def test_tasks_are_the_same_in_the_same_order_each_time(directory: str) -> None:
+    options = {"path": directory, "minPartitions": "12"}
+    pieces = [[task.pieces for task in plan(LogSource, options)[1]] for _ in range(2)]
+    assert pieces[0] == pieces[1]
+
+
+def test_read_committed_is_exact_however_the_scan_is_cut(directory: str) -> None:
+    for least in ("1", "40"):
+        found = rows(
+            LogSource,
+            {
+                "path": directory,
+                "subscribe": "payments",
+                "isolation.level": "read_committed",
+                "minPartitions": least,
+                "includeBatch": "true",
+            },
+        )
+        assert len(found) == len(COMMITTED)
+        assert {row["value"] for row in found} == COMMITTED
+    everything = rows(LogSource, {"path": directory, "subscribe": "payments"})
+    assert len(everything) == 12 * 40 > len(COMMITTED) > 0
+
+
+def test_filters_open_only_what_they_leave(directory: str) -> None:
+    def at(number: int) -> datetime:
+        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=START + number * 10)
+
+    options = {"path": directory, "subscribe": "events", "filterPushdown": "true"}
+    everything = rows(LogSource, options)
+    total = sum(piece.size for task in plan(LogSource, options)[1] for piece in task.pieces)
+    cases: list[tuple[list[Any], Any, float]] = [
+        ([filters.EqualTo(("partition",), 1)], lambda r: r["partition"] == 1, 0.6),
+        ([filters.In(("partition",), (0, 7))], lambda r: r["partition"] == 0, 0.6),
+        ([filters.GreaterThan(("partition",), 0)], lambda r: r["partition"] > 0, 1.0),
+        ([filters.EqualTo(("topic",), "none")], lambda r: False, 0.0),
+        ([filters.GreaterThanOrEqual(("offset",), 2900)], lambda r: r["offset"] >= 2900, 0.1),
+        ([filters.LessThan(("offset",), 100)], lambda r: r["offset"] < 100, 0.1),
+        ([filters.EqualTo(("offset",), 1500)], lambda r: r["offset"] == 1500, 0.1),
+        ([filters.GreaterThan(("timestamp",), at(5900))], lambda r: r["timestamp"] > at(5900), 0.1),
+        (
+            [filters.GreaterThanOrEqual(("timestamp",), at(5000)), filters.LessThan(("timestamp",), at(5100))],
+            lambda r: at(5000) <= r["timestamp"] < at(5100),
+            0.3,
+        ),
+    ]
+    for given, passes, share in cases:
+        _, tasks = plan(LogSource, options, given)
+        assert sum(piece.size for task in tasks for piece in task.pieces) <= share * total, given
+        found = rows(LogSource, options, given)
+        assert [row for row in found if passes(row)] == [row for row in everything if passes(row)], given
+    # Rows of other times are not even handed to Spark.
+    assert len(rows(LogSource, options, cases[-1][0])) <= 102
+
+
+def test_filters_are_not_taken_where_spark_would_mix_them_up(directory: str) -> None:
+    reader, _ = plan(LogSource, {"path": directory, "filterPushdown": "false"})
+    assert type(reader).pushFilters is filters.DataSourceReader.pushFilters
+
+
+def test_offsets_and_times_bound_a_read(directory: str) -> None:
+    base = {"path": directory, "subscribe": "events"}
+    found = rows(
+        LogSource,
+        base | {"startingOffsets": '{"events": {"0": 10, "1": -2}}', "endingOffsets": '{"events": {"0": 20, "1": 5}}'},
+    )
+    assert [(r["partition"], r["offset"]) for r in found] == [(0, n) for n in range(10, 20)] + [
+        (1, n) for n in range(5)
+    ]
+    times = {"startingTimestamp": str(START + 1000), "endingTimestamp": str(START + 1200)}
+    assert sorted(int(row["key"]) for row in rows(LogSource, base | times)) == list(range(100, 120))
+    by_partition = {"startingOffsetsByTimestamp": f'{{"events": {{"0": {START + 59000}, "1": {START + 59500}}}}}'}
+    assert len(rows(LogSource, base | by_partition)) == 50 + 25
+
+
+def test_columns_and_a_schema_narrow_what_is_sent(directory: str) -> None:
+    from pyspark.sql.types import LongType, StringType, StructType
+
+    found = table(LogSource, {"path": directory, "subscribe": "events", "columns": "offset,Headers"})
+    assert found.column_names == ["offset", "headers"]
+    source = LogSource({"path": directory, "subscribe": "events"})
+    reader = source.reader(StructType().add("offset", LongType()))
+    batch = next(reader.read(reader.partitions()[0]))
+    assert batch.schema.names == ["offset"]
+    with pytest.raises(OptionError, match=r"column offset as bigint, not as string: leave"):
+        source.reader(StructType().add("offset", StringType()))
+    with pytest.raises(OptionError, match=r"no column nonsense; there are key, value"):
+        source.reader(StructType().add("nonsense", StringType()))
+
+
+@pytest.fixture
+def copy(directory: str, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(directory, tmp_path / "copy"))
+
+
+def damage(copy: Path, topic: str, batch: int) -> tuple[int, int]:
+    """Change a byte of one batch's records; returns the offsets of that batch."""
+    found = rows(LogSource, {"path": str(copy), "subscribe": topic, "includeBatch": "true"})
+    bases = sorted({(r["segment"], r["position"], r["batchOffset"]) for r in found if r["partition"] == 0})
+    segment, position, base = bases[batch]
+    end = min((b for _, _, b in bases if b > base), default=found[-1]["offset"] + 1)
+    path = copy / f"{topic}-0" / f"{segment:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[position + 70] ^= 0xFF
+    path.write_bytes(data)
+    return base, end
+
+
+def test_damage_fails_the_read_and_says_where(copy: Path) -> None:
+    damage(copy, "events", 7)
+    with pytest.raises(DamagedLogError, match=r"events-0/0{20}\.log is damaged at or behind byte \d+: .*CRC"):
+        rows(LogSource, {"path": str(copy), "subscribe": "events"})
+
+
+def test_damage_can_be_dropped_or_shown(copy: Path) -> None:
+    base, end = damage(copy, "events", 7)
+    kept = rows(LogSource, {"path": str(copy), "subscribe": "events", "badRecords": "drop"})
+    assert {r["offset"] for r in kept if r["partition"] == 0} == set(range(RECORDS // 2)) - set(range(base, end))
+    shown = rows(LogSource, {"path": str(copy), "subscribe": "events", "badRecords": "column", "includeBatch": "true"})
+    bad = [row for row in shown if row["badRecord"] is not None]
+    assert [(row["topic"], row["partition"], row["offset"]) for row in bad] == [("events", 0, base)]
+    assert "CRC" in bad[0]["badRecord"]
+    assert int.from_bytes(bad[0]["value"][:8], "big") == base
+    assert len(shown) == len(kept) + 1
+
+
+def test_a_length_that_lies_costs_only_what_lies_before_the_next_indexed_batch(copy: Path) -> None:
+    path = copy / "events-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[8:12] = (2**31 - 1).to_bytes(4, "big")
+    path.write_bytes(data)
+    with pytest.raises(DamagedLogError, match="at or behind byte 0"):
+        rows(LogSource, {"path": str(copy), "subscribe": "events"})
+    kept = [r for r in rows(LogSource, {"path": str(copy), "badRecords": "drop"}) if r["topic"] == "events"]
+    assert RECORDS - 400 < len(kept) < RECORDS
+
+
+def test_a_missing_or_damaged_offset_index_is_done_without(copy: Path) -> None:
+    for index in (copy / "events-0").glob("*.index"):
+        index.unlink()
+    for index in (copy / "events-1").glob("*.index"):
+        index.write_bytes(b"nonsense")
+    assert len(rows(LogSource, {"path": str(copy), "subscribe": "events", "minPartitions": "8"})) == RECORDS
+
+
+def test_a_torn_tail_of_a_crash_is_not_read(copy: Path) -> None:
+    (copy / ".kafka_cleanshutdown").unlink()
+    last = sorted((copy / "events-0").glob("*.log"))[-1]
+    whole = rows(LogSource, {"path": str(copy), "subscribe": "events"})
+    last.write_bytes(last.read_bytes()[:-5])
+    torn = rows(LogSource, {"path": str(copy), "subscribe": "events"})
+    assert 0 < len(whole) - len(torn) <= 50
+    last.write_bytes(last.read_bytes() + bytes(100))  # a file that was made longer before it was filled
+    assert rows(LogSource, {"path": str(copy), "subscribe": "events"}) == torn
+
+
+def test_the_high_watermark_of_the_checkpoint_bounds_a_replicated_log(copy: Path) -> None:
+    checkpoint = copy / "replication-offset-checkpoint"
+    lines = checkpoint.read_text().splitlines()
+    checkpoint.write_text("\n".join("events 0 100" if line.startswith("events 0 ") else line for line in lines) + "\n")
+    base = {"path": str(copy), "assign": '{"events": [0]}'}
+    assert len(rows(LogSource, base | {"readUpTo": "highWatermark"})) == 100
+    # With one replica all that is written is decided, and the checkpoint is only late.
+    assert len(rows(LogSource, base)) == RECORDS // 2
+
+
+def test_a_compaction_or_a_deletion_between_plan_and_read_loses_nothing_silently(copy: Path) -> None:
+    options = {"path": str(copy), "assign": '{"events": [0]}'}
+    before = rows(LogSource, options)
+    reader, tasks = plan(LogSource, options)
+    first = min((copy / "events-0").glob("*.log"))
+    replaced = first.read_bytes()
+    first.rename(first.with_suffix(".log.gone"))
+    first.write_bytes(replaced)  # as a cleaner swaps files: same name, another file
+    assert [r for task in tasks for b in reader.read(task) for r in b.to_pylist()] == before
+    first.unlink()
+    with pytest.raises(DataLossError, match=r"events-0: offsets 0 to \d+ were removed"):
+        [batch for task in tasks for batch in reader.read(task)]
+    reader, _ = plan(LogSource, options | {"failOnDataLoss": "false"})
+    left = [r for task in tasks for b in reader.read(task) for r in b.to_pylist()]
+    assert 0 < len(left) < len(before)
+
+
+def test_a_directory_that_is_being_written_gives_what_was_whole_at_the_time(tmp_path: Path) -> None:
+    topics = {"live": {"partitions": 1, "configs": SMALL_SEGMENTS}}
+    with Cluster(topics=topics, data_dir=str(tmp_path), configs=FOREVER) as cluster:
+        seen = 0
+        for round_number in range(4):
+            produce(cluster, "live", 500, first=round_number * 500)
+            found = rows(LogSource, {"path": str(tmp_path), "isolation.level": "read_committed"})
+            assert [int(row["key"]) for row in found] == list(range(len(found)))
+            assert len(found) == (round_number + 1) * 500 > seen
+            seen = len(found)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "open", "linger.ms": 0})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("live", value=b"undecided", partition=0)
+        producer.flush(60)
+        produce(cluster, "live", 5, first=2000)
+        undecided = rows(LogSource, {"path": str(tmp_path), "isolation.level": "read_committed"})
+        assert len(undecided) == 2000  # up to the last stable offset, as a consumer would
+        assert len(rows(LogSource, {"path": str(tmp_path)})) == 2006
+        producer.abort_transaction()
+        assert len(rows(LogSource, {"path": str(tmp_path), "isolation.level": "read_committed"})) == 2005
+
+
+def test_several_brokers_directories_are_read_at_once(tmp_path: Path) -> None:
+    with Cluster(3, topics=["spread:6"], data_dir=str(tmp_path), configs=FOREVER) as cluster:
+        produce(cluster, "spread", 60, partitions=6)
+    found = rows(LogSource, {"path": str(tmp_path)})
+    assert sorted(int(row["key"]) for row in found) == list(range(60))
+    listed = ",".join(str(tmp_path / f"node-{n}") for n in (1, 2, 3))
+    assert rows(LogSource, {"path": listed}) == found
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, 'needs a log directory: spark.read.format("ottla-log").load('),
+        ({"path": "/nowhere"}, "'/nowhere' is not a folder"),
+        ({"subscibe": "events"}, "no option subscibe; did you mean subscribe?"),
+        ({"subscribe": "events", "assign": "{}"}, "subscribe and assign exclude each other"),
+        ({"subscribe": "nothing"}, "; there are events, payments, stamped"),
+        ({"assign": '{"events": [9]}'}, "there is no partition events-9"),
+        ({"assign": "events:0"}, 'assign is JSON such as {"orders": [0, 1]}'),
+        ({"startingOffsets": "first"}, 'startingOffsets is earliest, latest or JSON such as {"orders": {"0": 23'),
+        ({"startingOffsets": '{"events": {"0": "x"}}'}, "startingOffsets maps partitions to numbers"),
+        ({"startingOffsets": '{"events": {"0": 99999}}'}, "asks for offset 99999 of events-0, which has 0 to 3000"),
+        ({"startingOffsets": '{"other": {"0": 1}}'}, "startingOffsets names other-0"),
+        ({"startingTimestamp": "9999999999999"}, "no record at 9999999999999 ms or later; give an earlier"),
+        ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest"),
+        ({"badRecords": "ignore"}, "badRecords is one of fail, drop, column, not 'ignore'"),
+        ({"isolation.level": "dirty"}, "isolation.level is one of read_uncommitted, read_committed"),
+        ({"minPartitions": "many"}, "minPartitions is a whole number, for example 1000"),
+        ({"maxPartitionBytes": "0"}, "maxPartitionBytes is a number of bytes, for example"),
+        ({"includeHeaders": "ja"}, "includeHeaders is true or false, not 'ja'"),
+        ({"columns": "offset,nonsense"}, "columns names 'nonsense'; there are key"),
+        ({"subscribePattern": "("}, "subscribePattern '(' is no regular expression"),
+    ],
+)
+def test_bad_options_name_themselves_and_what_would_be_right(
+    directory: str, options: dict[str, str], message: str
+) -> None:
+    given = options if not options else {"path": directory, **options}
+    with pytest.raises(OptionError) as raised:
+        rows(LogSource, given)
+    assert message in str(raised.value)
