@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from ottla.cluster.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.registrations import ConfigResource
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ottla.broker.node import Broker
+    from ottla.broker.session import Call
     from ottla.protocol.schema import Message
 
 
@@ -70,6 +72,16 @@ def altered_resource(broker: Broker, resource: Resource) -> ConfigResource:
     if kind is ConfigResourceType.BROKER and resource.resource_name:
         check_node_id(broker, resource.resource_name)
     return ConfigResource(kind, resource.resource_name)
+
+
+def require_config_access(call: Call, operation: AclOperation, resource: Resource) -> None:
+    """Refuse somebody who may not see or change the configs of a topic, a group, or (for all others) the cluster."""
+    if resource.resource_type == ConfigResourceType.TOPIC:
+        call.require(operation, ResourceType.TOPIC, resource.resource_name)
+    elif resource.resource_type == ConfigResourceType.GROUP:
+        call.require(operation, ResourceType.GROUP, resource.resource_name)
+    else:
+        call.require(operation, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
 
 
 def check_node_id(broker: Broker, name: str) -> None:

@@ -88,3 +88,9 @@ class Call:
         if authorizer is None:
             return sum(1 << operation for operation in OPERATIONS[resource])
         return authorizer.operations(self.session.principal, self.session.host, resource, name)
+
+    def cluster_operations(self) -> int:
+        """What the caller may do to the cluster; nothing to somebody who may not describe it."""
+        if not self.may_cluster(AclOperation.DESCRIBE):
+            return 0
+        return self.authorized_operations(ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.session import Disconnect
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.pending import Pending
@@ -25,9 +25,10 @@ from ottla.protocol.messages.k00_produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla.records.batch import HEADER_SIZE, read_header
+from ottla.records.batch import HEADER_SIZE, TRANSACTIONAL_FLAG
 from ottla.records.compression import CompressionType
 from ottla.records.errors import InvalidRecords
+from ottla.records.validate import next_batch_size, only_batch
 from ottla.storage.names import TopicPartition
 from ottla.transactions.verification import produce_operation
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ottla.transactions.verification import Guard
 
 ADMIN_CLIENT = "__admin_client"
-CURRENT_MAGIC = 2
+ATTRIBUTES_POSITION = 22  # of the byte in which a batch says that it belongs to a transaction
 
 
 # What keeps a batch from its log altogether; other errors come from the log and tell where it starts.
@@ -85,6 +86,7 @@ def on_error(request: ProduceRequest, version: int, code: ErrorCode, message: st
 def produce(call: Call, request: ProduceRequest) -> ProduceResponse | Pending[ProduceResponse] | None:
     """Append to each partition; answer when it is as safe as was asked for."""
     work = _Produce(call, request)
+    work.check_transactional_id()
     work.find_partitions()
     asked = work.ask_coordinator()
     if asked is None or asked.done:
@@ -130,28 +132,40 @@ class _Produce:
         self._endpoints: dict[int, NodeEndpoint] = {}
         self._failed: str | None = None
 
+    def check_transactional_id(self) -> None:
+        """Only who may write with a transactional id sends records of a transaction; nobody without one."""
+        batches = (data.records for topic in self.request.topic_data for data in topic.partition_data)
+        if any([_is_transactional(each) for each in batches]):  # all are looked at: one that is no batch fails all
+            named = self.request.transactional_id
+            if named is None:
+                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            self.call.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, named)
+
     def find_partitions(self) -> None:
         """Find where each batch goes, and look at its header."""
+        wanted: dict[tuple[str, Uuid], dict[int, Any]] = {}
         for topic in self.request.topic_data:
+            for data in topic.partition_data:  # of one that is named twice, Kafka takes the last
+                wanted.setdefault((topic.name, topic.topic_id), {})[data.index] = data.records
+        for (topic_name, topic_id), partitions in wanted.items():
             answers: list[PartitionProduceResponse] = []
             self.response.responses.append(
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+                TopicProduceResponse(name=topic_name, topic_id=topic_id, partition_responses=answers)
             )
-            for data in topic.partition_data:
-                answer = PartitionProduceResponse(index=data.index)
+            for index, records in partitions.items():
+                answer = PartitionProduceResponse(index=index)
                 answers.append(answer)
-                entry = _Entry(answer, topic.name, topic.topic_id, data.records)
+                entry = _Entry(answer, topic_name, topic_id, records)
                 self._entries.append(entry)
                 try:
                     if self.request.acks not in (-1, 0, 1):
                         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-                    entry.header = _check_records(self.call, data.records)
-                    entry.partition = _find(self.call, topic.name, topic.topic_id, data.index)
+                    name = _name(self.call, topic_name, topic_id)
+                    entry.records, entry.header = _check_records(self.call, records)
+                    entry.partition = _find(self.call, name, index)
                 except KafkaError as error:
                     self._fail(entry, error)
         transactional = [each for each in self._entries if each.header is not None and each.header.is_transactional]
-        if transactional and self.request.transactional_id is None:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if len({each.header.producer_id for each in transactional if each.header is not None}) > 1:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
@@ -173,7 +187,7 @@ class _Produce:
             try:
                 entry.guard = partition.begin_verification(header, self.operation.supports_epoch_bump)
             except KafkaError as error:
-                self._fail(entry, KafkaError(error.code))
+                self._fail(entry, error)
                 continue
             if entry.guard is not None:
                 asked.append(TopicPartition(partition.topic, partition.index))
@@ -203,11 +217,8 @@ class _Produce:
             try:
                 self._append(partition, entry)
                 written.append(partition.log)
-            except InvalidRecords as error:
-                self._fail(entry, error)
             except KafkaError as error:
-                # Kafka's answer has no words for these, but where the log starts.
-                self._fail(entry, KafkaError(error.code))
+                self._fail(entry, error)
                 if error.code not in WITHOUT_LOG_START:
                     entry.answer.log_start_offset = partition.log.log_start_offset
         self.response.node_endpoints = list(self._endpoints.values())
@@ -227,7 +238,7 @@ class _Produce:
             entry.records,
             acks=self.request.acks,
             verified=partition.is_verified(header, entry.guard),
-            supports_epoch_bump=self.operation.supports_epoch_bump,
+            supports_epoch_bump=entry.guard is not None and self.operation.supports_epoch_bump,
         )
         if header.is_transactional:
             partition.verifications.appended(header.producer_id, header.producer_epoch, control=False)
@@ -240,10 +251,10 @@ class _Produce:
         entry.partition = None
         answer = entry.answer
         answer.error_code = error.code
-        answer.error_message = error.message
         answer.base_offset = -1
         self._failed = error.code.name
-        if isinstance(error, InvalidRecords):
+        if isinstance(error, InvalidRecords) and error.record_errors:  # Kafka has words for nothing else
+            answer.error_message = error.message
             answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=each.batch_index, batch_index_error_message=each.message)
                 for each in error.record_errors
@@ -270,41 +281,32 @@ class _Produce:
         return self.response
 
 
-def _check_records(call: Call, records: Any) -> BatchHeader:
+def _is_transactional(records: Any) -> bool:
+    size = None if records is None else next_batch_size(memoryview(records))
+    return size is not None and size >= HEADER_SIZE and records[ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG != 0
+
+
+def _check_records(call: Call, records: Any) -> tuple[memoryview, BatchHeader]:
     """What every produce request must hold, before anybody looks at a topic: one batch of the current format."""
-    if records is None or len(records) < HEADER_SIZE:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {call.version} must have at least one record batch per partition",
-        )
-    header = read_header(records)
-    if header.magic != CURRENT_MAGIC:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {call.version} are only allowed to contain record batches with magic "
-            f"version {CURRENT_MAGIC}",
-        )
-    if header.size != len(records):
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {call.version} are only allowed to contain exactly one record batch per "
-            "partition",
-        )
+    batch, header = only_batch(memoryview(b"" if records is None else records))
     if header.compression == CompressionType.ZSTD and call.version < 7:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"Produce requests with version {call.version} are not allowed to use ZStandard compression",
-        )
-    return header
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    return batch, header
 
 
-def _find(call: Call, name: str, topic_id: Uuid, index: int) -> Partition:
-    broker = call.broker
+def _name(call: Call, name: str, topic_id: Uuid) -> str:
+    """The name of a topic that the caller may write to."""
     if call.version >= 13:
-        topic = broker.cluster.image.topics.get(topic_id)
+        topic = call.broker.cluster.image.topics.get(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         name = topic.name
+    call.require(AclOperation.WRITE, ResourceType.TOPIC, name)
+    return name
+
+
+def _find(call: Call, name: str, index: int) -> Partition:
+    broker = call.broker
     partition = broker.leader_partition(name, index)
     if broker.cluster.is_internal(name) and call.client_id != ADMIN_CLIENT:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.fetch_wait import FetchWait
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.pending import Pending
@@ -126,6 +126,7 @@ class _Attempt:
 
     def _read_one(self, wanted: FetchedPartition) -> PartitionData:
         broker = self.call.broker
+        self._check(wanted)
         partition = broker.readable_partition(wanted.topic, wanted.topic_id, wanted.partition, self.call.version)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         log = partition.log
@@ -163,6 +164,17 @@ class _Attempt:
             ]
         self.waiting[partition] = (wanted.fetch_offset, wanted.max_bytes, len(found))
         return answer
+
+    def _check(self, wanted: FetchedPartition) -> None:
+        call, name = self.call, wanted.topic
+        if call.broker.cluster.authorizer is None:
+            return
+        if call.version >= 13:
+            found = call.broker.cluster.image.topics.get(wanted.topic_id)
+            if found is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            name = found.name
+        call.require(AclOperation.READ, ResourceType.TOPIC, name)
 
     @staticmethod
     def _diverges(partition: Partition, wanted: FetchedPartition, answer: PartitionData) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.session import Call
 
 LATEST = -1
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 # The first version that knows each special timestamp.
 SPECIAL = {-3: 7, -4: 8, -5: 9, -6: 11}
 
@@ -44,24 +44,26 @@ def on_error(request: ListOffsetsRequest, version: int, code: ErrorCode, message
 
 @api(2, versions=(1, 11), acl=access.each(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Look each timestamp up in its partition's log."""
-    seen: set[tuple[str, int]] = set()
-    twice: set[tuple[str, int]] = set()
+    """Look each timestamp up in its partition's log; a partition that is asked for twice is refused, once."""
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown isolation level {request.isolation_level}")
+    asked: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
     for topic in request.topics:
+        partitions = asked.setdefault(topic.name, {})
         for each in topic.partitions:
-            key = (topic.name, each.partition_index)
-            (twice if key in seen else seen).add(key)
+            partitions.setdefault(each.partition_index, []).append(each)
     response = ListOffsetsResponse()
-    for topic in request.topics:
+    for name, partitions in asked.items():
         answers = []
-        for each in topic.partitions:
+        for index, wanted in partitions.items():
             try:
-                if (topic.name, each.partition_index) in twice:
+                call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+                if len(wanted) > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                answers.append(_lookup(call, request, topic.name, each))
+                answers.append(_lookup(call, request, name, wanted[0]))
             except KafkaError as error:
-                answers.append(_failure(each.partition_index, error.code))
-        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+                answers.append(_failure(index, error.code))
+        response.topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
     return response
 
 
@@ -75,18 +77,20 @@ def _lookup(
     partition.check_leader_epoch(wanted.current_leader_epoch)
     end = partition.readable_end(request.isolation_level == READ_COMMITTED)
     if timestamp == LATEST:
-        return ListOffsetsPartitionResponse(
-            partition_index=wanted.partition_index, offset=end, leader_epoch=partition.state.leader_epoch
-        )
+        return _found(call, wanted, -1, end, partition.state.leader_epoch)
     found = partition.log.offset_for_timestamp(timestamp)
     if found is None or (found.offset >= end and timestamp >= 0):
         return ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
-    return ListOffsetsPartitionResponse(
-        partition_index=wanted.partition_index,
-        timestamp=found.timestamp,
-        offset=found.offset,
-        leader_epoch=-1 if found.leader_epoch is None else found.leader_epoch,
-    )
+    return _found(call, wanted, found.timestamp, found.offset, found.leader_epoch)
+
+
+def _found(
+    call: Call, wanted: ListOffsetsPartition, timestamp: int, offset: int, leader_epoch: int | None
+) -> ListOffsetsPartitionResponse:
+    answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, timestamp=timestamp, offset=offset)
+    if leader_epoch is not None and call.version >= 4:
+        answer.leader_epoch = leader_epoch
+    return answer
 
 
 def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:

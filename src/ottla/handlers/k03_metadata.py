@@ -10,8 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ottla.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.names import validate_topic_name
 from ottla.handlers import access
 from ottla.handlers.registry import api
@@ -66,20 +65,34 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     )
     wanted = request.topics
     if call.version <= 10 and request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = call.cluster_operations()
     if wanted is None or (call.version == 0 and not wanted):
-        response.topics = [_describe(call, topic) for topic in cluster.image.topics.values()]
+        topics = cluster.image.topics.values()
+        response.topics = [_describe(call, topic) for topic in topics if _sees(call, topic.name)]
     elif ids := _ids(call, wanted):
         response.topics = _by_id(call, ids)
     else:
-        names = dict.fromkeys(each.name for each in wanted if each.name is not None)
+        names = list(dict.fromkeys(each.name for each in wanted if each.name is not None))
+        hidden = [_refused(name) for name in names if not _sees(call, name)]
+        names = [name for name in names if _sees(call, name)]
         found = [_describe(call, topic) for name in names if (topic := cluster.image.topic(name)) is not None]
         missing = [_missing(call, request, name) for name in names if cluster.image.topic(name) is None]
-        response.topics = found + missing
+        response.topics = found + missing + hidden
     if request.include_topic_authorized_operations:
         for each in response.topics:
-            each.topic_authorized_operations = TOPIC_OPERATIONS
+            if each.name is not None and each.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                each.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, each.name)
     return response
+
+
+def _sees(call: Call, name: str) -> bool:
+    return call.may_topic(AclOperation.DESCRIBE, name)
+
+
+def _refused(name: str | None, topic_id: Uuid = ZERO_UUID, internal: bool = False) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=topic_id, is_internal=internal
+    )
 
 
 def _ids(call: Call, wanted: list[MetadataRequestTopic]) -> list[Uuid]:
@@ -99,14 +112,17 @@ def _ids(call: Call, wanted: list[MetadataRequestTopic]) -> list[Uuid]:
 
 
 def _by_id(call: Call, ids: list[Uuid]) -> list[MetadataResponseTopic]:
-    """Topics by their ids, the unknown ones first, as Kafka tells them."""
+    """Topics by their ids, the unknown ones first, as Kafka tells them. An id is no secret, a name is."""
     topics = call.broker.cluster.image.topics
     unknown = [
         MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
         for topic_id in ids
         if topic_id not in topics
     ]
-    return unknown + [_describe(call, topics[topic_id]) for topic_id in ids if topic_id in topics]
+    known = [topics[topic_id] for topic_id in ids if topic_id in topics]
+    found = [_describe(call, topic) for topic in known if _sees(call, topic.name)]
+    hidden = [_refused(None, topic.id) for topic in known if not _sees(call, topic.name)]
+    return unknown + found + hidden
 
 
 def _missing(call: Call, request: MetadataRequest, name: str) -> MetadataResponseTopic:
@@ -120,6 +136,8 @@ def _missing(call: Call, request: MetadataRequest, name: str) -> MetadataRespons
         code = error.code
     else:
         if allowed and broker.config_bool("auto.create.topics.enable"):
+            if not call.may_cluster(AclOperation.CREATE) and not call.may_topic(AclOperation.CREATE, name):
+                return _refused(name, internal=broker.cluster.is_internal(name))
             # Why it could not be made is not told here: CreateTopics would.
             with suppress(KafkaError):
                 broker.cluster.create_topic(name)

@@ -61,9 +61,13 @@ def _sort_out(
     image = call.broker.cluster.image
     by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     found = image.topics.get(topic.topic_id) if by_id else image.topic(topic.name)
-    if found is None:
-        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        wrong = topic.partitions
+    allowed = call.may_topic(AclOperation.READ, found.name if found is not None else topic.name)
+    if by_id and found is None:
+        code, wrong = ErrorCode.UNKNOWN_TOPIC_ID, topic.partitions
+    elif not allowed:
+        code, wrong = ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic.partitions
+    elif found is None:
+        code, wrong = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.partitions
     else:
         topic.name, topic.topic_id = found.name, found.id
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.groups import refusals
 from ottla.groups.coordinator import wait_for_all
 from ottla.handlers import access
@@ -55,21 +55,33 @@ def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
 def _fetch(
     call: Call, group: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup | Pending[OffsetFetchResponseGroup]:
+    if not call.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id):
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     everything = group.topics is None
     unknown = _resolve_ids(call, group)
+    hidden = _hide(call, group)
 
     def complete(response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
         if response.error_code != ErrorCode.NONE:
             return response
         if everything and call.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             _add_ids(call, response)
-        response.topics += [
-            OffsetFetchResponseTopics(
-                topic_id=topic.topic_id,
-                partitions=refusals.offset_fetch_partitions(topic.partition_indexes, ErrorCode.UNKNOWN_TOPIC_ID),
-            )
-            for topic in unknown
-        ]
+        if everything:
+            response.topics = [
+                each for each in response.topics if call.may_topic(AclOperation.DESCRIBE, _name_of(call, each))
+            ]
+        for topics, code in (
+            (unknown, ErrorCode.UNKNOWN_TOPIC_ID),
+            (hidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ):
+            response.topics += [
+                OffsetFetchResponseTopics(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=refusals.offset_fetch_partitions(topic.partition_indexes, code),
+                )
+                for topic in topics
+            ]
         return response
 
     answer = call.broker.groups.fetch_offsets(request_context(call), group, require_stable=require_stable)
@@ -90,6 +102,21 @@ def _resolve_ids(call: Call, group: OffsetFetchRequestGroup) -> list[OffsetFetch
             known.append(topic)
     group.topics = known
     return unknown
+
+
+def _hide(call: Call, group: OffsetFetchRequestGroup) -> list[OffsetFetchRequestTopics]:
+    """Take out the topics that the caller may not see, and return them."""
+    if group.topics is None:
+        return []
+    hidden = [topic for topic in group.topics if not call.may_topic(AclOperation.DESCRIBE, topic.name)]
+    if hidden:
+        group.topics = [topic for topic in group.topics if call.may_topic(AclOperation.DESCRIBE, topic.name)]
+    return hidden
+
+
+def _name_of(call: Call, topic: OffsetFetchResponseTopics) -> str:
+    found = call.broker.cluster.image.topics.get(topic.topic_id)
+    return topic.name if found is None else found.name
 
 
 def _add_ids(call: Call, response: OffsetFetchResponseGroup) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.handlers import access
 from ottla.handlers.registry import api
@@ -67,8 +67,10 @@ def _lookup(call: Call, key_type: int, key: str) -> Coordinator:
     broker = call.broker
     cluster = broker.cluster
     if key_type == GROUP:
+        call.require(AclOperation.DESCRIBE, ResourceType.GROUP, key)
         topic, index = GROUP_METADATA_TOPIC, broker.groups.partition_for(key)
     elif key_type == TRANSACTION:
+        call.require(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
         topic, index = TRANSACTION_STATE_TOPIC, broker.transactions.partition_for(key)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.group_calls import request_context, then
 from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k15_describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -21,7 +22,6 @@ from ottla.protocol.messages.k15_describe_groups import (
 if TYPE_CHECKING:
     from ottla.broker.session import Call
     from ottla.pending import Pending
-    from ottla.protocol.errors import ErrorCode
 
 
 def on_error(
@@ -38,5 +38,18 @@ def describe_groups(
     call: Call, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Pending[DescribeGroupsResponse]:
     """Describe each group that this node coordinates."""
-    answer = call.broker.groups.describe_groups(request_context(call), request.groups)
-    return then(answer, lambda groups: DescribeGroupsResponse(groups=groups))
+    allowed = [each for each in request.groups if call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each)]
+    refused = [
+        DescribedGroup(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        for each in request.groups
+        if each not in allowed
+    ]
+
+    def complete(groups: list[DescribedGroup]) -> DescribeGroupsResponse:
+        if request.include_authorized_operations:
+            for each in groups:
+                if not each.error_code:
+                    each.authorized_operations = call.authorized_operations(ResourceType.GROUP, each.group_id)
+        return DescribeGroupsResponse(groups=refused + groups)
+
+    return then(call.broker.groups.describe_groups(request_context(call), allowed), complete)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
+from ottla.handlers.group_calls import then
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -31,4 +32,14 @@ def on_error(request: ListGroupsRequest, version: int, code: ErrorCode, message:
 )
 def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse | Pending[ListGroupsResponse]:
     """All groups, or those in some states and of some types."""
-    return call.broker.groups.list_groups(request.states_filter, request.types_filter)
+    answer = call.broker.groups.list_groups(request.states_filter, request.types_filter)
+    if call.may_cluster(AclOperation.DESCRIBE):
+        return answer
+    return then(answer, lambda response: _visible(call, response))
+
+
+def _visible(call: Call, response: ListGroupsResponse) -> ListGroupsResponse:
+    response.groups = [
+        each for each in response.groups if call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id)
+    ]
+    return response

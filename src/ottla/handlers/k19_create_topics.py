@@ -40,7 +40,12 @@ def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespo
     """Create those that can be; each has its own error."""
     cluster = call.broker.cluster
     results, records = plan(
-        cluster.image, request.topics, layers=cluster.controller.layers, random=cluster.world.random
+        cluster.image,
+        request.topics,
+        layers=cluster.controller.layers,
+        random=cluster.world.random,
+        authorized=lambda name: call.may_cluster(AclOperation.CREATE) or call.may_topic(AclOperation.CREATE, name),
+        describable=lambda name: call.may_topic(AclOperation.DESCRIBE_CONFIGS, name),
     )
     if not request.validate_only:
         cluster.change(records)

@@ -45,7 +45,13 @@ def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
     if not call.broker.config_bool("delete.topic.enable"):
         raise KafkaError(ErrorCode.INVALID_REQUEST if call.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED)
     cluster = call.broker.cluster
-    results, records = plan(cluster.image, _wanted(request, call.version))
+    all_of_them = call.may_cluster(AclOperation.DELETE)
+    results, records = plan(
+        cluster.image,
+        _wanted(request, call.version),
+        deletable=lambda name: all_of_them or call.may_topic(AclOperation.DELETE, name),
+        describable=lambda name: all_of_them or call.may_topic(AclOperation.DESCRIBE, name),
+    )
     cluster.change(records)
     return DeleteTopicsResponse(responses=results)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -53,6 +53,7 @@ def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsRe
 
 
 def _delete(call: Call, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    call.require(AclOperation.DELETE, ResourceType.TOPIC, topic)
     partition = call.broker.leader_partition(topic, wanted.partition_index)
     if call.broker.cluster.is_internal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")

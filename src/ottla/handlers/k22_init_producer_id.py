@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -41,6 +41,12 @@ def on_error(
 )
 def init_producer_id(call: Call, request: InitProducerIdRequest) -> Pending[InitProducerIdResponse]:
     """Give a producer its id and epoch; the one that had the transactional id before is shut out."""
+    if request.transactional_id is not None:
+        call.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    elif not call.may_cluster(AclOperation.IDEMPOTENT_WRITE) and not call.may_any(
+        AclOperation.WRITE, ResourceType.TOPIC
+    ):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     answer = call.broker.transactions.init_producer_id(
         request.transactional_id, request.transaction_timeout_ms, _expected(request)
     )

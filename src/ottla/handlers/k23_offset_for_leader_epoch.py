@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -55,6 +55,8 @@ def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) ->
 
 def _end_of(call: Call, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
+        if not call.may_cluster(AclOperation.CLUSTER_ACTION):
+            call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         partition = call.broker.leader_partition(topic, wanted.partition)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         epoch, end = partition.log.end_offset_for_epoch(wanted.leader_epoch)

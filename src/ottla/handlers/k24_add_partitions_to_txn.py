@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.pending import Pending
@@ -55,6 +55,8 @@ def on_error(
 )
 def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pending[AddPartitionsToTxnResponse]:
     """Add or verify the partitions of each transaction; answer when all of them are decided."""
+    if call.version >= FIRST_VERSION_OF_BROKERS:
+        call.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
     transactions: dict[str, AddPartitionsToTxnTransaction] = {}
     for each in _transactions(request, call.version):
         transactions.setdefault(each.transactional_id, each)
@@ -75,6 +77,12 @@ def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pen
 
 def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Pending[Errors]:
     partitions = _partitions(transaction)
+    if call.version < FIRST_VERSION_OF_BROKERS and not call.may(
+        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
+    ):
+        kept_out: Pending[Errors] = Pending()
+        kept_out.complete(dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return kept_out
     refused = {place: error for place in partitions if (error := _refusal(call, place))}
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     coordinator = call.broker.transactions
@@ -91,7 +99,9 @@ def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Pending[E
 
 
 def _refusal(call: Call, place: TopicPartition) -> ErrorCode:
-    if call.version < FIRST_VERSION_OF_BROKERS and call.broker.cluster.is_internal(place.topic):
+    if call.version < FIRST_VERSION_OF_BROKERS and (
+        call.broker.cluster.is_internal(place.topic) or not call.may_topic(AclOperation.WRITE, place.topic)
+    ):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if call.broker.cluster.image.partition(place.topic, place.partition) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

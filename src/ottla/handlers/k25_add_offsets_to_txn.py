@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC
 from ottla.handlers import access
 from ottla.handlers.registry import api
@@ -37,6 +37,7 @@ def on_error(
 )
 def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> Pending[AddOffsetsToTxnResponse]:
     """Add the partition of `__consumer_offsets` that keeps the group."""
+    call.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
     broker = call.broker
     place = TopicPartition(GROUP_METADATA_TOPIC, broker.groups.partition_for(request.group_id))
     added = broker.transactions.add_partitions(

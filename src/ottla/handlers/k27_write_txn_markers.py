@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -47,6 +47,8 @@ def write_txn_markers(
     call: Call, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Pending[WriteTxnMarkersResponse]:
     """Write each marker to its partitions, as far as they are led here."""
+    if not call.may_cluster(AclOperation.ALTER):
+        call.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
     if any(each.producer_id < 0 or each.producer_epoch < 0 for each in request.markers):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # a batch of no producer cannot be made; Kafka stumbles here
     results: dict[int, Errors] = {}

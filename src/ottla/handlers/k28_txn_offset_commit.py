@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC
 from ottla.groups import refusals
 from ottla.handlers import access
@@ -66,6 +66,7 @@ def on_error(
 )
 def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Pending[TxnOffsetCommitResponse]:
     """Commit the offsets of partitions that exist, once the coordinator knows that the group is in the transaction."""
+    call.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
     known: list[TxnOffsetCommitRequestTopic] = []
     refused: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
@@ -155,7 +156,9 @@ def _sort_out(
     known: list[TxnOffsetCommitRequestTopic],
     refused: list[TxnOffsetCommitResponseTopic],
 ) -> None:
-    found = call.broker.cluster.image.topic(topic.name)
+    allowed = call.may_topic(AclOperation.READ, topic.name)
+    found = call.broker.cluster.image.topic(topic.name) if allowed else None
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     right = [each for each in topic.partitions if found is not None and each.partition_index in found.partitions]
     wrong = [each for each in topic.partitions if found is None or each.partition_index not in found.partitions]
     if wrong:
@@ -163,9 +166,7 @@ def _sort_out(
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    )
+                    TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
                     for each in wrong
                 ],
             )

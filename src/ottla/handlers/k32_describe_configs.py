@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.config_requests import parse_node_id
+from ottla.broker.config_requests import parse_node_id, require_config_access
 from ottla.broker.loggers import describe_loggers
 from ottla.cluster.acls import AclOperation
 from ottla.cluster.configs import ConfigResourceType
@@ -71,6 +71,7 @@ def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeCon
 def _entries(call: Call, resource: DescribeConfigsResource) -> list[ConfigEntry]:
     broker = call.broker
     image = broker.cluster.image
+    require_config_access(call, AclOperation.DESCRIBE_CONFIGS, resource)
     name, names = resource.resource_name, resource.configuration_keys
     match resource.resource_type:
         case ConfigResourceType.TOPIC:

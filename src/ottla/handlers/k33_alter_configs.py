@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.config_requests import alter_each, altered_resource
+from ottla.broker.config_requests import alter_each, altered_resource, require_config_access
 from ottla.cluster.acls import AclOperation
 from ottla.cluster.config_changes import ConfigChange, check_changes, replace_resource
 from ottla.cluster.configs.alter import AlterOperation
@@ -45,6 +45,7 @@ def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespo
     def change(resource: AlterConfigsResource) -> list[Message]:
         check_changes([ConfigChange(each.name, AlterOperation.SET, each.value) for each in resource.configs])
         named = altered_resource(call.broker, resource)
+        require_config_access(call, AclOperation.ALTER_CONFIGS, resource)
         configs = {each.name: each.value for each in resource.configs}
         return replace_resource(cluster.image, named, configs, layers=cluster.controller.layers)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.cluster.topics import create_partitions as plan
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k37_create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -16,7 +18,6 @@ from ottla.protocol.messages.k37_create_partitions import (
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
-    from ottla.protocol.errors import ErrorCode
 
 
 def on_error(
@@ -35,7 +36,15 @@ def on_error(
 def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Grow those that can; each has its own error."""
     cluster = call.broker.cluster
-    results, records = plan(cluster.image, request.topics, random=cluster.world.random)
+    counts = Counter(each.name for each in request.topics)
+    refused = [name for name, count in counts.items() if count == 1 and not call.may_topic(AclOperation.ALTER, name)]
+    results, records = plan(
+        cluster.image, [each for each in request.topics if each.name not in refused], random=cluster.world.random
+    )
+    results += [
+        CreatePartitionsTopicResult(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=None)
+        for name in refused
+    ]
     if not request.validate_only:
         cluster.change(records)
     return CreatePartitionsResponse(results=results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.config_requests import alter_each, altered_resource
+from ottla.broker.config_requests import alter_each, altered_resource, require_config_access
 from ottla.broker.loggers import alter_loggers
 from ottla.cluster.acls import AclOperation
 from ottla.cluster.config_changes import ConfigChange, alter_resource, check_changes
@@ -50,9 +50,11 @@ def incremental_alter_configs(call: Call, request: IncrementalAlterConfigsReques
         changes = _changes(resource)
         check_changes(changes)
         if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+            require_config_access(call, AclOperation.ALTER_CONFIGS, resource)
             alter_loggers(call.broker, resource.resource_name, changes, validate_only=request.validate_only)
             return []
         named = altered_resource(call.broker, resource)
+        require_config_access(call, AclOperation.ALTER_CONFIGS, resource)
         return alter_resource(cluster.image, named, changes, layers=cluster.controller.layers)
 
     results = alter_each(call.broker, request.resources, change, validate_only=request.validate_only)

@@ -33,7 +33,9 @@ def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
     known: list[OffsetDeleteRequestTopic] = []
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in request.topics:
-        found = call.broker.cluster.image.topic(topic.name)
+        allowed = call.may_topic(AclOperation.READ, topic.name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        found = call.broker.cluster.image.topic(topic.name) if allowed else None
         existing = found.partitions if found is not None else {}
         right = [each for each in topic.partitions if each.partition_index in existing]
         wrong = [each for each in topic.partitions if each.partition_index not in existing]
@@ -43,9 +45,7 @@ def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
             refused[topic.name] = OffsetDeleteResponseTopic(
                 name=topic.name,
                 partitions=[
-                    OffsetDeleteResponsePartition(
-                        partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    )
+                    OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
                     for each in wrong
                 ],
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -38,14 +37,14 @@ def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClu
     if request.endpoint_type != BROKERS:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
     cluster = call.broker.cluster
-    return DescribeClusterResponse(
+    response = DescribeClusterResponse(
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller.node_id,
         brokers=[
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
             for node_id, host, port, rack in cluster.reachable_brokers(call.session.listener)
         ],
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
-        ),
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = call.cluster_operations()
+    return response

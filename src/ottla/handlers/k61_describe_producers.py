@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.names import validate_topic_name
 from ottla.handlers import access
 from ottla.handlers.registry import api
@@ -54,6 +54,7 @@ def describe_producers(call: Call, request: DescribeProducersRequest) -> Describ
 
 def _describe(call: Call, topic: str, index: int) -> PartitionResponse:
     try:
+        call.require(AclOperation.READ, ResourceType.TOPIC, topic)
         validate_topic_name(topic)
         if call.broker.cluster.image.topic(topic) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")

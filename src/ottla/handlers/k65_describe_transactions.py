@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -15,7 +16,6 @@ from ottla.protocol.messages.k65_describe_transactions import (
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
-    from ottla.protocol.errors import ErrorCode
 
 
 def on_error(
@@ -37,5 +37,17 @@ def on_error(
 )
 def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """Describe each id that this node coordinates."""
-    describe = call.broker.transactions.describe
-    return DescribeTransactionsResponse(transaction_states=[describe(each) for each in request.transactional_ids])
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(call, each) for each in request.transactional_ids]
+    )
+
+
+def _describe(call: Call, transactional_id: str) -> TransactionState:
+    """One id, with the topics that the caller may see."""
+    if not call.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return TransactionState(
+            transactional_id=transactional_id, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        )
+    state = call.broker.transactions.describe(transactional_id)
+    state.topics = [each for each in state.topics if call.may_topic(AclOperation.DESCRIBE, each.topic)]
+    return state

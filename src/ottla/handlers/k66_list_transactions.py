@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -24,4 +24,10 @@ def on_error(
 @api(66, versions=(0, 2), acl=access.each(access.on_transactional_id(AclOperation.DESCRIBE)), on_error=on_error)
 def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """List what passes the filters."""
-    return call.broker.transactions.list_transactions(request)
+    response = call.broker.transactions.list_transactions(request)
+    response.transaction_states = [
+        each
+        for each in response.transaction_states
+        if call.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+    ]
+    return response

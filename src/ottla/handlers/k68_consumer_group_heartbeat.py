@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.group_calls import request_context
 from ottla.handlers.registry import api
@@ -36,4 +36,6 @@ def consumer_group_heartbeat(
     call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
     """Let the member take its next step, and tell it what it owns if that has changed."""
+    for topic in request.subscribed_topic_names or ():
+        call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
     return call.broker.groups.consumer_group_heartbeat(request_context(call), request)

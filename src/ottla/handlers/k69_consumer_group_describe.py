@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.group_calls import then
 from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k69_consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -17,7 +18,6 @@ from ottla.protocol.messages.k69_consumer_group_describe import (
 if TYPE_CHECKING:
     from ottla.broker.session import Call
     from ottla.pending import Pending
-    from ottla.protocol.errors import ErrorCode
 
 
 def on_error(
@@ -39,5 +39,35 @@ def consumer_group_describe(
     call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Pending[ConsumerGroupDescribeResponse]:
     """Describe each group that this node coordinates."""
-    answer = call.broker.groups.describe_consumer_groups(request.group_ids)
-    return then(answer, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
+    allowed = [each for each in request.group_ids if call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each)]
+    refused = [
+        DescribedGroup(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        for each in request.group_ids
+        if each not in allowed
+    ]
+
+    def complete(groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:
+        return ConsumerGroupDescribeResponse(groups=refused + [_shown(call, request, each) for each in groups])
+
+    return then(call.broker.groups.describe_consumer_groups(allowed), complete)
+
+
+def _shown(call: Call, request: ConsumerGroupDescribeRequest, group: DescribedGroup) -> DescribedGroup:
+    """A group as the caller may see it: not at all if it uses a topic that they may not see."""
+    if group.error_code:
+        return group
+    if request.include_authorized_operations:
+        group.authorized_operations = call.authorized_operations(ResourceType.GROUP, group.group_id)
+    topics = {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
+    if all(call.may_topic(AclOperation.DESCRIBE, topic) for topic in topics):
+        return group
+    return DescribedGroup(
+        group_id=group.group_id,
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        error_message="The described group uses topics that the client is not authorized to describe.",
+    )

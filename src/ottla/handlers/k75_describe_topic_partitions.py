@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.operations import TOPIC_OPERATIONS
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.names import validate_topic_name
 from ottla.handlers import access
 from ottla.handlers.registry import api
@@ -47,8 +46,13 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
     if first_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The cursor's partition is {first_index}")
     response = DescribeTopicPartitionsResponse()
+    hidden: list[DescribeTopicPartitionsResponseTopic] = []
     for name in sorted(dict.fromkeys(wanted)):
         if name < first_name:
+            continue
+        if not call.may_topic(AclOperation.DESCRIBE, name):
+            if request.topics:
+                hidden.append(_refused(name))
             continue
         topic = cluster.image.topic(name)
         if topic is None:
@@ -66,8 +70,13 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
             break
         left -= len(indexes)
     for each in response.topics:
-        each.topic_authorized_operations = TOPIC_OPERATIONS
+        each.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, each.name or "")
+    response.topics += hidden
     return response
+
+
+def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _missing(cluster: Cluster, name: str) -> DescribeTopicPartitionsResponseTopic:

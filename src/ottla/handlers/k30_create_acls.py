@@ -1,0 +1,40 @@
+"""CreateAcls (30): add access control entries. v2 is flexible, v3 adds users as resources."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import create_acls as plan
+from ottla.handlers import access
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k30_create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+
+def on_error(request: CreateAclsRequest, version: int, code: ErrorCode, message: str | None) -> CreateAclsResponse:
+    """No entry was added."""
+    return CreateAclsResponse(
+        results=[AclCreationResult(error_code=code, error_message=message) for _ in request.creations]
+    )
+
+
+@api(30, versions=(1, 3), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
+def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
+    """Add those that make sense; each has its own error. They count from the next request on."""
+    cluster = call.broker.cluster
+    if cluster.authorizer is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    results, records = plan(cluster.image, request.creations, random=cluster.world.random)
+    cluster.change(records)
+    return CreateAclsResponse(
+        results=[
+            AclCreationResult(error_message=None)
+            if error is None
+            else AclCreationResult(error_code=error.code, error_message=error.message)
+            for error in results
+        ]
+    )
