@@ -1,0 +1,136 @@
+"""The producer of `ottla.client`, against a cluster in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.client import Client
+from ottla.client.partitioner import murmur2, partition_of_key
+from ottla.client.producer import Producer
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[Client]:
+    with Client(cluster.bootstrap, timeout=20) as connected:
+        yield connected
+
+
+def read(cluster: Cluster, topic: str, *, committed: bool, partitions: int) -> list[tuple[bytes | None, bytes | None]]:
+    """All records that a librdkafka consumer sees."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": f"read-{topic}",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+        }
+    )
+    consumer.subscribe([topic])
+    found, ended = [], 0
+    while ended < partitions:
+        message = consumer.poll(20)
+        assert message is not None
+        if message.error() is not None:
+            ended += 1
+        else:
+            found.append((message.key(), message.value()))
+    consumer.close()
+    return found
+
+
+@given(key=st.binary(max_size=40))
+def test_keys_go_where_the_java_client_and_librdkafka_send_them(key: bytes) -> None:
+    from kafka.partitioner.default import murmur2 as others  # kafka-python's own, an independent one
+
+    assert murmur2(key) == others(key) & 0xFFFFFFFF
+    assert 0 <= partition_of_key(key, 7) < 7
+
+
+def test_batches_arrive_in_order_with_keys_headers_and_nulls(cluster: Cluster, client: Client) -> None:
+    cluster.create_topic("plain", 1)
+    producer = Producer(client, batch_bytes=2000, compression="lz4")
+    for number in range(500):
+        producer.send("plain", b"%d" % number, None if number == 3 else b"x" * 20, [("h", b"1")], timestamp=number)
+    producer.flush()
+    stored = cluster.records("plain")
+    assert [record.key for record in stored] == [b"%d" % number for number in range(500)]
+    assert stored[3].value is None
+    assert stored[7].headers == (("h", b"1"),)
+    assert {record.producer_id for record in stored} == {producer.identity[0]}
+    assert [record.timestamp for record in stored[:3]] == [0, 1, 2]
+
+
+def test_records_without_a_key_reach_every_partition(cluster: Cluster, client: Client) -> None:
+    cluster.create_topic("spread", 3)
+    producer = Producer(client, batch_bytes=1000)
+    for _ in range(300):
+        producer.send("spread", None, b"x" * 50)
+    producer.flush()
+    counts = [len(cluster.records("spread", index)) for index in range(3)]
+    assert sum(counts) == 300
+    assert all(counts)
+
+
+def test_a_transaction_is_seen_whole_or_not_at_all(cluster: Cluster, client: Client) -> None:
+    cluster.create_topic("money", 2)
+    producer = Producer(client, transactional_id="bank")
+    producer.initialize()
+    for round_ in range(4):
+        for number in range(10):
+            producer.send("money", b"%d" % number, b"%d" % round_)
+        producer.flush()
+        if round_ % 2:
+            producer.abort()
+        else:
+            producer.add_offsets("bank-group", {("money", 0): (round_ + 1, f"round {round_}")})
+            producer.commit()
+    assert (
+        sorted(value for _, value in read(cluster, "money", committed=True, partitions=2)) == [b"0"] * 10 + [b"2"] * 10
+    )
+    assert len(read(cluster, "money", committed=False, partitions=2)) == 40
+
+
+def test_a_second_producer_of_the_same_id_fences_the_first(cluster: Cluster, client: Client) -> None:
+    cluster.create_topic("fenced", 1)
+    first = Producer(client, transactional_id="one")
+    first.initialize()
+    first.send("fenced", None, b"of the first")
+    first.flush()
+    second = Producer(client, transactional_id="one")
+    second.initialize()
+    second.send("fenced", None, b"of the second")
+    second.commit()
+    first.send("fenced", None, b"too late")
+    with pytest.raises(KafkaError) as raised:
+        first.commit()
+    assert raised.value.code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+    assert read(cluster, "fenced", committed=True, partitions=1) == [(None, b"of the second")]
+
+
+def test_what_cannot_be_sent_is_said_at_once(cluster: Cluster, client: Client) -> None:
+    cluster.create_topic("small", 1)
+    producer = Producer(client)
+    with pytest.raises(KafkaError, match="small has partitions 0 to 0, not 4"):
+        producer.send("small", None, b"x", partition=4)
+    with pytest.raises(KafkaError, match="topic nowhere"):
+        producer.send("nowhere", None, b"x")
+    with pytest.raises(ValueError, match="compression is one of none, gzip"):
+        Producer(client, compression="zip")
