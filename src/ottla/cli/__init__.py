@@ -8,9 +8,16 @@ import sys
 import typer
 
 COMMANDS = {
+    "cluster": "ottla.cli.cluster",
+    "config": "ottla.cli.config",
+    "consume": "ottla.cli.consume",
     "decode": "ottla.cli.decode",
+    "group": "ottla.cli.group",
     "log": "ottla.cli.log",
+    "produce": "ottla.cli.produce",
     "serve": "ottla.cli.serve",
+    "topic": "ottla.cli.topic",
+    "txn": "ottla.cli.txn",
 }
 
 

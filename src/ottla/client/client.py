@@ -282,7 +282,7 @@ class Client:
 
         def attempt() -> dict[int, tuple[int, int]]:
             found: dict[int, tuple[int, int]] = {}
-            for node, group in self._by_leader(topic, wanted).items():
+            for node, group in self.by_leader(topic, wanted).items():
                 request = ListOffsetsRequest(
                     replica_id=-1,
                     isolation_level=1 if read_committed else 0,
@@ -317,7 +317,7 @@ class Client:
         def attempt() -> dict[int, PartitionData]:
             info = self.topic(topic)
             found: dict[int, PartitionData] = {}
-            for node, group in self._by_leader(topic, list(offsets)).items():
+            for node, group in self.by_leader(topic, list(offsets)).items():
                 connection = self.node(node)
                 by_id = connection.best_version(1) >= 13 and info.id != ZERO_UUID
                 request = FetchRequest(
@@ -355,13 +355,14 @@ class Client:
 
         return self.retrying(attempt, topics=[topic])
 
-    # Inside.
-
-    def _by_leader(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
+    def by_leader(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
+        """The partitions of a topic that each node leads."""
         grouped: dict[int, list[int]] = {}
         for partition in partitions:
             grouped.setdefault(self.leader(topic, partition), []).append(partition)
         return grouped
+
+    # Inside.
 
     def _any_connection(self) -> BrokerConnection:
         if not self._connections:

@@ -1,0 +1,98 @@
+"""What every command that talks to a cluster shares: where it is, how long to wait, and what an error becomes."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from ottla.cli.output import BAD_USAGE, FAILED, fail
+from ottla.client import Client, ConnectionFailedError, Security
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+UNREACHABLE = 3
+NOT_FOUND = 4
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        envvar="OTTLA_BOOTSTRAP_SERVER",
+        metavar="HOST:PORT",
+        help="Where to reach the cluster; several with commas between.",
+    ),
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        "-X",
+        metavar="KEY=VALUE",
+        help="A client property such as security.protocol=SASL_SSL; may be repeated.",
+        show_default=False,
+    ),
+]
+PropertiesFile = Annotated[
+    str | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="A file of client properties, as Kafka's own tools take it.",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to try.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+
+LOCAL = "localhost:9092"
+SECONDS = 30.0
+
+_NOT_THERE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    }
+)
+
+
+@contextmanager
+def connected(bootstrap: str, properties: Sequence[str] | None, file: str | None, timeout: float) -> Iterator[Client]:
+    """A client for the length of a command; what goes wrong becomes one sentence and an exit code."""
+    try:
+        with Client(bootstrap, timeout=timeout, security=_security(properties, file)) as client:
+            yield client
+    except KafkaError as error:
+        raise fail(str(error), code=NOT_FOUND if error.code in _NOT_THERE else FAILED) from error
+    except ConnectionFailedError as error:
+        raise fail(str(error), code=UNREACHABLE) from error
+    except ValueError as error:
+        raise fail(str(error), code=BAD_USAGE) from error
+
+
+def client_properties(words: Sequence[str] | None, file: str | None) -> dict[str, str]:
+    """The properties of a file, then those of the command line, which win."""
+    found: dict[str, str] = {}
+    if file is not None:
+        from ottla.cluster.properties_file import parse_properties
+
+        try:
+            with open(file, encoding="utf-8") as opened:
+                found.update((each.key, each.value) for each in parse_properties(opened.read()))
+        except OSError as error:
+            raise ValueError(f"--command-config {file}: {error.strerror}") from error
+    for word in words or ():
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise ValueError(f"--property {word}: write key=value")
+        found[key] = value
+    return found
+
+
+def _security(words: Sequence[str] | None, file: str | None) -> Security | None:
+    properties = client_properties(words, file)
+    if properties.get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT":
+        return None
+    raise ValueError(f"security.protocol={properties['security.protocol']}: only PLAINTEXT is spoken here")

@@ -1,0 +1,311 @@
+"""`ottla produce`: records into a topic, from the command line, lines or JSON."""
+
+import base64
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, BinaryIO, NamedTuple
+
+import typer
+
+from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
+from ottla.cli.formats import Form, escaped
+from ottla.cli.formats import read as read_form
+from ottla.cli.output import examples, print_json, usage
+from ottla.client import Client
+from ottla.client.partitioner import partition_of_key
+from ottla.client.sending import send_batches
+from ottla.records.builder import BatchBuilder
+from ottla.records.compression import CompressionType
+
+EXAMPLES = examples(
+    "ottla produce orders -v hello",
+    "ottla produce orders < lines.txt",
+    "ottla produce orders -K : -H source=shell      key:value on each line",
+    'ottla produce orders --from-json               {"key": "a", "value": "b", "headers": {"h": "1"}}',
+)
+LARGEST_BATCH = 512 * 1024
+MOST_RECORDS = 5000
+LINGER_SECONDS = 0.005
+READ_SIZE = 256 * 1024
+
+Header = tuple[str, bytes | None]
+
+
+class Outgoing(NamedTuple):
+    """A record on its way."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    timestamp: int
+    partition: int | None
+
+
+class Codec(StrEnum):
+    """How batches are compressed."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Acks(StrEnum):
+    """When a record counts as written."""
+
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("produce", epilog=EXAMPLES)(produce)
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="Each file is one value; without, lines come from standard input."),
+    ] = None,
+    values: Annotated[
+        list[str] | None, typer.Option("--value", "-v", help="A value; may be repeated.", show_default=False)
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.", show_default=False)] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", help="Else by key, as Kafka does.", show_default=False)
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", "-H", metavar="NAME=VALUE", help="On every record; may be repeated.", show_default=False
+        ),
+    ] = None,
+    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="What ends a record.")] = r"\n",
+    key_delimiter: Annotated[
+        str | None, typer.Option("-K", help="What ends the key of each record.", show_default=False)
+    ] = None,
+    null_empty: Annotated[bool, typer.Option("-Z", help="An empty value or key is none at all.")] = False,
+    from_json: Annotated[
+        bool, typer.Option("--from-json", help="Each line is a JSON object, as `consume --json` writes it.")
+    ] = False,
+    key_form: Annotated[Form, typer.Option("--key-form", help="What keys are written as.")] = Form.RAW,
+    value_form: Annotated[Form, typer.Option("--value-form", help="What values are written as.")] = Form.RAW,
+    compression: Annotated[Codec, typer.Option("--compression", "-z", help="Compress batches.")] = Codec.NONE,
+    acks: Annotated[Acks, typer.Option("--acks", "-a", help="When a record counts as written.")] = Acks.ALL,
+    bootstrap: Bootstrap = LOCAL,
+    properties: Properties = None,
+    command_config: PropertiesFile = None,
+    timeout: Timeout = SECONDS,
+    as_json: AsJson = False,
+) -> None:
+    """Write records to a topic; as kcat -P does."""
+    if files and values:
+        raise usage("give values or files, not both")
+    with connected(bootstrap, properties, command_config, timeout) as client:
+        headers = tuple(_header(each) for each in header or ())
+        shape = _Shape(
+            None if key is None else read_form(_text(key), key_form),
+            headers,
+            partition,
+            null_empty,
+            None if key_delimiter is None else escaped(key_delimiter),
+            key_form,
+            value_form,
+        )
+        info = client.topics([topic])[0]
+        if partition is not None and partition not in info.partitions:
+            client.leader(topic, partition)  # says which there are
+        sender = _Sender(client, topic, sorted(info.partitions), compression, acks, as_json)
+        for records in _source(files or [], values or [], shape, escaped(delimiter), from_json):
+            sender.send(records)
+    if as_json:
+        return
+    if sys.stderr.isatty():
+        typer.echo(f"{sender.count} records", err=True)
+
+
+class _Shape(NamedTuple):
+    """How input becomes records."""
+
+    key: bytes | None
+    headers: tuple[Header, ...]
+    partition: int | None
+    null_empty: bool
+    key_delimiter: bytes | None
+    key_form: Form
+    value_form: Form
+
+    def record(self, data: bytes) -> Outgoing:
+        """A record of a line, a file or a word."""
+        key, value = self.key, data
+        if self.key_delimiter is not None:
+            before, found, after = data.partition(self.key_delimiter)
+            if found:
+                key, value = read_form(before, self.key_form), after
+        if self.null_empty:
+            key = key or None
+            if not value:
+                return Outgoing(key, None, self.headers, _now(), self.partition)
+        return Outgoing(key, read_form(value, self.value_form), self.headers, _now(), self.partition)
+
+    def from_json(self, line: bytes) -> Outgoing:
+        """A record of a line of JSON."""
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{line[:80].decode(errors='replace')}: no JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ValueError(f"{line[:80].decode(errors='replace')}: not a JSON object")
+        headers = found.get("headers") or []
+        pairs = (
+            [(str(name), _json_bytes(value)) for name, value in headers.items()]
+            if isinstance(headers, dict)
+            else [(str(each["name"]), _json_field(each, "value")) for each in headers]
+        )
+        key = _json_field(found, "key")
+        partition = found.get("partition", self.partition) if self.partition is None else self.partition
+        return Outgoing(
+            self.key if key is None else key,
+            _json_field(found, "value"),
+            (*self.headers, *pairs),
+            int(found.get("timestamp", _now())),
+            partition,
+        )
+
+
+class _Sender:
+    """Puts records into batches, one per partition, and sends them."""
+
+    def __init__(
+        self, client: Client, topic: str, partitions: list[int], codec: Codec, acks: Acks, as_json: bool
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._partitions = partitions
+        self._codec = CompressionType[codec.name]
+        self._acks = -1 if acks is Acks.ALL else int(acks)
+        self._as_json = as_json
+        self._next = 0
+        self.count = 0
+
+    def send(self, records: Sequence[Outgoing]) -> None:
+        """Write some records; what has no key goes to one partition, the next time to the next."""
+        builders: dict[int, BatchBuilder] = {}
+        placed: list[tuple[int, int, Outgoing]] = []
+        keyless = self._partitions[self._next % len(self._partitions)]
+        self._next += 1
+        for record in records:
+            index = record.partition
+            if index is None:
+                index = keyless if record.key is None else partition_of_key(record.key, len(self._partitions))
+            builder = builders.get(index)
+            if builder is None:
+                builder = builders[index] = BatchBuilder(compression=self._codec)
+            at = builder.append(record.key, record.value, record.headers, record.timestamp)
+            placed.append((index, at, record))
+        if not builders:
+            return
+        batches = {index: builder.build() for index, builder in builders.items()}
+        sent = send_batches(self._client, self._topic, batches, acks=self._acks)
+        self.count += len(placed)
+        if self._as_json:
+            for index, at, record in placed:
+                where = sent[index]
+                print_json(
+                    {
+                        "topic": self._topic,
+                        "partition": index,
+                        "offset": where.base_offset + at if where.base_offset >= 0 else None,
+                        "timestamp": where.append_time if where.append_time >= 0 else record.timestamp,
+                    }
+                )
+
+
+def _source(
+    files: Sequence[str], values: Sequence[str], shape: _Shape, delimiter: bytes, from_json: bool
+) -> Iterator[list[Outgoing]]:
+    make = shape.from_json if from_json else shape.record
+    if values:
+        yield [make(_text(each)) for each in values]
+        return
+    if files:
+        for path in files:
+            try:
+                with open(path, "rb") as file:
+                    yield [make(file.read())]
+            except OSError as error:
+                raise ValueError(f"{path}: {error.strerror}") from error
+        return
+    for lines in _lines(sys.stdin.buffer, delimiter):
+        yield [make(line) for line in lines]
+
+
+def _lines(source: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
+    """Lines in groups that make good batches: as many as there are, but none waits for the next to be typed."""
+    if not delimiter:
+        raise ValueError("--delimiter must not be empty")
+    rest = b""
+    lines: list[bytes] = []
+    size = 0
+    while data := _read_some(source):
+        *whole, rest = (rest + data).split(delimiter)
+        for line in whole:
+            lines.append(line)
+            size += len(line)
+            if size >= LARGEST_BATCH or len(lines) >= MOST_RECORDS:
+                yield lines
+                lines, size = [], 0
+        if lines and not _more_comes(source):
+            yield lines
+            lines, size = [], 0
+    if rest:
+        lines.append(rest)
+    if lines:
+        yield lines
+
+
+def _read_some(source: BinaryIO) -> bytes:
+    try:
+        return os.read(source.fileno(), READ_SIZE)
+    except (OSError, ValueError):  # not a file of the system: a test's
+        return source.read(READ_SIZE)
+
+
+def _more_comes(source: BinaryIO) -> bool:
+    try:
+        return bool(select.select([source.fileno()], [], [], LINGER_SECONDS)[0])
+    except (OSError, ValueError):
+        return True
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _text(word: str) -> bytes:
+    return word.encode("utf-8", "surrogateescape")
+
+
+def _header(word: str) -> Header:
+    name, equals, value = word.partition("=")
+    return name, _text(value) if equals else None
+
+
+def _json_field(found: dict[str, Any], name: str) -> bytes | None:
+    if f"{name}_base64" in found:
+        return base64.b64decode(found[f"{name}_base64"])
+    return _json_bytes(found.get(name))
+
+
+def _json_bytes(value: object) -> bytes | None:
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()

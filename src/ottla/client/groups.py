@@ -1,0 +1,295 @@
+"""Consumer groups as an administrator sees them: which there are, their members, their offsets. No membership here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.client.client import GROUP
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ottla.protocol.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+from ottla.protocol.messages.k15_describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.protocol.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from ottla.protocol.messages.k69_consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ottla.client.client import Client
+
+T = TypeVar("T")
+Place = tuple[str, int]
+_VERSION = Struct(">h")
+# The coordinator is elsewhere, or not ready yet.
+_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group as a list shows it."""
+
+    group: str
+    type: str
+    state: str
+    protocol_type: str
+    coordinator: int
+
+
+@dataclass(slots=True)
+class GroupMember:
+    """A member and what it is to read."""
+
+    member: str
+    instance: str | None
+    client_id: str
+    host: str
+    assigned: list[Place]
+    target: list[Place] | None = None
+    epoch: int | None = None
+    subscribed: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class GroupDescription:
+    """A group with its members."""
+
+    group: str
+    type: str
+    state: str
+    coordinator: int
+    assignor: str
+    members: list[GroupMember]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+
+
+def list_groups(client: Client, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+    """The groups of all brokers, by name."""
+    found: list[GroupListing] = []
+    client.refresh([])
+    for node in sorted(client.brokers):
+        version = client.node(node).best_version(16)
+        request = ListGroupsRequest(
+            states_filter=list(states) if version >= 4 else [], types_filter=list(types) if version >= 5 else []
+        )
+        answer = client.to_node(node, request, ListGroupsResponse)
+        if answer.error_code:
+            raise KafkaError(answer.error_code, f"groups of broker {node}")
+        found += [
+            GroupListing(each.group_id, each.group_type, each.group_state, each.protocol_type, node)
+            for each in answer.groups
+        ]
+    return sorted(found, key=lambda each: each.group)
+
+
+def describe_group(client: Client, group: str) -> GroupDescription:
+    """One group with its members, whichever protocol they use; GROUP_ID_NOT_FOUND if there is none."""
+    coordinator = client.coordinator(group)
+    if 69 in client.node(coordinator).versions:
+        try:
+            return _with_coordinator(client, group, lambda node: _describe_consumer(client, group, node))
+        except KafkaError as error:
+            if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                raise
+    return _with_coordinator(client, group, lambda node: _describe_classic(client, group, node))
+
+
+def committed(client: Client, group: str) -> dict[Place, int]:
+    """Every offset that a group has committed."""
+
+    def ask(node: int) -> dict[Place, int]:
+        version = min(client.node(node).best_version(9), 9)  # from 10 on topics have ids in place of names
+        request = (
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+            if version >= 8
+            else OffsetFetchRequest(group_id=group, topics=None)
+        )
+        answer = client.node(node).send(request, OffsetFetchResponse, version=version)
+        code = answer.groups[0].error_code if version >= 8 else answer.error_code
+        if code:
+            raise KafkaError(code, f"offsets of group {group}")
+        found: dict[Place, int] = {}
+        for topic in answer.groups[0].topics if version >= 8 else answer.topics:
+            for each in topic.partitions:
+                if each.error_code:
+                    raise KafkaError(each.error_code, f"offset of group {group} on {topic.name}-{each.partition_index}")
+                if each.committed_offset >= 0:
+                    found[topic.name, each.partition_index] = each.committed_offset
+        return dict(sorted(found.items()))
+
+    return _with_coordinator(client, group, ask)
+
+
+def commit(client: Client, group: str, offsets: Mapping[Place, int]) -> None:
+    """Set offsets of a group that has no active members."""
+
+    def ask(node: int) -> None:
+        request = OffsetCommitRequest(
+            group_id=group,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitRequestPartition(partition_index=each, committed_offset=offsets[topic, each])
+                        for each in partitions
+                    ],
+                )
+                for topic, partitions in by_topic(offsets).items()
+            ],
+        )
+        version = min(client.node(node).best_version(8), 9)
+        answer = client.node(node).send(request, OffsetCommitResponse, version=version)
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code:
+                    raise KafkaError(each.error_code, f"group {group} on {topic.name}-{each.partition_index}")
+
+    _with_coordinator(client, group, ask)
+
+
+def delete_offsets(client: Client, group: str, places: Iterable[Place]) -> None:
+    """Forget offsets of a group on partitions that it does not read."""
+    wanted = by_topic(places)
+
+    def ask(node: int) -> None:
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in partitions]
+                )
+                for topic, partitions in wanted.items()
+            ],
+        )
+        answer = client.to_node(node, request, OffsetDeleteResponse)
+        if answer.error_code:
+            raise KafkaError(answer.error_code, f"group {group}")
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code:
+                    raise KafkaError(each.error_code, f"group {group} on {topic.name}-{each.partition_index}")
+
+    _with_coordinator(client, group, ask)
+
+
+def delete_group(client: Client, group: str) -> None:
+    """Delete a group that has no members, with its offsets."""
+
+    def ask(node: int) -> None:
+        answer = client.to_node(node, DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
+        if answer.results[0].error_code:
+            raise KafkaError(answer.results[0].error_code, f"group {group}")
+
+    _with_coordinator(client, group, ask)
+
+
+def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    """Partitions by topic."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in places:
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+# Inside.
+
+
+def _with_coordinator(client: Client, group: str, ask: Callable[[int], T]) -> T:
+    """Ask the coordinator, and the new one if it has moved."""
+
+    def attempt() -> T:
+        try:
+            return ask(client.coordinator(group))
+        except KafkaError as error:
+            if error.code in _MOVED:
+                client.forget_coordinator(group, GROUP)
+            raise
+
+    return client.retrying(attempt)
+
+
+def _describe_consumer(client: Client, group: str, node: int) -> GroupDescription:
+    found = client.to_node(node, ConsumerGroupDescribeRequest(group_ids=[group]), ConsumerGroupDescribeResponse).groups[
+        0
+    ]
+    if found.error_code:
+        raise KafkaError(found.error_code, found.error_message or f"group {group}")
+    members = [
+        GroupMember(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            _places(each.assignment),
+            _places(each.target_assignment),
+            each.member_epoch,
+            list(each.subscribed_topic_names) + ([each.subscribed_topic_regex] if each.subscribed_topic_regex else []),
+        )
+        for each in found.members
+    ]
+    return GroupDescription(
+        group,
+        "consumer",
+        found.group_state,
+        node,
+        found.assignor_name,
+        members,
+        found.group_epoch,
+        found.assignment_epoch,
+    )
+
+
+def _describe_classic(client: Client, group: str, node: int) -> GroupDescription:
+    found = client.to_node(node, DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse).groups[0]
+    if found.error_code:
+        raise KafkaError(found.error_code, found.error_message or f"group {group}")
+    if found.group_state == "Dead":  # up to version 5 that is how a group is described that is not there
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
+    members = [
+        GroupMember(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            _classic_places(each.member_assignment) if found.protocol_type == "consumer" else [],
+        )
+        for each in found.members
+    ]
+    return GroupDescription(group, "classic", found.group_state, node, found.protocol_data, members)
+
+
+def _places(assignment: Assignment) -> list[Place]:
+    return sorted((each.topic_name, index) for each in assignment.topic_partitions for index in each.partitions)
+
+
+def _classic_places(data: bytes) -> list[Place]:
+    if len(data) < _VERSION.size:
+        return []
+    try:
+        read, _ = ConsumerProtocolAssignment.decode_from(data, _VERSION.size, 0)
+    except ProtocolError:  # not a consumer's; other clients put what they like there
+        return []
+    return sorted((each.topic, index) for each in read.assigned_partitions for index in each.partitions)

@@ -1,0 +1,72 @@
+"""Whole record batches to a topic's partitions, each to its leader; no ids and no transactions (see `producer`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.client.client import Client
+    from ottla.protocol.schema import Buffer
+
+TIMEOUT_MS = 30_000
+
+
+class Sent(NamedTuple):
+    """Where a batch begins, and the time that the broker stamped it with (-1: the producer's own)."""
+
+    base_offset: int
+    append_time: int
+
+
+def send_batches(
+    client: Client, topic: str, batches: Mapping[int, Buffer], *, acks: int = -1, timeout_ms: int = TIMEOUT_MS
+) -> dict[int, Sent]:
+    """Write one batch to each of some partitions; with acks 0 nothing is known of what became of them.
+
+    What a broker refuses for a reason that may pass is sent again, and what may have been written twice by that is.
+    """
+    left = dict(batches)
+    sent: dict[int, Sent] = {}
+
+    def attempt() -> None:
+        for node, partitions in client.by_leader(topic, list(left)).items():
+            info = client.topic(topic)
+            request = ProduceRequest(
+                acks=acks,
+                timeout_ms=timeout_ms,
+                topic_data=[
+                    TopicProduceData(
+                        name=topic,
+                        topic_id=info.id,
+                        partition_data=[PartitionProduceData(index=each, records=left[each]) for each in partitions],
+                    )
+                ],
+            )
+            if acks == 0:
+                client.node(node).send_without_answer(request)
+                for each in partitions:
+                    del left[each]
+                    sent[each] = Sent(-1, -1)
+                continue
+            refused: KafkaError | None = None
+            for answer in client.to_node(node, request, ProduceResponse).responses[0].partition_responses:
+                if answer.error_code:
+                    refused = KafkaError(answer.error_code, answer.error_message or f"{topic}-{answer.index}")
+                    continue
+                del left[answer.index]
+                sent[answer.index] = Sent(answer.base_offset, answer.log_append_time_ms)
+            if refused is not None:
+                raise refused
+
+    client.retrying(attempt, topics=[topic])
+    return sent

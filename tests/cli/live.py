@@ -1,0 +1,33 @@
+"""The command line against a running cluster, as a script would call it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner
+
+from ottla.cli import build
+
+
+class Ran(NamedTuple):
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The JSON objects it printed."""
+        assert self.code == 0, self.err
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def run(bootstrap: str, *words: object, stdin: str | bytes | None = None) -> Ran:
+    """Run `ottla <words> -b <bootstrap>`."""
+    listed = [str(word) for word in words]
+    result = CliRunner().invoke(build([listed[0]]), [*listed, "-b", bootstrap, "--timeout", "20"], input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Ran(result.exit_code, result.stdout, result.stderr)

@@ -1,0 +1,204 @@
+"""`ottla produce` and `ottla consume` against a running cluster, and kcat's patterns."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from ottla.cli.formats import Form, escaped, pattern, read, show
+from ottla.cli.moments import moment
+from ottla.client.reading import Read
+from ottla.records.batch import read_header
+from ottla.records.builder import build_batch
+from ottla.records.iterate import Record
+
+from .live import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ottla.testing import Cluster
+
+RECORD = Record(7, 1700000000123, b"key", b"value", (("a", b"1"), ("b", None)))
+READ = Read("orders", 3, RECORD, read_header(build_batch([RECORD])))
+EMPTY = READ._replace(record=Record(8, -1, None, None, ()))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"%t/%p@%o %T\n", b"orders/3@7 1700000000123\n"),
+        ("%k=%s;%K,%S", b"key=value;3,5"),
+        ("%h", b"a=1,b="),
+        (r"100%% \x41\x4a\t\\", b"100% AJ\t\\"),
+        ("%R", b"\0\0\0\5"),
+        ("\u00e9 %s", "\u00e9 value".encode()),
+    ],
+)
+def test_patterns_are_kcats(text: str, expected: bytes) -> None:
+    assert pattern(text)(READ) == expected
+
+
+def test_what_is_not_there_has_length_minus_one() -> None:
+    assert pattern("%k,%s,%K,%S,%R", null=b"NULL")(EMPTY) == b"NULL,NULL,-1,-1,\xff\xff\xff\xff"
+
+
+@pytest.mark.parametrize("text", ["%y", "%", "a%"])
+def test_an_unknown_letter_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="-f"):
+        pattern(text)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "data"),
+    [
+        (Form.HEX, b"00ff", b"\0\xff"),
+        (Form.BASE64, b"AP8=", b"\0\xff"),
+        (Form.INT32, b"-2", b"\xff\xff\xff\xfe"),
+        (Form.INT64, b"258", b"\0\0\0\0\0\0\1\2"),
+        (Form.FLOAT64, b"0.5", b"\x3f\xe0\0\0\0\0\0\0"),
+    ],
+)
+def test_forms_read_what_they_show(form: Form, text: bytes, data: bytes) -> None:
+    assert read(text, form) == data
+    assert show(data, form) == text
+    with pytest.raises(ValueError, match=form.value):
+        read(b"?", form)
+
+
+def test_a_value_that_does_not_fit_its_form_is_shown_in_hexadecimal() -> None:
+    assert show(b"abc", Form.INT32) == b"616263"
+
+
+def test_escapes() -> None:
+    assert escaped(r"\x00|\n") == b"\0|\n"
+    assert escaped("%s") == b"%s"
+
+
+def test_moments() -> None:
+    assert moment("1700000000000") == 1_700_000_000_000
+    assert moment("2023-11-14T22:13:20Z") == 1_700_000_000_000
+    assert moment("2023-11-14T23:13:20+01:00") == 1_700_000_000_000
+    assert moment("now") - moment("-1h") >= 3_600_000 - 1000
+    with pytest.raises(ValueError, match="no time"):
+        moment("yesterday")
+
+
+def test_lines_with_keys_and_headers_come_back(cluster: Cluster) -> None:
+    where = cluster.bootstrap
+    cluster.create_topic("lines", 3)
+    sent = run(where, "produce", "lines", "-K", ":", "-H", "a=1", "-H", "b", "--json", stdin="k1:v1\nk2:v2\nnokey")
+    assert sorted(row["offset"] for row in sent.rows) == [0, 0, 0] or len(sent.rows) == 3
+    rows = run(where, "consume", "lines", "-e", "--json").rows
+    by_key = {row["key"]: row for row in rows}
+    assert by_key["k1"]["value"] == "v1"
+    assert by_key["k1"]["headers"] == [{"name": "a", "value": "1"}, {"name": "b", "value": None}]
+    assert by_key[None]["value"] == "nokey"
+    # Kafka's own client puts a key into the same partition.
+    found: list[int] = []
+    producer = Producer({"bootstrap.servers": where, "partitioner": "murmur2_random"})
+    producer.produce("lines", b"again", b"k1", on_delivery=lambda _, message: found.append(message.partition()))
+    producer.flush(30)
+    assert found == [by_key["k1"]["partition"]]
+
+
+def test_json_goes_out_and_comes_in_unchanged(cluster: Cluster) -> None:
+    where = cluster.bootstrap
+    cluster.create_topic("json-in", 2)
+    cluster.create_topic("json-out", 2)
+    lines = [
+        {"key": "a", "value": "b", "headers": {"h": "x"}, "timestamp": 1700000000000, "partition": 1},
+        {"key_base64": "AP8=", "value": {"nested": [1, 2]}, "partition": 0},
+        {"value": None, "partition": 1},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    assert run(where, "produce", "json-in", "--from-json", stdin=text).code == 0
+    copied = run(where, "consume", "json-in", "-e", "--json")
+    assert run(where, "produce", "json-out", "--from-json", stdin=copied.out).code == 0
+    again = run(where, "consume", "json-out", "-e", "--json")
+    assert again.out.replace("json-out", "json-in") == copied.out
+    assert copied.rows[0]["key_base64"] == "AP8="
+    assert copied.rows[1]["timestamp"] == 1700000000000
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_many_lines_in_every_codec(cluster: Cluster, codec: str) -> None:
+    where, topic = cluster.bootstrap, f"many-{codec}"
+    cluster.create_topic(topic, 2)
+    lines = [f"line {number} " + "x" * 50 for number in range(12_000)]
+    assert run(where, "produce", topic, "-z", codec, stdin="\n".join(lines)).code == 0
+    assert sorted(run(where, "consume", topic, "-e").out.splitlines()) == sorted(lines)
+
+
+def test_where_reading_begins_and_ends(cluster: Cluster) -> None:
+    where = cluster.bootstrap
+    cluster.create_topic("range", 1)
+    for number in range(5):
+        text = json.dumps({"value": str(number), "timestamp": 1700000000000 + number * 1000})
+        run(where, "produce", "range", "--from-json", stdin=text)
+
+    def values(*words: object) -> list[str]:
+        return run(where, "consume", "range", "-e", *words).out.split()
+
+    assert values() == ["0", "1", "2", "3", "4"]
+    assert values("-o", "3") == ["3", "4"]
+    assert values("-o", "-2") == ["3", "4"]
+    assert values("-o", "99") == []
+    assert values("-o", "end") == []
+    assert values("-n", 2) == ["0", "1"]
+    assert values("-n", 0) == []
+    assert values("-o", "s@1700000001500") == ["2", "3", "4"]
+    assert values("-o", "s@2023-11-14T22:13:21Z", "-o", "e@1700000003000") == ["1", "2"]
+    assert run(where, "consume", "range", "-n", 5).out.split() == ["0", "1", "2", "3", "4"]
+    assert run(where, "consume", "range", "-o", "soon", "-e").code == 2
+    assert run(where, "consume", "range", "-p", 1, "-e").code == 4
+    assert run(where, "consume", "none", "-e").code == 4
+
+
+def test_aborted_and_open_transactions_are_hidden_unless_asked_for(cluster: Cluster) -> None:
+    where = cluster.bootstrap
+    cluster.create_topic("txn", 1)
+    producer = Producer({"bootstrap.servers": where, "transactional.id": "cli"})
+    producer.init_transactions(30)
+    for value, commit in ((b"yes", True), (b"no", False), (b"also", True)):
+        producer.begin_transaction()
+        producer.produce("txn", value)
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    # What is aborted before it was flushed is never sent: send one that is.
+    producer.begin_transaction()
+    producer.produce("txn", b"sent and aborted")
+    producer.flush(30)
+    producer.abort_transaction(30)
+    producer.begin_transaction()
+    producer.produce("txn", b"open")
+    producer.flush(30)
+    assert run(where, "consume", "txn", "-e").out.split("\n")[:-1] == ["yes", "also"]
+    everything = run(where, "consume", "txn", "-e", "--isolation-level", "read_uncommitted").out
+    assert "sent and aborted\nopen\n" in everything
+    producer.abort_transaction(30)
+
+
+def test_values_files_and_forms(cluster: Cluster, tmp_path: Path) -> None:
+    where = cluster.bootstrap
+    cluster.create_topic("forms", 1)
+    (tmp_path / "one").write_bytes(b"whole\nfile")
+    assert run(where, "produce", "forms", tmp_path / "one").code == 0
+    assert (
+        run(where, "produce", "forms", "-v", "258", "--value-form", "int32", "-k", "ff", "--key-form", "hex").code == 0
+    )
+    assert run(where, "produce", "forms", "-Z", "-K", "|", "-D", ";", stdin="|;k|").code == 0
+    assert run(where, "consume", "forms", "-n", 1, "-f", "%s").out == "whole\nfile"
+    shown = run(
+        where, "consume", "forms", "-o", 1, "-n", 1, "-f", "%k %s", "--value-form", "int32", "--key-form", "hex"
+    )
+    assert shown.out == "ff 258"
+    assert run(where, "consume", "forms", "-o", 2, "-e", "-f", "%k,%s;", "-Z", "NULL").out == "NULL,NULL;k,NULL;"
+    assert run(where, "produce", "forms", "-v", "x", "--value-form", "int32").code == 2
+    assert run(where, "produce", "forms", tmp_path / "none").code == 2
+    assert run(where, "produce", "forms", "-p", 9, "-v", "x").code == 4
+    assert run(where, "produce", "nowhere", "-v", "x").code == 4
+    assert run(where, "produce", "forms", "--acks", "0", "-v", "fire").code == 0
+    assert run(where, "consume", "forms", "-f", "%y", "-e").code == 2
