@@ -250,13 +250,29 @@ def write_marker(cluster: Cluster, place: TopicPartition, marker: TransactionMar
             transaction_version=marker.transaction_version,
         )
     except KafkaError as error:
+        _tell_marker(cluster, place, marker, error.code)
         return error.code
+    _tell_marker(cluster, place, marker, ErrorCode.NONE)
     partition.verifications.appended(marker.producer_id, marker.producer_epoch, control=True)
     if place.topic == GROUP_METADATA_TOPIC:
         leader = cluster.nodes.get(partition.state.leader)
         if leader is not None:
             leader.groups.complete_transaction(place.partition, marker.producer_id, committed=marker.committed)
     return ErrorCode.NONE
+
+
+def _tell_marker(cluster: Cluster, place: TopicPartition, marker: TransactionMarker, code: ErrorCode) -> None:
+    if cluster.events is None:
+        return
+    cluster.events.of_node(cluster.partitions[place.topic, place.partition].state.leader).emit(
+        "transaction.marker",
+        topic=place.topic,
+        partition=place.partition,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        committed=marker.committed,
+        **({} if code is ErrorCode.NONE else {"error": code.name}),
+    )
 
 
 def load_coordinator(broker: Broker, partition: Partition) -> None:
@@ -267,6 +283,13 @@ def load_coordinator(broker: Broker, partition: Partition) -> None:
         problem = broker.transactions.load(partition.index, partition.state.leader_epoch, _records(partition))
         if problem is not None:
             log.error("%s-%d: %s", partition.topic, partition.index, problem)
+    if broker.events is not None:
+        broker.events.emit(
+            "coordinator.loaded",
+            topic=partition.topic,
+            partition=partition.index,
+            leader_epoch=partition.state.leader_epoch,
+        )
 
 
 def unload_coordinator(broker: Broker, partition: Partition) -> None:
@@ -275,6 +298,8 @@ def unload_coordinator(broker: Broker, partition: Partition) -> None:
         broker.groups.unload(partition.index)
     elif partition.topic == TRANSACTION_STATE_TOPIC:
         broker.transactions.unload(partition.index)
+    if broker.events is not None:
+        broker.events.emit("coordinator.unloaded", topic=partition.topic, partition=partition.index)
 
 
 def _buffers(partition: Partition) -> Iterator[bytes]:

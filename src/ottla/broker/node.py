@@ -56,6 +56,7 @@ class Broker:
         self.group_configs = GroupConfigs(self)
         logs = CoordinatorLogs(self)
         random = cluster.world.random
+        self.events = cluster.events.of_node(node_id) if cluster.events is not None else None
         self.groups = GroupCoordinator(
             clock=cluster.world.clock,
             random=random.fork(f"groups of node {node_id}"),
@@ -63,10 +64,11 @@ class Broker:
             topics=GroupTopics(cluster),
             settings=self.group_configs,
             partition_count=lambda: cluster.partition_count(GROUP_METADATA_TOPIC, "offsets.topic.num.partitions"),
+            events=self.events,
         )
         transactions = TransactionWorld(self)
         self.transactions = TransactionCoordinator(
-            cluster.world.clock, logs, transactions, transactions, transactions, transactions.config()
+            cluster.world.clock, logs, transactions, transactions, transactions, transactions.config(), self.events
         )
         self.verifier = PartitionVerifier(cluster.world.clock, transactions.config, cluster.transaction_coordinator)
         self.fetch_sessions = FetchSessions(

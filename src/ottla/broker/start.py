@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.cluster.server_config import Endpoint, ServerConfig
+    from ottla.events import Events
     from ottla.storage.config import LogConfig
     from ottla.storage.names import TopicPartition
     from ottla.world.world import World
@@ -49,6 +50,7 @@ def open_cluster(
     *,
     sync: bool = False,
     cluster_id: str | None = None,
+    events: Events | None = None,
 ) -> Cluster:
     """Open the directories of all nodes, load what they hold, and register the nodes.
 
@@ -56,7 +58,7 @@ def open_cluster(
     """
     opened: list[LogDirectory] = []
     try:
-        return _open(world, configs, advertised, opened, sync=sync, cluster_id=cluster_id)
+        return _open(world, configs, advertised, opened, sync=sync, cluster_id=cluster_id, events=events)
     except BaseException:
         for directory in opened:
             directory.abandon()
@@ -71,6 +73,7 @@ def _open(
     *,
     sync: bool,
     cluster_id: str | None,
+    events: Events | None,
 ) -> Cluster:
     directories: dict[int, list[LogDirectory]] = {}
     for config in configs:
@@ -98,7 +101,7 @@ def _open(
         log.warning("%s", problem)
     insync = first.value("min.insync.replicas")
     metadata.start_epoch(min_insync_replicas=insync if isinstance(insync, int) else 1)
-    cluster = Cluster(world, metadata, cluster_id=cluster_id, sync=sync)
+    cluster = Cluster(world, metadata, cluster_id=cluster_id, sync=sync, events=events)
     for config in configs:
         assert config.node_id is not None
         broker = Broker(cluster, config.node_id, config, directories[config.node_id])

@@ -15,6 +15,7 @@ import typer
 
 from ottla.broker.start import StartError
 from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_server_properties, server_config
+from ottla.events import EventFile, Events, log_event
 from ottla.server.run import RunningCluster
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -22,6 +23,8 @@ from ottla.world.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from ottla.events import Sink
 
 LEVELS = {"none": logging.CRITICAL + 1, "error": 40, "warn": 30, "info": 20, "debug": 10}
 FAILED = 1
@@ -60,6 +63,10 @@ def serve(
     ] = None,
     cluster_id: Annotated[str | None, typer.Option("--cluster-id", help="The cluster's id, else a random one.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as one JSON object.")] = False,
+    events: Annotated[
+        str | None,
+        typer.Option("--events", help="Append the event log to this file, a JSON object per line.", show_default=False),
+    ] = None,
 ) -> None:
     """Run a Kafka-compatible broker.
 
@@ -87,7 +94,10 @@ def serve(
             logging.getLogger(__name__).warning("%s", warning)
     in_memory = data_dir is None and properties is None
     try:
-        _run(_serve(configs, topics, in_memory=in_memory, sync=sync, cluster_id=cluster_id, as_json=as_json))
+        sinks = _event_sinks(events, level)
+        _run(
+            _serve(configs, topics, in_memory=in_memory, sync=sync, cluster_id=cluster_id, as_json=as_json, sinks=sinks)
+        )
     except (StartError, OSError) as error:
         typer.echo(f"ottla serve: {error}", err=True)
         raise typer.Exit(FAILED) from error
@@ -151,6 +161,15 @@ def _topic(word: str) -> tuple[str, int]:
     return name, int(count)
 
 
+def _event_sinks(path: str | None, level: int) -> list[Sink]:
+    sinks: list[Sink] = []
+    if path is not None:
+        sinks.append(EventFile(path))
+    if level <= logging.DEBUG:
+        sinks.append(log_event)
+    return sinks
+
+
 def _usage(problem: str) -> typer.Exit:
     typer.echo(f"ottla serve: {problem}", err=True)
     return typer.Exit(BAD_USAGE)
@@ -173,15 +192,16 @@ async def _serve(
     sync: bool,
     cluster_id: str | None,
     as_json: bool,
+    sinks: list[Sink],
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(each, stop.set)
-    running = RunningCluster(
-        World.real(loop, MemoryDisk() if in_memory else None), configs, sync=sync, cluster_id=cluster_id
-    )
+    world = World.real(loop, MemoryDisk() if in_memory else None)
+    events = Events(world.clock.now_ms, sinks) if sinks else None
+    running = RunningCluster(world, configs, sync=sync, cluster_id=cluster_id, events=events)
     cluster = await running.start()
     for name, partitions in topics:
         cluster.create_topic(name, partitions)

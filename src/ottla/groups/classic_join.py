@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.groups import records
 from ottla.groups.classic import ClassicGroup, ClassicMember, ClassicState, Protocols
+from ottla.groups.group_events import FULL, REPLACED
 from ottla.groups.shard import Outcome, nothing, stored_error
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
@@ -56,6 +57,8 @@ def join(
     else:
         group = shard.classic_group(request.group_id)
     if not _accepts(shard, group, request.member_id):
+        if shard.events is not None:
+            shard.events.left(group, request.member_id, FULL)
         group.remove(request.member_id)
         shard.timers.cancel(heartbeat_timer(group, request.member_id))
         answer.complete(refusal(ErrorCode.GROUP_MAX_SIZE_REACHED))
@@ -164,6 +167,8 @@ def _add(
     if group.state is ClassicState.PREPARING_REBALANCE and group.previous_state is ClassicState.EMPTY:
         group.new_member_added = True
     group.add(member, answer)
+    if shard.events is not None:
+        shard.events.joined(group, member)
     # A new member cannot send heartbeats while its join waits, and its client may be gone.
     schedule_heartbeat(shard, group, member, shard.settings.coordinator().new_member_join_timeout_ms)
     return rebalance_or_complete_join(shard, group)
@@ -181,7 +186,11 @@ def _replace_static(
     instance_id = request.group_instance_id
     assert instance_id is not None
     old_leader = group.leader_id
+    if shard.events is not None:
+        shard.events.left(group, old_id, REPLACED)
     member = group.replace_static_member(instance_id, old_id, new_id)
+    if shard.events is not None:
+        shard.events.joined(group, member)
     schedule_heartbeat(shard, group, member)
     before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
     group.update(member, protocols_of(request), request.rebalance_timeout_ms, request.session_timeout_ms, answer)
@@ -273,6 +282,8 @@ def prepare_rebalance(shard: Shard, group: ClassicGroup) -> Outcome[None]:
     shard.timers.cancel(sync_timer(group))
     is_initial = group.is_empty
     group.transition_to(ClassicState.PREPARING_REBALANCE, shard.clock.now_ms())
+    if shard.events is not None:
+        shard.events.moved(group)
     if is_initial:
         delay = shard.settings.coordinator().initial_rebalance_delay_ms
         remaining = max(group.rebalance_timeout_ms - delay, 0)
@@ -301,7 +312,11 @@ def _wait_for_more(shard: Shard, group_id: str, delay_ms: int, remaining_ms: int
 
 def _expire_join(shard: Shard, group_id: str) -> Outcome[None]:
     group = _preparing(shard, group_id)
-    return complete_join(shard, group) if group is not None else nothing()
+    if group is None:
+        return nothing()
+    if shard.events is not None:
+        shard.events.timed_out("rebalance", group, timeout_ms=group.rebalance_timeout_ms)
+    return complete_join(shard, group)
 
 
 def _preparing(shard: Shard, group_id: str) -> ClassicGroup | None:
@@ -328,6 +343,8 @@ def complete_join(shard: Shard, group: ClassicGroup) -> Outcome[None]:
     shard.timers.cancel(join_timer(group))
     for member in list(group.members.values()):
         if member.awaiting_join is None and not member.is_static:
+            if shard.events is not None:
+                shard.events.left(group, member.member_id, "rebalance timeout")
             group.remove(member.member_id)
             shard.timers.cancel(heartbeat_timer(group, member.member_id))
     if group.state is ClassicState.DEAD:
@@ -337,6 +354,8 @@ def complete_join(shard: Shard, group: ClassicGroup) -> Outcome[None]:
         shard.after(join_timer(group), group.rebalance_timeout_ms, lambda: _expire_join(shard, group.group_id))
         return nothing()
     group.begin_generation(shard.clock.now_ms())
+    if shard.events is not None:
+        shard.events.moved(group)
     if group.is_empty:
         return Outcome(None, [records.classic_group(group, {})], replay=False)
     for member in list(group.members.values()):
@@ -360,7 +379,11 @@ def _expire_sync(shard: Shard, group_id: str, generation_id: int) -> Outcome[Non
         return nothing()
     if group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE) or not group.pending_sync:
         return nothing()
+    if shard.events is not None:
+        shard.events.timed_out("sync", group, timeout_ms=group.rebalance_timeout_ms)
     for member_id in list(group.pending_sync):
+        if shard.events is not None:
+            shard.events.left(group, member_id, "sync timeout")
         group.remove(member_id)
         shard.timers.cancel(heartbeat_timer(group, member_id))
     return prepare_rebalance(shard, group)
@@ -434,6 +457,9 @@ def expire_heartbeat(shard: Shard, group_id: str, member_id: str) -> Outcome[Non
     member = group.members.get(member_id)
     if member is None or member.satisfies_heartbeat:
         return nothing()
+    if shard.events is not None:
+        shard.events.timed_out("session", group, member_id, member.session_timeout_ms)
+        shard.events.left(group, member_id, "session timeout")
     group.complete_join(member, refusal(ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member_id)
     if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):

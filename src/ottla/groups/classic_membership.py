@@ -16,6 +16,7 @@ from ottla.groups.classic_join import (
     schedule_heartbeat,
     sync_timer,
 )
+from ottla.groups.group_events import LEFT
 from ottla.groups.shard import Outcome, nothing, stored_error
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -70,6 +71,9 @@ def sync(
             each.assignment = assignments.get(each.member_id, b"")
         propagate_assignments(shard, group, ErrorCode.NONE)
         group.transition_to(ClassicState.STABLE, shard.clock.now_ms())
+        if shard.events is not None:
+            shard.events.assigned(group)
+            shard.events.moved(group)
 
     return Outcome(None, [records.classic_group(group, assignments)], replay=False, on_durable=stored)
 
@@ -147,6 +151,8 @@ def _leave(shard: Shard, group: ClassicGroup, identity: MemberIdentity) -> Membe
             answer.error_code = error.code
             return answer
     shard.timers.cancel(heartbeat_timer(group, member_id))
+    if shard.events is not None:
+        shard.events.left(group, member_id, LEFT)
     group.complete_join(group.members[member_id], refusal(ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member_id)
     return answer

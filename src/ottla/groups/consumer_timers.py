@@ -17,7 +17,7 @@ def schedule_session_timeout(shard: Shard, group_id: str, member_id: str, timeou
     shard.after(
         member_timer(SESSION, group_id, member_id),
         shard.settings.group(group_id).session_timeout_ms if timeout_ms is None else timeout_ms,
-        lambda: _fence(shard, group_id, member_id),
+        lambda: _fence(shard, group_id, member_id, SESSION),
         retry=True,
     )
 
@@ -30,7 +30,7 @@ def schedule_rebalance_timeout(shard: Shard, group_id: str, member: ConsumerMemb
         group = shard.groups.get(group_id)
         known = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
         if isinstance(known, ConsumerMember) and known.member_epoch == epoch:
-            return _fence(shard, group_id, member_id)
+            return _fence(shard, group_id, member_id, REBALANCE)
         return Outcome(None)
 
     shard.after(member_timer(REBALANCE, group_id, member_id), member.rebalance_timeout_ms, expired, retry=True)
@@ -41,19 +41,24 @@ def schedule_join_timeout(shard: Shard, group_id: str, member: ConsumerMember) -
     shard.after_if_absent(
         member_timer(JOIN, group_id, member.member_id),
         member.rebalance_timeout_ms,
-        lambda: _fence(shard, group_id, member.member_id),
+        lambda: _fence(shard, group_id, member.member_id, "join"),
     )
 
 
 def schedule_sync_timeout(shard: Shard, group_id: str, member_id: str, timeout_ms: int) -> None:
     """A classic member that has joined has this long to sync."""
     shard.after(
-        member_timer(SYNC, group_id, member_id), timeout_ms, lambda: _fence(shard, group_id, member_id), retry=True
+        member_timer(SYNC, group_id, member_id),
+        timeout_ms,
+        lambda: _fence(shard, group_id, member_id, "sync"),
+        retry=True,
     )
 
 
-def _fence(shard: Shard, group_id: str, member_id: str) -> Outcome[None]:
+def _fence(shard: Shard, group_id: str, member_id: str, what: str) -> Outcome[None]:
     group = shard.groups.get(group_id)
     if not isinstance(group, ConsumerGroup) or member_id not in group.members:
         return Outcome(None)
-    return fence_members(shard, group, [group.members[member_id]], None)
+    if shard.events is not None:
+        shard.events.timed_out(what, group, member_id)
+    return fence_members(shard, group, [group.members[member_id]], None, f"{what} timeout")

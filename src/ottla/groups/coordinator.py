@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from ottla.cluster.coordinator_partition import partition_for
 from ottla.groups import (
     classic_join,
     classic_membership,
@@ -19,6 +20,7 @@ from ottla.groups import (
     refusals,
 )
 from ottla.groups.classic import ClassicGroup
+from ottla.groups.group_events import GroupEvents
 from ottla.groups.loading import Loading
 from ottla.groups.shard import Group, Outcome, Shard
 from ottla.groups.subscriptions import TopicHashes
@@ -38,6 +40,7 @@ from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup a
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ottla.events import NodeEvents
     from ottla.groups.environment import DeletedTopic, GroupLog, RequestContext, Settings, Topics
     from ottla.protocol.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitResponse
     from ottla.protocol.messages.k09_offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
@@ -49,21 +52,6 @@ if TYPE_CHECKING:
     from ottla.world.random import Random
 
 R = TypeVar("R")
-
-
-def java_hash(text: str) -> int:
-    """What Java's `String.hashCode` gives."""
-    value = 0
-    data = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(data), 2):
-        value = (31 * value + (data[position] << 8) + data[position + 1]) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition of `__consumer_offsets` that keeps a group, as Kafka computes it."""
-    hashed = java_hash(group_id)
-    return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count
 
 
 class GroupCoordinator:
@@ -78,6 +66,7 @@ class GroupCoordinator:
         topics: Topics,
         settings: Settings,
         partition_count: Callable[[], int],
+        events: NodeEvents | None = None,
     ) -> None:
         self._clock = clock
         self._random = random
@@ -86,6 +75,7 @@ class GroupCoordinator:
         self._settings = settings
         self._partition_count = partition_count
         self._topic_hashes = TopicHashes(topics)
+        self._events = GroupEvents(events, topics) if events is not None else None
         self._shards: dict[int, Shard] = {}
 
     # Leadership
@@ -105,6 +95,7 @@ class GroupCoordinator:
             topics=self._topics,
             settings=self._settings,
             topic_hashes=self._topic_hashes,
+            events=self._events,
         )
         self._shards[partition] = shard
         return Loading(shard)

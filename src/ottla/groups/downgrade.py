@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.groups import classic_join, consumer_protocol, consumer_replay, records
 from ottla.groups.classic import CONSUMER_PROTOCOL, ClassicGroup, ClassicMember, ClassicState
+from ottla.groups.group_events import LEFT
 from ottla.groups.shard import Outcome
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
@@ -43,10 +44,14 @@ def cancel_timers(shard: Shard, group_id: str, member_id: str) -> None:
 # Removing members
 
 
-def fence_members(shard: Shard, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R) -> Outcome[R]:
+def fence_members(
+    shard: Shard, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R, reason: str = LEFT
+) -> Outcome[R]:
     """Remove members; if only classic ones stay, the group becomes a classic group."""
     if not members:
         return Outcome(response)
+    if shard.events is not None:
+        shard.events.leaving(group, (member.member_id for member in members), reason)
     if _may_downgrade_without(shard, group, members):
         gone = {member.member_id for member in members}
         stay = [member for member in group.members.values() if member.member_id not in gone]
@@ -132,6 +137,8 @@ def downgrade(
         for member_id in group.members:
             cancel_timers(shard, group.group_id, member_id)
         shard.groups[group.group_id] = classic
+        if shard.events is not None:
+            shard.events.became_classic(group, classic)
         for member in classic.members.values():
             classic_join.schedule_heartbeat(shard, classic, member)
         if rebalance:

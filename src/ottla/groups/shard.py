@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from ottla.groups.environment import GroupLog, Settings, Topics
+    from ottla.groups.group_events import GroupEvents
     from ottla.groups.records import GroupRecord
     from ottla.groups.subscriptions import TopicHashes
     from ottla.world.clock import Clock
@@ -76,8 +77,10 @@ class Shard:
         topics: Topics,
         settings: Settings,
         topic_hashes: TopicHashes,
+        events: GroupEvents | None = None,
     ) -> None:
         self.partition = partition
+        self.events = events
         self.clock = clock
         self.random = random
         self.topics = topics
@@ -209,8 +212,14 @@ class Shard:
             builder.append(key, value, timestamp=now)
         base_offset, durable = self._log.append(self.partition, builder.build())
         if replayed:
+            before = None
+            if self.events is not None:
+                touched = self.events.writing(self.groups, records, producer_id, producer_epoch)
+                before = self.events.states(touched)
             for position, record in enumerate(records):
                 replay.replay(self, record, base_offset + position, producer_id)
+            if self.events is not None and before is not None:
+                self.events.written(self.groups, records, before)
         self._appended += 1
         if durable is None:
             self._settle(self._appended, ErrorCode.NONE)
@@ -233,6 +242,8 @@ class Shard:
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 _abandon(group, self.clock.now_ms())
+                if self.events is not None:
+                    self.events.moved(group)
         self._failure = ErrorCode.NOT_COORDINATOR
         self._durable = self._appended
         while self._waiting:

@@ -96,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._mute: Timer | None = None
         self._transport: asyncio.Transport | None = None
         self.session: Session | None = None
+        self.reason: str | None = None
         self.last_active = self._clock.monotonic()
 
     # What asyncio calls.
@@ -208,6 +209,7 @@ class Connection(asyncio.BufferedProtocol):
             self._write()
         except BadFrameError as error:
             log.warning("closing the connection of %s: %s", self.peer, error)
+            self.reason = str(error)
             self.abort()
         finally:
             self._busy = False

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.session import Call, Disconnect
 from ottla.handlers.registry import Api, apis, kafka_error
 from ottla.pending import Pending
-from ottla.protocol.api import request_class
+from ottla.protocol.api import find_api, request_class
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.server.connection import BadFrameError, Part
+from ottla.server.request_events import RequestEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,6 +47,16 @@ class Route:
         self.flexible_response = self.flexible_request and api.key != API_VERSIONS
 
 
+class Control(Protocol):
+    """Whoever steps in between a request and its handler: the test kit."""
+
+    def handle(
+        self, call: Call, request: Any, frame: memoryview, started: float
+    ) -> Sequence[Part] | Pending[Sequence[Part]] | None:
+        """Answer in place of the broker, or have it answer (`Dispatch.answer`), and do to the answer as it pleases."""
+        ...
+
+
 class Dispatch:
     """Answers the frames that reach one node."""
 
@@ -53,6 +64,10 @@ class Dispatch:
         self._broker = broker
         self._apis = apis()
         self._routes: dict[tuple[int, int], Route] = {}
+        self.control: Control | None = None
+        self._events = None
+        if broker.events is not None:
+            self._events = RequestEvents(broker, broker.events, broker.cluster.world.clock)
 
     def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
         """Answer one frame, which is only borrowed."""
@@ -74,6 +89,16 @@ class Dispatch:
         if position != len(frame):
             raise BadFrameError(f"{len(frame) - position} bytes left after {type(request).__name__} v{version}")
         call = Call(self._broker, session, key, version, correlation_id, client_id)
+        started = 0.0
+        if self._events is not None:
+            started = self._events.request(call, find_api_name(key), request, len(frame))
+        if self.control is not None:
+            return self.control.handle(call, request, frame, started)
+        return self.answer(call, request, started)
+
+    def answer(self, call: Call, request: Any, started: float) -> Sequence[Part] | Pending[Sequence[Part]] | None:
+        """Have a request handled; what comes of it, encoded."""
+        route = self._routes[call.api_key, call.version]
         try:
             if route.check is not None:
                 route.check(call, request)
@@ -85,8 +110,12 @@ class Dispatch:
         if response is None:
             return None
         if isinstance(response, Pending):
-            return response.map(lambda answer: self._encode(route, correlation_id, request, answer))
-        return self._encode(route, correlation_id, request, response)
+            return response.map(lambda answer: self.encode(call, request, answer, started))
+        return self.encode(call, request, response, started)
+
+    def refusal(self, call: Call, request: Any, code: ErrorCode) -> Any:
+        """The response that carries an error of the whole request."""
+        return self._routes[call.api_key, call.version].api.on_error(request, call.version, code, None)
 
     def _route(self, key: int, version: int) -> Route | None:
         """Find the way of a request seen for the first time; None means ApiVersions in a version nobody knows."""
@@ -108,18 +137,28 @@ class Dispatch:
             log.exception("%s v%d failed on %r", route.api.name, route.version, request)
         return route.api.on_error(request, route.version, code, message)
 
-    def _encode(self, route: Route, correlation_id: int, request: Any, response: Any) -> Sequence[Part]:
+    def encode(self, call: Call, request: Any, response: Any, started: float) -> Sequence[Part]:
+        """The frame of a response."""
+        route, correlation_id = self._routes[call.api_key, call.version], call.correlation_id
         try:
             parts: list[Part] = response.encode_parts(route.version)
         except ProtocolError as error:
             response = self._failed(route, request, error)
             parts = response.encode_parts(route.version)
         size = sum([len(part) for part in parts])
+        if self._events is not None:
+            self._events.response(call, find_api_name(call.api_key), response, size, started)
         if route.flexible_response:
             parts.insert(0, FLEXIBLE_ANSWER.pack(5 + size, correlation_id, 0))
         else:
             parts.insert(0, ANSWER.pack(4 + size, correlation_id))
         return parts
+
+
+def find_api_name(key: int) -> str:
+    """The name of an API as Kafka writes it."""
+    api = find_api(key)
+    return str(key) if api is None else api.name
 
 
 def _client_id(frame: memoryview, flexible: bool) -> tuple[str | None, int]:

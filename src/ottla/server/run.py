@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.cluster import Cluster
     from ottla.cluster.server_config import Endpoint, ServerConfig
+    from ottla.events import Events
     from ottla.world.world import World
 
 log = logging.getLogger(__name__)
@@ -25,12 +26,19 @@ class RunningCluster:
     """The nodes of one process with their listeners. `start` it, then `stop` it."""
 
     def __init__(
-        self, world: World, configs: Sequence[ServerConfig], *, sync: bool = False, cluster_id: str | None = None
+        self,
+        world: World,
+        configs: Sequence[ServerConfig],
+        *,
+        sync: bool = False,
+        cluster_id: str | None = None,
+        events: Events | None = None,
     ) -> None:
         self._world = world
         self._configs = list(configs)
         self._sync = sync
         self._cluster_id = cluster_id
+        self._events = events
         self.servers: dict[int, NodeServer] = {}
         self.cluster: Cluster | None = None
 
@@ -52,7 +60,12 @@ class RunningCluster:
                 ports = await server.bind(config.listeners)
                 advertised[config.node_id] = _advertised(config, ports)
             self.cluster = open_cluster(
-                self._world, self._configs, advertised, sync=self._sync, cluster_id=self._cluster_id
+                self._world,
+                self._configs,
+                advertised,
+                sync=self._sync,
+                cluster_id=self._cluster_id,
+                events=self._events,
             )
         except BaseException:
             for server in self.servers.values():
@@ -73,6 +86,9 @@ class RunningCluster:
         for server in self.servers.values():
             await server.drain(drain_seconds)
         close_cluster(cluster)
+        if self._events is not None:
+            for node_id in cluster.nodes:
+                self._events.of_node(node_id).emit("node.stopped", reason="stopped")
 
 
 def _advertised(config: ServerConfig, ports: dict[str, int]) -> list[Endpoint]:

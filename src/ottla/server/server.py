@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.session import Session
 from ottla.server.connection import Connection
@@ -37,7 +37,7 @@ class NodeServer:
         self.per_host: dict[str, int] = {}
         self._transport = transport
         self._listeners: list[Listener] = []
-        self._dispatch: Dispatch | None = None
+        self.dispatch: Dispatch | None = None
         self._ids = itertools.count(1)
         self._sweeper: Timer | None = None
         self._empty: asyncio.Event | None = None
@@ -61,7 +61,9 @@ class NodeServer:
     def serve(self, broker: Broker) -> None:
         """Let clients in."""
         self._broker = broker
-        self._dispatch = Dispatch(broker)
+        self.dispatch = Dispatch(broker)
+        if broker.events is not None:
+            broker.events.emit("node.started")
         self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
 
     def stop_listening(self) -> None:
@@ -95,24 +97,37 @@ class NodeServer:
 
     def connected(self, connection: Connection, listener: str) -> Session | None:
         """Take a client in, unless there are too many of them."""
-        if self._dispatch is None:
+        if self.dispatch is None:
             return None
         host, port = connection.peer_address
         most = self.broker.config_int("max.connections")
         most_per_host = self.broker.max_connections_per_ip(host)
         if len(self.connections) >= most:
             log.warning("refusing %s:%d: %d connections are open (max.connections)", host, port, most)
+            self._tell("connection.refused", listener=listener, host=host, port=port, reason="max.connections")
             return None
         if self.per_host.get(host, 0) >= most_per_host:
             log.warning("refusing %s:%d: it has %d connections (max.connections.per.ip)", host, port, most_per_host)
+            self._tell("connection.refused", listener=listener, host=host, port=port, reason="max.connections.per.ip")
             return None
         self.connections[connection] = None
         self.per_host[host] = self.per_host.get(host, 0) + 1
-        return Session(next(self._ids), listener, host, port)
+        session = Session(next(self._ids), listener, host, port)
+        self._tell("connection.opened", connection=session.id, listener=listener, host=host, port=port)
+        return session
 
     def disconnected(self, connection: Connection, session: Session) -> None:
         """A client left."""
         self.connections.pop(connection, None)
+        self._tell(
+            "connection.closed",
+            connection=session.id,
+            host=session.host,
+            port=session.port,
+            client_id=session.client_id,
+            principal=session.principal,
+            **({} if connection.reason is None else {"reason": connection.reason}),
+        )
         left = self.per_host.get(session.host, 0) - 1
         if left > 0:
             self.per_host[session.host] = left
@@ -123,8 +138,12 @@ class NodeServer:
 
     def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
         """Answer a frame."""
-        assert self._dispatch is not None
-        return self._dispatch.handle(session, frame)
+        assert self.dispatch is not None
+        return self.dispatch.handle(session, frame)
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        if self._broker is not None and self._broker.events is not None:
+            self._broker.events.emit(kind, **fields)
 
     def _sweep(self) -> None:
         """Close connections that have been idle for `connections.max.idle.ms`."""
@@ -132,6 +151,7 @@ class NodeServer:
         for connection in list(self.connections):
             if connection.last_active < oldest and not connection.unanswered:
                 log.info("closing the connection of %s, idle for too long", connection.peer)
+                connection.reason = "idle for too long"
                 connection.abort()
         self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
 

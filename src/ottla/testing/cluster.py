@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cluster.server_config import server_config
+from ottla.events import EventFile, Events, RecentEvents
 from ottla.records.iterate import iter_all_records
 from ottla.server.run import RunningCluster
 from ottla.world.disk_memory import MemoryDisk
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ottla.broker.cluster import Cluster as BrokerCluster
+    from ottla.events import Event
     from ottla.world.clock import VirtualClock
 
 T = TypeVar("T")
 
+_ABSENT = object()
 START_SECONDS = 30.0
 # What makes tests quick: groups do not wait for members that are not coming, heartbeats are frequent.
 TEST_CONFIGS = {
@@ -38,6 +41,8 @@ TEST_CONFIGS = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
+# Clients stamp their records with a time of their own, which is in the future of a clock that stands still.
+VIRTUAL_CONFIGS = {"log.message.timestamp.after.max.ms": str(2**63 - 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class Cluster:
 
     `topics` are names, `name:partitions`, or names with partitions and configs in a dict. With `data_dir` the data is
     on disk, in Apache Kafka's format, else in memory. With `clock` time moves only by `advance`. With `seed` ids and
-    choices are the same in every run.
+    choices are the same in every run. With `events` the event log is also appended to that file.
     """
 
     def __init__(
@@ -88,10 +93,11 @@ class Cluster:
         cluster_id: str | None = None,
         clock: VirtualClock | None = None,
         seed: int | str | None = None,
+        events: str | None = None,
     ) -> None:
         self._ports = list(ports) if ports is not None else [0] * brokers
         self._topics = _wanted_topics(topics)
-        self._configs = {**TEST_CONFIGS, **(configs or {})}
+        self._configs = {**TEST_CONFIGS, **(VIRTUAL_CONFIGS if clock is not None else {}), **(configs or {})}
         self._data_dir = data_dir
         self._sync = sync
         self._cluster_id = cluster_id
@@ -104,6 +110,8 @@ class Cluster:
         self._failure: BaseException | None = None
         self._closing = threading.Lock()
         self._bootstrap = ""
+        self._recent = RecentEvents()
+        self._sinks = [] if events is None else [EventFile(events)]
 
     # Life.
 
@@ -186,6 +194,17 @@ class Cluster:
         """All records of a partition, those of open and aborted transactions too, control records left out."""
         return self.call(lambda broker: _read_records(broker, topic, index))
 
+    def events(self, *kinds: str, **fields: Any) -> list[Event]:
+        """The last events, of some kinds, with these fields (docs/events.md); all there are without any."""
+        return self.call(
+            lambda _: [
+                event
+                for event in self._recent
+                if (not kinds or event["kind"] in kinds)
+                and all(event.get(name, _ABSENT) == value for name, value in fields.items())
+            ]
+        )
+
     def advance(self, seconds: float) -> None:
         """Move the cluster's time: what is due in between happens, in order. Only with a clock of the test's own."""
         assert self._virtual is not None, "Cluster(clock=VirtualClock()) is needed to move time"
@@ -245,7 +264,8 @@ class Cluster:
             for number, port in enumerate(self._ports, 1)
         ]
         self._stop = asyncio.Event()
-        running = RunningCluster(world, configs, sync=self._sync, cluster_id=self._cluster_id)
+        events = Events(world.clock.now_ms, [self._recent, *self._sinks])
+        running = RunningCluster(world, configs, sync=self._sync, cluster_id=self._cluster_id, events=events)
         cluster = await running.start()
         for name, wanted in self._topics.items():
             cluster.create_topic(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from ottla.events import partition_map
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -34,13 +35,14 @@ from ottla.transactions.states import PREPARED, TransactionState, TransactionVer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ottla.events import NodeEvents
     from ottla.protocol.messages.k65_describe_transactions import TransactionState as DescribedTransaction
     from ottla.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
     from ottla.storage.names import TopicPartition
     from ottla.transactions.environment import ClusterView, MarkerSender, ProducerIdSource, StateLog
     from ottla.transactions.initialize import ProducerIdAndEpoch
     from ottla.transactions.markers import Completion
-    from ottla.transactions.metadata import Transition
+    from ottla.transactions.metadata import TransactionRecord, Transition
     from ottla.transactions.shards import Shard
     from ottla.world.clock import Clock, Timer
 
@@ -78,8 +80,10 @@ class TransactionCoordinator:
         marker_sender: MarkerSender,
         cluster: ClusterView,
         config: TransactionConfig | None = None,
+        events: NodeEvents | None = None,
     ) -> None:
         self.config = config or TransactionConfig()
+        self._events = events
         self.producer_ids = ProducerIds(producer_id_source, clock)
         self._clock = clock
         self._log = log
@@ -252,6 +256,16 @@ class TransactionCoordinator:
         now_ms = self._clock.now_ms()
         for shard in self._shards:
             for transaction in timed_out(shard, now_ms):
+                if self._events is not None:
+                    record = transaction.record
+                    self._events.emit(
+                        "timeout",
+                        what="transaction",
+                        transactional_id=transaction.transactional_id,
+                        producer_id=record.producer_id,
+                        producer_epoch=record.producer_epoch,
+                        timeout_ms=record.timeout_ms,
+                    )
                 self._fence(shard, transaction)
 
     def remove_expired_transactional_ids(self) -> None:
@@ -375,6 +389,8 @@ class TransactionCoordinator:
     ) -> None:
         error = _APPEND_ERRORS.get(error, error) or self._shards.error_of(shard)
         if error is ErrorCode.NONE:
+            if self._events is not None:
+                _tell(self._events, transaction, transition.record)
             shard.replay(transaction.transactional_id, transition.record)
             transaction.last_producer_epoch = transition.last_producer_epoch
             transaction.fence_epoch = None
@@ -407,6 +423,20 @@ class TransactionCoordinator:
             action()
 
         self._timers.append(self._clock.call_later(interval_ms / 1000, run))
+
+
+def _tell(events: NodeEvents, transaction: Transaction, record: TransactionRecord) -> None:
+    before = transaction.record
+    events.emit(
+        "transaction.state",
+        transactional_id=transaction.transactional_id,
+        from_=before.state.label,
+        to=record.state.label,
+        producer_id=record.producer_id,
+        producer_epoch=record.producer_epoch,
+        partitions=partition_map((record if record.partitions else before).partitions),
+        timeout_ms=record.timeout_ms,
+    )
 
 
 def _check_producer(transaction: Transaction, producer_id: int, producer_epoch: int) -> None:

@@ -1,0 +1,255 @@
+"""What the event log is told of groups: from records that are about to be replayed, and from classic groups' moves.
+
+Nothing here decides anything, and without an event log nothing here is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from ottla.groups.classic import ClassicGroup
+from ottla.groups.consumer import ConsumerGroup
+from ottla.groups.consumer_protocol import read_assignment
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.record_schemas.group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ottla.events import NodeEvents
+    from ottla.groups.classic import ClassicMember
+    from ottla.groups.environment import Topics
+    from ottla.groups.records import GroupRecord
+    from ottla.protocol.schema import Uuid
+
+    Group = ClassicGroup | ConsumerGroup
+    Groups = Mapping[str, Group]
+
+LEFT = "left"
+REPLACED = "replaced"
+FULL = "group full"
+
+
+class GroupEvents:
+    """One node's groups, as they are written to the event log."""
+
+    def __init__(self, events: NodeEvents, topics: Topics) -> None:
+        self._events = events
+        self._topics = topics
+        self._reasons: dict[tuple[str, str], str] = {}
+
+    # Classic groups
+
+    def moved(self, group: ClassicGroup) -> None:
+        """A classic group went from its previous state to this one."""
+        self._state(group, group.previous_state.value)
+
+    def became_classic(self, before: ConsumerGroup, group: ClassicGroup) -> None:
+        """The last members of the new protocol left a consumer group."""
+        for member_id, member in before.members.items():
+            if member_id not in group.members:
+                reason = self._reasons.pop((group.group_id, member_id), REPLACED)
+                self._left(group, member_id, member.instance_id, reason)
+        self._state(group, before.state_name)
+
+    def joined(self, group: ClassicGroup, member: ClassicMember) -> None:
+        """A classic member is in."""
+        self._emit(
+            "member.joined",
+            group,
+            member=member.member_id,
+            instance=member.group_instance_id,
+            client_id=member.client_id,
+            host=member.client_host.lstrip("/"),
+        )
+
+    def left(self, group: ClassicGroup, member_id: str, reason: str) -> None:
+        """A classic member is about to be removed; one that was only given an id never was one."""
+        member = group.members.get(member_id)
+        if member is not None:
+            self._left(group, member_id, member.group_instance_id, reason)
+
+    def assigned(self, group: ClassicGroup) -> None:
+        """A generation has its assignment."""
+        for member in group.members.values():
+            self._emit(
+                "member.assigned",
+                group,
+                member=member.member_id,
+                epoch=group.generation_id,
+                partitions=_classic_partitions(group, member),
+            )
+
+    # Both
+
+    def timed_out(self, what: str, group: Group, member_id: str | None = None, timeout_ms: int | None = None) -> None:
+        """Time has run out for a member, or for a whole rebalance."""
+        more: dict[str, Any] = {} if member_id is None else {"member": member_id}
+        if timeout_ms is not None:
+            more["timeout_ms"] = timeout_ms
+        self._events.emit("timeout", what=what, group=group.group_id, **more)
+
+    def leaving(self, group: ConsumerGroup, member_ids: Iterable[str], reason: str) -> None:
+        """Records that remove these members are about to be written, for this reason."""
+        for member_id in member_ids:
+            self._reasons[group.group_id, member_id] = reason
+
+    # Records
+
+    def writing(
+        self, groups: Groups, records: Sequence[GroupRecord], producer_id: int, producer_epoch: int
+    ) -> dict[str, Group]:
+        """Records are in the log and about to be replayed; returns the groups that they touch, as they were."""
+        touched: dict[str, Group] = {}
+        offsets: dict[str, list[dict[str, Any]]] = {}
+        epochs = {
+            record.key.group_id: record.value.assignment_epoch
+            for record in records
+            if isinstance(record.key, ConsumerGroupTargetAssignmentMetadataKey)
+            and isinstance(record.value, ConsumerGroupTargetAssignmentMetadataValue)
+        }
+        for record in records:
+            key, value = record.key, record.value
+            if isinstance(key, OffsetCommitKey):
+                if isinstance(value, OffsetCommitValue):
+                    offsets.setdefault(key.group, []).append(
+                        {"topic": key.topic, "partition": key.partition, "offset": value.offset}
+                    )
+                continue
+            group_id = key.group if isinstance(key, GroupMetadataKey) else cast("Any", key).group_id
+            group = groups.get(group_id)
+            if group is not None:
+                touched[group_id] = group
+            known = group if isinstance(group, ConsumerGroup) else ConsumerGroup(group_id)
+            self._record(known, group, key, value, epochs.get(group_id, known.assignment_epoch))
+        for group_id, committed in offsets.items():
+            more = {} if producer_id < 0 else {"producer_id": producer_id, "producer_epoch": producer_epoch}
+            self._events.emit("offsets.committed", group=group_id, offsets=committed, **more)
+        return touched
+
+    def states(self, touched: Mapping[str, Group]) -> dict[str, str]:
+        """How the groups are, to be compared with how they are after the replay."""
+        return {group_id: group.state_name for group_id, group in touched.items()}
+
+    def written(self, groups: Groups, records: Sequence[GroupRecord], before: Mapping[str, str]) -> None:
+        """The records have been replayed."""
+        seen: dict[str, None] = {}
+        for record in records:
+            key = record.key
+            if not isinstance(key, OffsetCommitKey):
+                seen[key.group if isinstance(key, GroupMetadataKey) else cast("Any", key).group_id] = None
+        for group_id in seen:
+            group = groups.get(group_id)
+            if group is None:
+                if group_id in before:
+                    self._events.emit("group.deleted", group=group_id, type="consumer")
+            elif group.state_name != before.get(group_id, "Empty"):
+                self._state(group, before.get(group_id, "Empty"))
+
+    # Inside
+
+    def _record(self, group: ConsumerGroup, was: Group | None, key: object, value: object, target_epoch: int) -> None:
+        match key, value:
+            case ConsumerGroupMemberMetadataKey(), ConsumerGroupMemberMetadataValue():
+                if was is None or key.member_id not in was.members:
+                    self._emit(
+                        "member.joined",
+                        group,
+                        member=key.member_id,
+                        instance=value.instance_id,
+                        client_id=value.client_id,
+                        host=value.client_host.lstrip("/"),
+                    )
+            case ConsumerGroupMemberMetadataKey(), None:
+                member = group.members.get(key.member_id)
+                reason = self._reasons.pop((group.group_id, key.member_id), REPLACED)
+                if member is not None:
+                    self._left(group, key.member_id, member.instance_id, reason)
+            case ConsumerGroupMetadataKey(), ConsumerGroupMetadataValue():
+                self._emit("group.epoch", group, epoch=value.epoch)
+            case ConsumerGroupTargetAssignmentMemberKey(), ConsumerGroupTargetAssignmentMemberValue():
+                partitions = {each.topic_id: each.partitions for each in value.topic_partitions}
+                self._emit(
+                    "group.target",
+                    group,
+                    member=key.member_id,
+                    epoch=target_epoch,
+                    partitions=self._named(partitions),
+                )
+            case ConsumerGroupCurrentMemberAssignmentKey(), ConsumerGroupCurrentMemberAssignmentValue():
+                self._assigned(group, key.member_id, value)
+
+    def _assigned(self, group: ConsumerGroup, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue) -> None:
+        owned = {each.topic_id: list(each.partitions) for each in value.assigned_partitions}
+        pending = {each.topic_id: list(each.partitions) for each in value.partitions_pending_revocation}
+        member = group.members.get(member_id)
+        if member is not None:
+            held = {
+                topic_id: [*member.assigned.get(topic_id, ()), *member.pending_revocation.get(topic_id, ())]
+                for topic_id in dict.fromkeys((*member.assigned, *member.pending_revocation))
+            }
+            kept = {topic_id: {*owned.get(topic_id, ()), *pending.get(topic_id, ())} for topic_id in held}
+            released = {
+                topic_id: gone
+                for topic_id, partitions in held.items()
+                if (gone := [each for each in partitions if each not in kept[topic_id]])
+            }
+            if released:
+                self._emit(
+                    "member.revoked",
+                    group,
+                    member=member_id,
+                    epoch=value.member_epoch,
+                    partitions=self._named(released),
+                )
+        more = {"pending": self._named(pending)} if pending else {}
+        self._emit(
+            "member.assigned",
+            group,
+            member=member_id,
+            epoch=value.member_epoch,
+            partitions=self._named(owned),
+            **more,
+        )
+
+    def _named(self, partitions: Mapping[Uuid, Iterable[int]]) -> dict[str, list[int]]:
+        found = {}
+        for topic_id, indexes in partitions.items():
+            topic = self._topics.by_id(topic_id)
+            found[str(topic_id) if topic is None else topic.name] = sorted(indexes)
+        return found
+
+    def _state(self, group: Group, before: str) -> None:
+        epoch = group.generation_id if isinstance(group, ClassicGroup) else group.group_epoch
+        self._emit("group.state", group, from_=before, to=group.state_name, epoch=epoch)
+
+    def _left(self, group: Group, member_id: str, instance_id: str | None, reason: str) -> None:
+        self._emit("member.left", group, member=member_id, instance=instance_id, reason=reason)
+
+    def _emit(self, kind: str, group: Group, **fields: Any) -> None:
+        self._events.emit(kind, group=group.group_id, type=group.type, **fields)
+
+
+def _classic_partitions(group: ClassicGroup, member: ClassicMember) -> dict[str, list[int]]:
+    """What a consumer was assigned; what other kinds of members are given, nobody here can read."""
+    if not group.uses_consumer_protocol or not member.assignment:
+        return {}
+    try:
+        assignment = read_assignment(member.assignment)
+    except ProtocolError:
+        return {}
+    return {each.topic: sorted(each.partitions) for each in assignment.assigned_partitions}

@@ -1,0 +1,133 @@
+"""Requests and responses in the event log: who asked what of whom, how long it took, and which errors came back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.protocol.error_codes import ErrorCode
+from ottla.protocol.schema import Struct
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+    from ottla.broker.session import Call
+    from ottla.events import NodeEvents
+    from ottla.world.clock import Clock
+
+# Fields of requests that say what they are about, by the name that the event log has for them.
+_ABOUT = {
+    "group": ("group_id",),
+    "member": ("member_id",),
+    "instance": ("group_instance_id", "instance_id"),
+    "epoch": ("generation_id", "generation_id_or_member_epoch", "member_epoch"),
+    "transactional_id": ("transactional_id",),
+    "producer_id": ("producer_id",),
+    "producer_epoch": ("producer_epoch",),
+    "committed": ("committed",),
+}
+_TOPICS = ("topics", "topic_data", "topic_partitions", "responses")
+_PARTITIONS = ("partitions", "partition_data", "partition_indexes")
+_INDEXES = ("partition_index", "partition", "index")
+_OFFSETS = ("fetch_offset", "committed_offset")
+
+
+class RequestEvents:
+    """Writes one node's requests and responses to the event log."""
+
+    def __init__(self, broker: Broker, events: NodeEvents, clock: Clock) -> None:
+        self._broker = broker
+        self._events = events
+        self._clock = clock
+
+    def request(self, call: Call, name: str, request: Any, size: int) -> float:
+        """A request was read; returns the time from which its answer is measured."""
+        self._events.emit(
+            "request",
+            connection=call.session.id,
+            api=name,
+            version=call.version,
+            correlation_id=call.correlation_id,
+            client_id=call.client_id,
+            bytes=size,
+            **self._about(request),
+        )
+        return self._clock.monotonic()
+
+    def response(self, call: Call, name: str, response: Any, size: int, started: float) -> None:
+        """Its answer is known."""
+        errors = error_names(response)
+        more = {"errors": errors} if errors else {}
+        self._events.emit(
+            "response",
+            connection=call.session.id,
+            api=name,
+            version=call.version,
+            correlation_id=call.correlation_id,
+            client_id=call.client_id,
+            bytes=size,
+            ms=round((self._clock.monotonic() - started) * 1000, 3),
+            **more,
+        )
+
+    def _about(self, request: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, fields in _ABOUT.items():
+            value = _first(request, fields)
+            if value is not None and value not in ("", -1):
+                found[name] = value
+        partitions: dict[str, list[int]] = {}
+        offsets = []
+        for topic in _first(request, _TOPICS) or ():
+            named = self._topic(topic)
+            if named is None:
+                continue
+            indexes = partitions.setdefault(named, [])
+            for each in _first(topic, _PARTITIONS) or ():
+                index = each if isinstance(each, int) else _first(each, _INDEXES)
+                if index is None:
+                    continue
+                indexes.append(index)
+                offset = None if isinstance(each, int) else _first(each, _OFFSETS)
+                if offset is not None:
+                    offsets.append({"topic": named, "partition": index, "offset": offset})
+        if partitions:
+            found["partitions"] = partitions
+        if offsets:
+            found["offsets"] = offsets
+        return found
+
+    def _topic(self, topic: Any) -> str | None:
+        name = getattr(topic, "name", None) or getattr(topic, "topic", None)
+        if name:
+            return str(name)
+        topic_id = getattr(topic, "topic_id", None)
+        known = None if topic_id is None else self._broker.cluster.image.topics.get(topic_id)
+        return None if known is None else known.name
+
+
+def _first(message: Any, names: tuple[str, ...]) -> Any:
+    for name in names:
+        value = getattr(message, name, None)
+        if value is not None:
+            return value
+    return None
+
+
+def error_names(message: Any) -> list[str]:
+    """The names of all error codes in a message, each once, in order."""
+    found: dict[str, None] = {}
+    _collect(message, found)
+    return list(found)
+
+
+def _collect(message: Any, found: dict[str, None]) -> None:
+    for field in message.__schema__.fields:
+        value = getattr(message, field.name)
+        if field.name == "error_code":
+            if value:
+                found[ErrorCode(value).name] = None
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, Struct):
+                    _collect(each, found)
+        elif isinstance(value, Struct):
+            _collect(value, found)
