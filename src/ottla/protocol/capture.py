@@ -1,0 +1,95 @@
+"""Captured frames: what `ottla tap` writes down and `ottla decode` and the Spark tables read. One JSON object per line.
+
+The first line says what the file is; every other line is a frame with where it came from. docs/tap.md has the fields.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+FORMAT = "ottla-capture"
+VERSION = 1
+
+REQUEST = "request"
+RESPONSE = "response"
+
+
+class CapturedFrame(NamedTuple):
+    """One frame on its way between a client and a broker."""
+
+    time_us: int
+    connection: int
+    direction: str
+    client: str
+    server: str
+    node: int | None
+    api_key: int
+    api: str
+    version: int
+    correlation_id: int
+    client_id: str | None
+    size: int
+    frame: bytes
+    """Without its length prefix; the first bytes only, if it is shorter than `size`."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the frame was kept."""
+        return len(self.frame) == self.size
+
+
+def header_line(**about: Any) -> str:
+    """The first line of a capture."""
+    return json.dumps({"format": FORMAT, "version": VERSION, **about}, ensure_ascii=False) + "\n"
+
+
+def to_line(frame: CapturedFrame) -> str:
+    """A frame as a line."""
+    fields = frame._asdict()
+    fields["frame"] = base64.b64encode(frame.frame).decode("ascii")
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def is_capture(data: bytes) -> bool:
+    """Whether a file that begins like this is a capture."""
+    return data.startswith(b'{"format": "' + FORMAT.encode() + b'"')
+
+
+def from_line(line: str | bytes) -> CapturedFrame | None:
+    """The frame of a line; None for the line that begins a file; ProtocolError for what is neither."""
+    try:
+        fields = json.loads(line)
+        if fields.get("format") == FORMAT:
+            if fields["version"] != VERSION:
+                raise ProtocolError(f"expected a capture of version {VERSION}, got {fields['version']}")
+            return None
+        fields["frame"] = base64.b64decode(fields["frame"], validate=True)
+        return CapturedFrame(**fields)
+    except (ValueError, TypeError, KeyError, AttributeError, binascii.Error) as error:
+        raise ProtocolError(f"expected a line of a capture, got {line[:60]!r}") from error
+
+
+def read_capture(lines: Iterable[str | bytes]) -> Iterator[CapturedFrame]:
+    """The frames of a capture, in order; a last line that was cut off by a crash is left out."""
+    waiting: str | bytes | None = None
+    for line in lines:
+        if waiting is not None and (found := from_line(waiting)) is not None:
+            yield found
+        waiting = line if line.strip() else None
+    if waiting is not None:
+        try:
+            last = from_line(waiting)
+        except ProtocolError:
+            if waiting[-1:] in ("\n", b"\n"):
+                raise
+            return
+        if last is not None:
+            yield last
