@@ -68,13 +68,18 @@ def from_line(line: str | bytes) -> CapturedFrame | None:
     try:
         fields = json.loads(line)
         if fields.get("format") == FORMAT:
-            if fields["version"] != VERSION:
-                raise ProtocolError(f"expected a capture of version {VERSION}, got {fields['version']}")
-            return None
+            return _check_version(fields["version"])
         fields["frame"] = base64.b64decode(fields["frame"], validate=True)
         return CapturedFrame(**fields)
+    except ProtocolError:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError, binascii.Error) as error:
         raise ProtocolError(f"expected a line of a capture, got {line[:60]!r}") from error
+
+
+def _check_version(version: object) -> None:
+    if version != VERSION:
+        raise ProtocolError(f"expected a capture of version {VERSION}, got {version}")
 
 
 def read_capture(lines: Iterable[str | bytes]) -> Iterator[CapturedFrame]:
