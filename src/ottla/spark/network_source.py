@@ -1,16 +1,27 @@
 """The format `ottla`: topics over the network, from and to ottla or any other Kafka, with no jars.
 
-Here are the format's doors; reading is in `network_read` and `network_stream`, writing in `sink`.
+The doors of the format and its batch reader; streams are in `network_stream`, writing in `sink`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from ottla.spark.connect import reachable
+from ottla.spark.network_offsets import NetworkTask, batch_ranges, find_topics, split_ranges
+from ottla.spark.network_options import NetworkPlan
+from ottla.spark.network_read import read_range
+from ottla.spark.network_stream import NetworkStreamReader
+from ottla.spark.pushdown import Limits
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
     from pyspark.sql.types import StructType
 
 
@@ -22,14 +33,69 @@ class NetworkSource(DataSource):
         """The format's name."""
         return "ottla"
 
+    def schema(self) -> StructType:
+        """The columns; wrong options, brokers that do not answer and missing topics end here, at load()."""
+        # What a stream may not have and a batch may is found by the readers: Spark does not say here which it is.
+        plan = NetworkPlan.parse(self.options, streaming=False)
+        with reachable(plan.settings.bootstrap), plan.settings.client() as client:
+            find_topics(client, plan.selection)
+        return plan.settings.columns.spark
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader for `spark.read`."""
+        plan = _with_columns(NetworkPlan.parse(self.options, streaming=False), schema)
+        return FilteringNetworkReader(plan) if plan.pushdown else NetworkReader(plan)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A reader for `spark.readStream`."""
+        return NetworkStreamReader(_with_columns(NetworkPlan.parse(self.options, streaming=True), schema))
+
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer."""
-        from ottla.spark.sink import make_writer  # type: ignore[import-not-found, unused-ignore]
+        from ottla.spark.sink import make_writer
 
         return make_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """A writer of micro-batches."""
-        from ottla.spark.sink import make_stream_writer  # type: ignore[import-not-found, unused-ignore]
+        from ottla.spark.sink import make_stream_writer
 
         return make_stream_writer(self.options, schema, overwrite)
+
+
+def _with_columns(plan: NetworkPlan, schema: StructType) -> NetworkPlan:
+    columns = plan.settings.columns.narrowed("ottla", schema)
+    return replace(plan, settings=replace(plan.settings, columns=columns))
+
+
+class NetworkReader(DataSourceReader):
+    """Plans and reads a batch."""
+
+    def __init__(self, plan: NetworkPlan) -> None:
+        self._plan = plan
+        self._limits = Limits()
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks, in the order of topics, partitions and offsets; at least one, which may have nothing to read."""
+        plan = self._plan
+        with reachable(plan.settings.bootstrap), plan.settings.client() as client:
+            ranges = batch_ranges(client, plan, self._limits)
+        parts = split_ranges(ranges, least_tasks=plan.least_tasks, largest=plan.largest_task)
+        return [NetworkTask(each) for each in parts] or [NetworkTask(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        assert isinstance(partition, NetworkTask)
+        if partition.range is not None:
+            limits = self._limits
+            settings = replace(self._plan.settings, times=limits.times if limits.timed else None)
+            yield from read_range(partition.range, settings)
+
+
+class FilteringNetworkReader(NetworkReader):
+    """Asks only for what filters on topic, partition, offset and timestamp leave."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Narrow the read; Spark still applies every filter itself."""
+        self._limits.take(filters)
+        return filters

@@ -6,6 +6,7 @@ Spark hands options over as text with lower-case names; nothing here knows what 
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -79,6 +80,16 @@ class Options:
         if not digits.isdigit() or not int(digits):
             raise OptionError(f"{name} is a number of bytes, for example 67108864 or 64m, not {value!r}")
         return int(digits) * factor
+
+    def seconds(self, name: str, default: float) -> float:
+        """A length of time with its unit, as Spark writes them."""
+        value = self.text(name)
+        if value is None:
+            return default
+        found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*", value.lower())
+        if found is None:
+            raise OptionError(f"{name} is a time with its unit, for example 15m or 30s, not {value!r}")
+        return int(found[1]) * {"ms": 0.001, "s": 1.0, "h": 3600.0, "d": 86400.0}.get(found[2], 60.0)
 
     def boolean(self, name: str, default: bool) -> bool:
         """True or false."""

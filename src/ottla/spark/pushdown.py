@@ -16,19 +16,15 @@ if TYPE_CHECKING:
 
 _MAX: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Before this version Spark keeps what it pushed down with the DataFrame's relation: the same DataFrame used again
-# without the filter, or with another one, then lacks rows.
-FIRST_SAFE_SPARK: Final = (4, 3)
 
 
 def wants_pushdown(options: Options) -> bool:
-    """Read filterPushdown: auto takes filters where Spark keeps them apart from scan to scan."""
-    choice = options.choice("filterPushdown", ("auto", "true", "false"), "auto")
-    if choice != "auto":
-        return choice == "true"
-    from pyspark import __version__
+    """Read filterPushdown, which is off unless asked for.
 
-    return tuple(int(part) for part in __version__.split(".")[:2]) >= FIRST_SAFE_SPARK
+    Spark 4.2 and 4.3 keep what they pushed down with the DataFrame's relation: the same DataFrame used again without
+    the filter, or with another one, then lacks rows. Options such as subscribe and startingTimestamp narrow safely.
+    """
+    return options.boolean("filterPushdown", False)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,58 @@
+"""Opens a client from `kafka.*` options, on driver and executors alike; which of them a source knows is its affair."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.client import Client
+from ottla.client.connection import ConnectionFailedError, Security
+from ottla.spark.options import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SECURITY_PREFIXES: Final = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+
+
+def security_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """The options that say how to log in, by their names in Kafka's clients."""
+    return {
+        name.lower().removeprefix("kafka."): value
+        for name, value in given.items()
+        if name.lower().startswith(SECURITY_PREFIXES)
+    }
+
+
+def open_client(bootstrap: str, settings: Mapping[str, str], *, client_id: str, timeout: float) -> Client:
+    """A client that has not connected yet."""
+    try:
+        return Client(bootstrap, client_id=client_id, timeout=timeout, security=_security(settings))
+    except ValueError as error:
+        raise OptionError(
+            f"kafka.bootstrap.servers: {error}, for example localhost:9092 or one:9092,two:9092"
+        ) from error
+
+
+@contextmanager
+def reachable(bootstrap: str) -> Iterator[None]:
+    """Say which option is wrong where no broker answers."""
+    try:
+        yield
+    except ConnectionFailedError as error:
+        raise OptionError(f"no broker answers at {bootstrap} (kafka.bootstrap.servers): {error}") from error
+
+
+def _security(settings: Mapping[str, str]) -> Security | None:
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    if protocol == "PLAINTEXT":
+        return None
+    if protocol != "SSL":
+        raise OptionError(f"kafka.security.protocol is PLAINTEXT or SSL here, not {protocol}")
+    context = ssl.create_default_context(cafile=settings.get("ssl.truststore.location"))
+    if certificate := settings.get("ssl.keystore.location"):
+        context.load_cert_chain(certificate, password=settings.get("ssl.key.password"))
+    if settings.get("ssl.endpoint.identification.algorithm") == "":
+        context.check_hostname = False
+    return Security(tls=context)

@@ -1,0 +1,258 @@
+"""Batch reads of the format `ottla`, over the network from an ottla in this process, without Spark's JVM."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import datasource as filters
+
+from ottla.client.client import Client
+from ottla.protocol.messages.k21_delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from ottla.spark.network_read import DataLossError
+from ottla.spark.network_source import NetworkSource
+from ottla.spark.options import OptionError
+from ottla.testing import Cluster
+
+from .direct import plan, rows, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+START = 1_700_000_000_000
+RECORDS = 1000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(2, topics=["orders:3", "payments:1"], configs={"log.retention.ms": "-1"}) as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap, "linger.ms": 5, "batch.num.messages": 40})
+        for number in range(RECORDS):
+            producer.produce(
+                "orders",
+                key=None if number % 10 == 0 else str(number),
+                value=None if number % 7 == 0 else f"order {number}",
+                partition=number % 3,
+                timestamp=START + number,
+                headers=[("n", str(number)), ("none", None)],
+            )
+        assert producer.flush(60) == 0
+        yield running
+
+
+def options(cluster: Cluster, **more: str) -> dict[str, str]:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "kafka.request.timeout.ms": "10000"}
+    if not {"assign", "subscribePattern", "subscribe"} & more.keys():
+        given["subscribe"] = "orders"
+    return given | {name.replace("kafka_", "kafka.").replace("_level", ".level"): text for name, text in more.items()}
+
+
+def at(number: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=START + number)
+
+
+def expected(numbers: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": None if number % 10 == 0 else str(number).encode(),
+            "value": None if number % 7 == 0 else f"order {number}".encode(),
+            "topic": "orders",
+            "partition": number % 3,
+            "offset": number // 3,
+            "timestamp": at(number),
+            "timestampType": 0,
+            "headers": [{"key": "n", "value": str(number).encode()}, {"key": "none", "value": None}],
+        }
+        for number in sorted(numbers, key=lambda number: (number % 3, number))
+    ]
+
+
+def test_rows_are_as_produced_however_they_are_cut(cluster: Cluster) -> None:
+    for more in ({}, {"minPartitions": "11"}, {"maxRecordsPerPartition": "50"}):
+        given = options(cluster, includeHeaders="true", **more)
+        assert rows(NetworkSource, given) == expected(range(RECORDS))
+        tasks = len(plan(NetworkSource, given)[1])
+        assert tasks == {0: 3}.get(len(more), tasks)
+        assert tasks >= 11 or not more
+
+
+def test_fetches_smaller_than_the_data_lose_nothing(cluster: Cluster) -> None:
+    found = rows(NetworkSource, options(cluster, **{"kafka.max.partition.fetch.bytes": "1k"}))
+    assert len(found) == RECORDS
+
+
+def test_offsets_and_times_bound_a_read(cluster: Cluster) -> None:
+    found = rows(
+        NetworkSource,
+        options(
+            cluster,
+            startingOffsets='{"orders": {"0": 10, "1": -2, "2": -1}}',
+            endingOffsets='{"orders": {"0": 20, "1": 5, "2": -1}}',
+        ),
+    )
+    assert [(r["partition"], r["offset"]) for r in found] == [(0, n) for n in range(10, 20)] + [
+        (1, n) for n in range(5)
+    ]
+    between = options(cluster, startingTimestamp=str(START + 100), endingTimestamp=str(START + 200))
+    assert sorted(row["timestamp"] for row in rows(NetworkSource, between)) == [at(n) for n in range(100, 200)]
+    per_partition = options(
+        cluster,
+        startingOffsetsByTimestamp=json.dumps({"orders": {str(p): START + 900 for p in range(3)}}),
+        endingOffsetsByTimestamp=json.dumps({"orders": {str(p): START + 9000 for p in range(3)}}),
+    )
+    assert len(rows(NetworkSource, per_partition)) == 100
+
+
+def test_patterns_and_assignments_choose(cluster: Cluster) -> None:
+    assert {r["partition"] for r in rows(NetworkSource, options(cluster, assign='{"orders": [0, 2]}'))} == {0, 2}
+    assert len(rows(NetworkSource, options(cluster, subscribePattern="ord.*"))) == RECORDS
+    assert rows(NetworkSource, options(cluster, subscribePattern="nothing.*")) == []
+
+
+def test_filters_ask_only_for_what_they_leave(cluster: Cluster) -> None:
+    given = options(cluster, filterPushdown="true")
+    everything = rows(NetworkSource, given)
+    cases: list[tuple[list[Any], Any, int]] = [
+        ([filters.EqualTo(("partition",), 1)], lambda r: r["partition"] == 1, 334),
+        ([filters.EqualTo(("topic",), "other")], lambda r: False, 0),
+        ([filters.GreaterThan(("offset",), 300)], lambda r: r["offset"] > 300, 3 * 34),
+        ([filters.LessThanOrEqual(("offset",), 9)], lambda r: r["offset"] <= 9, 30),
+        ([filters.GreaterThanOrEqual(("timestamp",), at(990))], lambda r: r["timestamp"] >= at(990), 12),
+        ([filters.EqualTo(("timestamp",), at(500))], lambda r: r["timestamp"] == at(500), 1000),
+    ]
+    for pushed, passes, most in cases:
+        _, tasks = plan(NetworkSource, given, pushed)
+        assert sum(task.range.size for task in tasks if task.range) <= most, pushed
+        found = rows(NetworkSource, given, pushed)
+        assert [row for row in found if passes(row)] == [row for row in everything if passes(row)], pushed
+    assert len(rows(NetworkSource, given, cases[-1][0])) == 1
+
+
+def test_read_committed_leaves_out_what_was_aborted_and_what_is_open(cluster: Cluster) -> None:
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "transactional.id": "writer", "linger.ms": 0, "batch.num.messages": 3}
+    )
+    producer.init_transactions()
+    wanted = []
+    for round_number in range(6):
+        producer.begin_transaction()
+        for number in range(20):
+            producer.produce("payments", value=f"{round_number}/{number}", partition=0)
+        producer.flush(60)
+        if round_number % 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+            wanted += [f"{round_number}/{number}".encode() for number in range(20)]
+    producer.begin_transaction()
+    producer.produce("payments", value="open", partition=0)
+    producer.flush(60)
+    for more in ({}, {"minPartitions": "9"}, {"kafka.max.partition.fetch.bytes": "100"}):
+        given = options(cluster, subscribe="payments", **more) | {"kafka.isolation.level": "read_committed"}
+        assert [row["value"] for row in rows(NetworkSource, given)] == wanted
+    assert table(NetworkSource, options(cluster, subscribe="payments")).num_rows == 121
+    producer.abort_transaction()
+
+
+def test_what_was_removed_since_the_plan_is_said_or_fails(cluster: Cluster) -> None:
+    cluster.create_topic("trimmed")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "batch.num.messages": 10})
+    for number in range(100):
+        producer.produce("trimmed", value=str(number))
+    producer.flush(60)
+    given = options(cluster, subscribe="trimmed")
+    reader, tasks = plan(NetworkSource, given)
+    with Client(cluster.bootstrap) as client:
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(name="trimmed", partitions=[DeleteRecordsPartition(partition_index=0, offset=40)])
+            ],
+            timeout_ms=10_000,
+        )
+        client.to_node(client.leader("trimmed", 0), request, DeleteRecordsResponse)
+    with pytest.raises(DataLossError, match="trimmed-0: offset 0 is out of range, the log has 40 to 100"):
+        list(reader.read(tasks[0]))
+    lenient, _ = plan(NetworkSource, given | {"failOnDataLoss": "false"})
+    assert sum(batch.num_rows for batch in lenient.read(tasks[0])) == 60
+    with pytest.raises(OptionError, match="startingOffsets asks for offset 3 of trimmed-0, which has 40 to 100"):
+        rows(NetworkSource, given | {"startingOffsets": '{"trimmed": {"0": 3}}'})
+
+
+def test_a_topic_that_was_recreated_since_the_plan_is_not_read(cluster: Cluster) -> None:
+    cluster.create_topic("again")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    producer.produce("again", value="old")
+    producer.flush(60)
+    reader, tasks = plan(NetworkSource, options(cluster, subscribe="again"))
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.delete_topics(["again"])["again"].result(30)
+    cluster.create_topic("again")
+    producer.produce("again", value="new")
+    producer.flush(60)
+    with pytest.raises(DataLossError, match="again was deleted and recreated while it was being read"):
+        list(reader.read(tasks[0]))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kafka.bootstrap.servers": None}, 'needs the option kafka.bootstrap.servers, for example .option("kafka.boo'),
+        (
+            {"kafka.bootstrap.servers": "host:port"},
+            "kafka.bootstrap.servers: 'host:port' is not host:port, for example",
+        ),
+        ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "no broker answers at 127.0.0.1:1 (kafka.bootstrap.servers)"),
+        ({"subscribe": None}, 'needs a choice of topics, for example .option("subscribe", "orders,payments")'),
+        ({"subscribe": "nothing"}, "there is no topic nothing; there are "),
+        ({"subscribe": "no/name"}, "'no/name' is no name of a topic"),
+        ({"subscribe": None, "assign": '{"orders": [7]}'}, "there is no partition orders-7: it has 3"),
+        ({"startingoffset": "earliest"}, "no option startingoffset; did you mean startingOffsets?"),
+        ({"startingOffsets": "{orders: 1}"}, 'startingOffsets is earliest, latest or JSON such as {"orders": {"0": 23'),
+        ({"startingOffsets": '{"orders": {"0": 5000}}'}, "asks for offset 5000 of orders-0, which has 0 to 334"),
+        ({"endingOffsets": '{"nothing": {"0": 1}}'}, "endingOffsets names nothing-0, which is not among"),
+        ({"startingTimestamp": "9999999999999"}, "has no record at 9999999999999 ms or later"),
+        ({"kafka.isolation.level": "dirty"}, "kafka.isolation.level is one of read_uncommitted, read_committed"),
+        ({"kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset has no place here: use startingOffsets"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a time with its unit, for example 15m"),
+        ({"groupId": " "}, "groupId is the name of a group, for example"),
+        ({"path": "/data"}, 'for files use spark.read.format("ottla-log").load(path)'),
+        ({"kafka.security.protocol": "SAFE"}, "kafka.security.protocol"),
+    ],
+)
+def test_bad_options_name_themselves_and_what_would_be_right(
+    cluster: Cluster, given: dict[str, str | None], message: str
+) -> None:
+    merged = {**options(cluster), **given}
+    with pytest.raises(OptionError) as raised:
+        rows(NetworkSource, {name: value for name, value in merged.items() if value is not None})
+    assert message in str(raised.value)
+
+
+def test_executors_import_no_broker() -> None:
+    """What a worker unpickles brings neither server nor broker nor coordinators with it."""
+    code = (
+        "import importlib, pkgutil, sys\n"
+        "import ottla.spark\n"
+        "for each in pkgutil.iter_modules(ottla.spark.__path__):\n"
+        "    if each.name.startswith(('log_', 'network_', 'table', 'sink', 'exactly_once')):\n"
+        "        importlib.import_module(f'ottla.spark.{each.name}')\n"
+        "rooms = ('server', 'broker', 'handlers', 'groups', 'transactions', 'testing', 'cli')\n"
+        "print([name for name in sys.modules if name.split('.')[1:2] and name.split('.')[1] in rooms and name[:5] == 'ottla'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
