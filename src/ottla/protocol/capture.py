@@ -68,7 +68,8 @@ def from_line(line: str | bytes) -> CapturedFrame | None:
     try:
         fields = json.loads(line)
         if fields.get("format") == FORMAT:
-            return _check_version(fields["version"])
+            _check_version(fields["version"])
+            return None
         fields["frame"] = base64.b64decode(fields["frame"], validate=True)
         return CapturedFrame(**fields)
     except ProtocolError:
