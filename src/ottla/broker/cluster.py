@@ -66,6 +66,7 @@ class Cluster:
         self.authorizer: Authorizer | None = None
         self.readable = Readable(world.clock)
         self.housekeeping = Housekeeping(self)
+        self.allow_unsigned_tokens = False  # the test kit's, never a config's
 
     @property
     def image(self) -> ClusterImage:

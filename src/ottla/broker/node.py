@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from ottla.broker.authentication import SASL_PROTOCOLS, ListenerAuthentication
 from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionWorld
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.cluster.configs import ConfigResourceType
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.partition import Partition
-    from ottla.broker.session import Call
+    from ottla.broker.session import Call, Session
     from ottla.cluster.configs import Value
     from ottla.cluster.server_config import Endpoint, ServerConfig
     from ottla.protocol.schema import Uuid
@@ -53,6 +54,7 @@ class Broker:
         self.endpoints: dict[str, Endpoint] = {}
         self.epoch = -1
         self._values: dict[str, Value] = {}
+        self.authentication: dict[str, ListenerAuthentication] = {}
         self.group_configs = GroupConfigs(self)
         logs = CoordinatorLogs(self)
         random = cluster.world.random
@@ -190,6 +192,22 @@ class Broker:
             if node is not None and node.rack == rack and replica in partition.state.isr:
                 return replica
         return None
+
+    # Who connects.
+
+    def open_listeners(self, endpoints: Sequence[Endpoint]) -> None:
+        """Prepare what each listener asks of clients; ValueError if its configuration cannot work."""
+        for endpoint in endpoints:
+            if endpoint.security_protocol in SASL_PROTOCOLS:
+                self.authentication[endpoint.listener] = ListenerAuthentication(self, endpoint)
+
+    def after_failed_authentication(self, session: Session, refusal: R) -> Pending[R]:
+        """The refusal, after the pause that makes guessing slow; then the connection ends."""
+        session.closing = True
+        answer: Pending[R] = Pending(lambda: timer.cancel())
+        pause = self.config_int("connection.failed.authentication.delay.ms") / 1000
+        timer = self.cluster.world.clock.call_later(pause, lambda: answer.complete(refusal))
+        return answer
 
     # Writing.
 

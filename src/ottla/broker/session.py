@@ -10,7 +10,10 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.security.authorizer import OPERATIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.broker.node import Broker
+    from ottla.security.sasl.conversation import Conversation
 
 ANONYMOUS = "User:ANONYMOUS"
 REFUSALS = {
@@ -39,6 +42,21 @@ class Session:
     client_id: str | None = None
     software_name: str = "unknown"
     software_version: str = "unknown"
+    conversation: Conversation | None = None
+    """How it authenticates; None where nobody has to."""
+    by_delegation_token: bool = False
+    closing: bool = False
+    """Nothing more is taken from it, and it is closed when it has its answers."""
+    mute: Callable[[float], None] = lambda seconds: None
+    """Take nothing from it for some seconds, once what is known is sent (KIP-219)."""
+
+    def authenticated_by(self, conversation: Conversation) -> None:
+        """The exchange is over and somebody is known."""
+        result = conversation.result
+        assert result is not None
+        self.principal = result.principal
+        self.by_delegation_token = result.by_delegation_token
+        self.authenticated = True
 
 
 @dataclass(slots=True, eq=False)

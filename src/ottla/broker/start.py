@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster import Cluster
 from ottla.broker.node import Broker
+from ottla.broker.security import make_authorizer
 from ottla.cluster.brokers import (
     begin_controlled_shutdown,
     fence_broker,
@@ -107,6 +108,13 @@ def _open(
         broker = Broker(cluster, config.node_id, config, directories[config.node_id])
         broker.endpoints = {endpoint.listener: endpoint for endpoint in advertised[config.node_id]}
         cluster.nodes[config.node_id] = broker
+    try:
+        cluster.authorizer = make_authorizer(cluster, first)
+        for config in configs:
+            assert config.node_id is not None
+            cluster.nodes[config.node_id].open_listeners(config.listeners)
+    except ValueError as error:
+        raise StartError(str(error)) from error
     _load_logs(cluster)
     _register(cluster, ids)
     cluster.open_partitions()

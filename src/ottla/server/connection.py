@@ -63,6 +63,11 @@ class Dispatcher(Protocol):
         """The largest request that is taken."""
         ...
 
+    @property
+    def max_sasl_frame_size(self) -> int:
+        """The largest request of a client that is not authenticated yet."""
+        ...
+
     def connected(self, connection: Connection) -> Session | None:
         """A client came; None refuses it."""
         ...
@@ -214,10 +219,13 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._busy = False
         self._settle_reading()
-        if self._draining and not self._answers and not self._out and self._transport is not None:
+        leaving = self._draining or (self.session is not None and self.session.closing)
+        if leaving and not self._answers and not self._out and self._transport is not None:
             self._transport.close()
 
     def _may_take(self) -> bool:
+        if self.session is None or self.session.closing:
+            return False
         if self._draining or self._mute is not None or not self._writable or self._transport is None:
             return False
         if not self._answers:
@@ -227,17 +235,19 @@ class Connection(asyncio.BufferedProtocol):
             return False
         return len(self._answers) < MOST_UNANSWERED
 
+    def _largest_frame(self) -> int:
+        assert self.session is not None
+        dispatcher = self._dispatcher
+        return dispatcher.max_frame_size if self.session.authenticated else dispatcher.max_sasl_frame_size
+
     def _take_frames(self) -> None:
         while self._may_take():
             available = self._end - self._start
             if available < 4:
                 break
             size = LENGTH.unpack_from(self._buffer, self._start)[0]
-            if size < 0 or size > self._dispatcher.max_frame_size:
-                raise BadFrameError(
-                    f"a frame of {size} bytes, allowed are 0 to {self._dispatcher.max_frame_size} "
-                    "(socket.request.max.bytes)"
-                )
+            if size < 0 or size > self._largest_frame():
+                raise BadFrameError(f"a frame of {size} bytes, allowed are 0 to {self._largest_frame()}")
             if available < 4 + size:
                 break
             begin = self._start + 4

@@ -11,6 +11,8 @@ from ottla.handlers.registry import Api, apis, kafka_error
 from ottla.pending import Pending
 from ottla.protocol.api import find_api, request_class
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.security.sasl.conversation import Event, IllegalStepError, State
+from ottla.security.sasl.mechanism import SaslError
 from ottla.server.connection import BadFrameError, Part
 from ottla.server.request_events import RequestEvents
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from ottla.broker.node import Broker
     from ottla.broker.session import Session
+    from ottla.security.sasl.conversation import Conversation
+    from ottla.server.metrics import RequestMetrics
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +32,8 @@ FLEXIBLE_ANSWER = Struct(">iib")
 CLIENT_ID_LENGTH = Struct(">h")
 API_VERSIONS = 18
 FLEXIBLE_API_VERSIONS = 3
-BEFORE_AUTHENTICATION = frozenset({17, API_VERSIONS, 36})
+SASL_APIS = frozenset({17, 36})
+BARE_LENGTH = Struct(">i")
 
 
 class Route:
@@ -73,21 +78,23 @@ class Dispatch:
         """Answer one frame, which is only borrowed."""
         if len(frame) < PREFIX.size:
             raise BadFrameError(f"a request of {len(frame)} bytes is shorter than its header")
+        conversation = session.conversation
+        if conversation is not None and conversation.state is State.BARE_TOKENS:
+            return self._bare_token(session, conversation, bytes(frame))
         key, version, correlation_id = PREFIX.unpack_from(frame)
         route = self._routes.get((key, version)) or self._route(key, version)
         if route is None:
             _client_id(frame, version >= FLEXIBLE_API_VERSIONS)
             return _unsupported_api_versions(self._apis[API_VERSIONS], correlation_id)
-        if not session.authenticated and key not in BEFORE_AUTHENTICATION:
-            raise BadFrameError(f"API {key} before authentication")
+        if conversation is not None:
+            _admit(conversation, key)
         client_id, position = _client_id(frame, route.flexible_request)
         session.client_id = client_id
         try:
-            request, position = route.decode(frame, position, version)
+            # Bytes after the request are let be, as Kafka lets them: librdkafka's question for all topics has some.
+            request, _ = route.decode(frame, position, version)
         except ProtocolError as error:
             raise BadFrameError(str(error)) from error
-        if position != len(frame):
-            raise BadFrameError(f"{len(frame) - position} bytes left after {type(request).__name__} v{version}")
         call = Call(self._broker, session, key, version, correlation_id, client_id)
         started = 0.0
         if self._events is not None:
@@ -122,6 +129,20 @@ class Dispatch:
         api = self._apis.get(key)
         if api is None:
             raise BadFrameError(f"unknown API {key} (version {version})")
+    def _bare_token(
+        self, session: Session, conversation: Conversation, token: bytes
+    ) -> Sequence[Part] | Pending[Sequence[Part]]:
+        """After SaslHandshake v0 tokens come without a header, and so do the answers; a failure is not told."""
+        try:
+            answer, _ = conversation.token(token, bare=True)
+        except SaslError as error:
+            log.info("%s:%d failed to authenticate: %s", session.host, session.port, error)
+            nothing: Sequence[Part] = []
+            return self._broker.after_failed_authentication(session, nothing)
+        if conversation.authenticated:
+            session.authenticated_by(conversation)
+        return [BARE_LENGTH.pack(len(answer)), answer]
+
         if version not in api.versions:
             if key == API_VERSIONS:
                 return None
@@ -171,6 +192,18 @@ def _client_id(frame: memoryview, flexible: bool) -> tuple[str | None, int]:
     if length >= 0:
         position += length
         if position > len(frame):
+def _admit(conversation: Conversation, key: int) -> None:
+    """Refuse a request that may not come yet, or no more; those of SASL are judged by their handlers."""
+    if key in SASL_APIS:
+        return
+    if conversation.expired:
+        raise BadFrameError("the session is over and the client did not authenticate again (connections.max.reauth.ms)")
+    try:
+        conversation.step(Event.API_VERSIONS if key == API_VERSIONS else Event.OTHER)
+    except IllegalStepError as error:
+        raise BadFrameError(f"API {key} before authentication: {error}") from error
+
+
             raise BadFrameError(f"a client id of {length} bytes in a request of {len(frame)}")
         client_id = str(frame[10:position], "utf-8", "replace")
     if flexible:

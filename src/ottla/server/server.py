@@ -96,6 +96,11 @@ class NodeServer:
         return self.broker.config_int("socket.request.max.bytes")
 
     def connected(self, connection: Connection, listener: str) -> Session | None:
+    @property
+    def max_sasl_frame_size(self) -> int:
+        """The largest request of a client that is not authenticated yet."""
+        return self.broker.config_int("sasl.server.max.receive.size")
+
         """Take a client in, unless there are too many of them."""
         if self.dispatch is None:
             return None
@@ -112,12 +117,20 @@ class NodeServer:
             return None
         self.connections[connection] = None
         self.per_host[host] = self.per_host.get(host, 0) + 1
-        session = Session(next(self._ids), listener, host, port)
+        session = Session(next(self._ids), listener, host, port, mute=connection.mute)
+        self._meet(session)
         self._tell("connection.opened", connection=session.id, listener=listener, host=host, port=port)
         return session
 
     def disconnected(self, connection: Connection, session: Session) -> None:
         """A client left."""
+    def _meet(self, session: Session) -> None:
+        """Nobody is known yet on a listener that asks for SASL."""
+        authentication = self.broker.authentication.get(session.listener)
+        if authentication is not None:
+            session.conversation = authentication.conversation()
+            session.authenticated = False
+
         self.connections.pop(connection, None)
         self._tell(
             "connection.closed",
@@ -173,6 +186,11 @@ class _ListenerDispatcher:
 
     def connected(self, connection: Connection) -> Session | None:
         """A client came."""
+    @property
+    def max_sasl_frame_size(self) -> int:
+        """The largest request of a client that is not authenticated yet."""
+        return self._server.max_sasl_frame_size
+
         return self._server.connected(connection, self.listener)
 
     def disconnected(self, connection: Connection, session: Session) -> None:

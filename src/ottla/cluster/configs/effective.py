@@ -156,6 +156,21 @@ def broker_value(layers: BrokerLayers, name: str) -> Value:
     return key.default_value()
 
 
+def listener_value(layers: BrokerLayers, listener: str, name: str, mechanism: str | None = None) -> Value:
+    """The value in force for one listener, and one SASL mechanism of it: its own, else the broker's."""
+    prefix = f"listener.name.{listener.lower()}."
+    own = [prefix + name] if mechanism is None else [f"{prefix}{mechanism.lower()}.{name}", prefix + name]
+    key = BROKER[name]
+    for candidate in own:
+        for _, layer in layers.layers():
+            text = layer.get(candidate)
+            if text is not None:
+                good, value = _parsed(key, text)
+                if good:
+                    return value
+    return broker_value(layers, name)
+
+
 def _overriding(name: str) -> tuple[str, ...]:
     if name == _FLUSH_CHAIN[1]:
         return _FLUSH_CHAIN

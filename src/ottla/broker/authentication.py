@@ -1,0 +1,204 @@
+"""What a listener asks of those who connect: SASL mechanisms with their credentials, and how sessions end.
+
+The mechanisms and their order are `ottla.security.sasl`'s; this finds the passwords, credentials, tokens and keys that
+the configuration and the metadata hold.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ottla.cluster.configs.effective import listener_value
+from ottla.cluster.delegation_tokens import token_hmac
+from ottla.cluster.scram import MIN_ITERATIONS, credential_from_password
+from ottla.security.jaas import parse_jaas
+from ottla.security.sasl.conversation import Conversation
+from ottla.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN, SaslError
+from ottla.security.sasl.oauthbearer import OAuthBearerServer
+from ottla.security.sasl.plain import PlainServer
+from ottla.security.sasl.scram import MECHANISM_IDS, Login, ScramServer, mock_credential
+from ottla.security.tokens import TokenRules, TokenValidator, read_key_set
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ottla.broker.node import Broker
+    from ottla.cluster.configs import Value
+    from ottla.cluster.registrations import ScramCredential
+    from ottla.cluster.server_config import Endpoint
+    from ottla.security.sasl.mechanism import ServerMechanism
+    from ottla.world.clock import Timer
+
+log = logging.getLogger(__name__)
+
+NONCE_BYTES: Final = 24
+SASL_PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
+
+
+class ListenerAuthentication:
+    """The SASL of one listener of one node. ValueError if its configuration cannot work."""
+
+    def __init__(self, broker: Broker, endpoint: Endpoint) -> None:
+        self._broker = broker
+        self._listener = endpoint.listener
+        world = broker.cluster.world
+        self._clock = world.clock
+        self._random = world.random.fork(f"nonces of {endpoint.listener} on node {broker.node_id}")
+        self._mock_secret = self._random.bytes(32)
+        self._token_credentials: dict[tuple[str, str], ScramCredential] = {}
+        self._validator: TokenValidator | None = None
+        self._keys: KeyRefresh | None = None
+        wanted = self._config("sasl.enabled.mechanisms")
+        assert isinstance(wanted, tuple)
+        self.mechanisms = tuple(each for each in wanted if each in MECHANISMS)
+        if not self.mechanisms:
+            raise ValueError(
+                f"sasl.enabled.mechanisms of listener {endpoint.listener} are {', '.join(wanted) or 'none'}; "
+                f"served are {', '.join(MECHANISMS)}"
+            )
+        self._passwords = self._read_passwords() if PLAIN in self.mechanisms else {}
+        if OAUTHBEARER in self.mechanisms:
+            self._validator = self._token_validator()
+
+    def conversation(self) -> Conversation:
+        """For one connection."""
+        return Conversation(self.mechanisms, self._start, self._lifetime_ms, self._clock.now_ms)
+
+    def close(self) -> None:
+        """Read keys no more."""
+        if self._keys is not None:
+            self._keys.stop()
+
+    # Inside.
+
+    def _config(self, name: str, mechanism: str | None = None) -> Value:
+        return listener_value(self._broker.layers, self._listener, name, mechanism)
+
+    def _lifetime_ms(self, mechanism: str) -> int:
+        value = self._config("connections.max.reauth.ms", mechanism)
+        return max(value, 0) if isinstance(value, int) else 0
+
+    def _start(self, mechanism: str) -> ServerMechanism:
+        if mechanism == PLAIN:
+            return PlainServer(self._passwords.get)
+        if mechanism == OAUTHBEARER:
+            assert self._validator is not None
+            return OAuthBearerServer(self._validator)
+        nonce = base64.b64encode(self._random.bytes(NONCE_BYTES)).decode()
+        return ScramServer(
+            mechanism,
+            lambda name, is_token: self._find(mechanism, name, is_token),
+            lambda name: mock_credential(mechanism, self._mock_secret, name),
+            nonce,
+        )
+
+    def _read_passwords(self) -> dict[str, str]:
+        text = self._config("sasl.jaas.config", PLAIN)
+        if not isinstance(text, str):
+            raise ValueError(
+                f"listener.name.{self._listener.lower()}.plain.sasl.jaas.config is missing: it lists the users of "
+                'PLAIN as PlainLoginModule required user_alice="..." ;'
+            )
+        return parse_jaas(text).users
+
+    def _find(self, mechanism: str, name: str, is_token: bool) -> Login | None:
+        image = self._broker.cluster.image
+        if not is_token:
+            credential = image.scram.get(MECHANISM_IDS[mechanism], {}).get(name)
+            return None if credential is None else Login(credential, f"User:{name}")
+        token = image.delegation_tokens.get(name)
+        key = self._broker.config("delegation.token.secret.key")
+        if token is None or not isinstance(key, str) or min(token.expiry_ms, token.max_ms) < self._clock.now_ms():
+            return None
+        known = self._token_credentials.get((mechanism, name))
+        if known is None:
+            # What stands for a token's password is its secret in base64; the salt may change with each start.
+            password = base64.b64encode(token_hmac(key, name))
+            if len(self._token_credentials) > 1000:
+                self._token_credentials.clear()
+            known = self._token_credentials[mechanism, name] = credential_from_password(
+                MECHANISM_IDS[mechanism], password, self._random.bytes(16), MIN_ITERATIONS
+            )
+        return Login(known, token.owner, token.expiry_ms, by_delegation_token=True)
+
+    def _token_validator(self) -> TokenValidator:
+        def text(name: str) -> str | None:
+            value = self._config(name)
+            return value if isinstance(value, str) and value else None
+
+        audiences = self._config("sasl.oauthbearer.expected.audience")
+        skew = self._config("sasl.oauthbearer.clock.skew.seconds")
+        allow_unsigned = self._broker.cluster.allow_unsigned_tokens
+        rules = TokenRules(
+            issuer=text("sasl.oauthbearer.expected.issuer"),
+            audiences=audiences if isinstance(audiences, tuple) else (),
+            principal_claim=text("sasl.oauthbearer.sub.claim.name") or "sub",
+            scope_claim=text("sasl.oauthbearer.scope.claim.name") or "scope",
+            clock_skew_seconds=skew if isinstance(skew, int) else 30,
+            allow_unsigned=allow_unsigned,
+        )
+        url = text("sasl.oauthbearer.jwks.endpoint.url")
+        if url is None:
+            if not allow_unsigned:
+                raise ValueError(
+                    "sasl.oauthbearer.jwks.endpoint.url is missing: OAUTHBEARER needs the issuer's public keys, "
+                    "from file:///... or https://..."
+                )
+            return TokenValidator(rules, now_ms=self._clock.now_ms)
+        validator = TokenValidator(rules, read_key_set(url), self._clock.now_ms)
+        self._keys = KeyRefresh(self._broker, url, validator)
+        validator.on_unknown_key = self._keys.soon
+        return validator
+
+
+class KeyRefresh:
+    """Reads the issuer's keys again now and then, and when a token names one that is not known, off the loop."""
+
+    def __init__(self, broker: Broker, url: str, validator: TokenValidator) -> None:
+        self._broker = broker
+        self._url = url
+        self._validator = validator
+        self._clock = broker.cluster.world.clock
+        self._reading = False
+        self._stopped = False
+        self._not_before = 0.0
+        self._timer: Timer | None = None
+        self._schedule()
+
+    def soon(self) -> None:
+        """A token names an unknown key: read the keys again, but not for each such token."""
+        if not self._reading and not self._stopped and self._clock.monotonic() >= self._not_before:
+            self._read()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self) -> None:
+        every = self._broker.config_int("sasl.oauthbearer.jwks.endpoint.refresh.ms")
+        self._timer = self._clock.call_later(every / 1000, self._read)
+
+    def _read(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._reading = True
+        self._broker.cluster.world.workers.submit(lambda: read_key_set(self._url), self._done)
+
+    def _done(self, keys: dict[str, Any] | None, error: Exception | None) -> None:
+        self._reading = False
+        if self._stopped:
+            return
+        if keys is not None:
+            self._validator.keys = keys
+        else:
+            log.warning("the old keys stay in use: %s", error)
+        backoff = self._broker.config_int("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms")
+        self._not_before = self._clock.monotonic() + backoff / 1000
+        self._schedule()
+
+
+__all__ = ["SASL_PROTOCOLS", "ListenerAuthentication", "SaslError"]

@@ -1,0 +1,171 @@
+"""How a connection authenticates: which request may come when, and what it leads to. No sockets, no bytes of frames.
+
+Kafka's order: at most one ApiVersions that is answered, a SaslHandshake that chooses the mechanism, then tokens, either
+in SaslAuthenticate requests (handshake v1) or bare (v0). Afterwards every request, until the session is over; before
+that a client which knows its lifetime authenticates again, as the same principal and with the same mechanism (KIP-368).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from ottla.security.sasl.mechanism import Authenticated, SaslError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ottla.security.sasl.mechanism import ServerMechanism
+
+
+class State(Enum):
+    """How far a connection has come."""
+
+    START = "start"
+    VERSIONS_KNOWN = "versions are known"
+    TOKENS = "tokens in requests"
+    BARE_TOKENS = "bare tokens"
+    AUTHENTICATED = "authenticated"
+    AGAIN = "authenticating again"
+    FAILED = "failed"
+
+
+class Event(Enum):
+    """What happens on a connection."""
+
+    API_VERSIONS = "ApiVersions"
+    HANDSHAKE_V0 = "SaslHandshake v0"
+    HANDSHAKE_V1 = "SaslHandshake"
+    TOKEN = "SaslAuthenticate"
+    BARE_TOKEN = "a bare token"
+    SUCCESS = "success"
+    FAILURE = "failure"
+    OTHER = "any other request"
+
+
+TRANSITIONS: Final = {
+    (State.START, Event.API_VERSIONS): State.VERSIONS_KNOWN,
+    (State.START, Event.HANDSHAKE_V0): State.BARE_TOKENS,
+    (State.START, Event.HANDSHAKE_V1): State.TOKENS,
+    (State.VERSIONS_KNOWN, Event.HANDSHAKE_V0): State.BARE_TOKENS,
+    (State.VERSIONS_KNOWN, Event.HANDSHAKE_V1): State.TOKENS,
+    (State.TOKENS, Event.TOKEN): State.TOKENS,
+    (State.TOKENS, Event.SUCCESS): State.AUTHENTICATED,
+    (State.BARE_TOKENS, Event.BARE_TOKEN): State.BARE_TOKENS,
+    (State.BARE_TOKENS, Event.SUCCESS): State.AUTHENTICATED,
+    (State.AUTHENTICATED, Event.HANDSHAKE_V1): State.AGAIN,
+    (State.AUTHENTICATED, Event.API_VERSIONS): State.AUTHENTICATED,
+    (State.AUTHENTICATED, Event.OTHER): State.AUTHENTICATED,
+    (State.AGAIN, Event.TOKEN): State.AGAIN,
+    (State.AGAIN, Event.SUCCESS): State.AUTHENTICATED,
+} | {(state, Event.FAILURE): State.FAILED for state in State}
+"""What may follow what. What is not here is refused, and the connection ends."""
+
+
+class IllegalStepError(Exception):
+    """A request that may not come now."""
+
+
+class Conversation:
+    """One connection on its way to a principal.
+
+    `start(mechanism)` makes the server's side of a mechanism; `lifetime_ms(mechanism)` is the longest life of a
+    session, 0 for none.
+    """
+
+    __slots__ = (
+        "_lifetime_ms",
+        "_mechanism",
+        "_now_ms",
+        "_server",
+        "_start",
+        "expires_ms",
+        "mechanisms",
+        "result",
+        "state",
+    )
+
+    def __init__(
+        self,
+        mechanisms: Sequence[str],
+        start: Callable[[str], ServerMechanism],
+        lifetime_ms: Callable[[str], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.mechanisms = tuple(mechanisms)
+        self._start = start
+        self._lifetime_ms = lifetime_ms
+        self._now_ms = now_ms
+        self._mechanism: str | None = None
+        self._server: ServerMechanism | None = None
+        self.state = State.START
+        self.result: Authenticated | None = None
+        self.expires_ms: int | None = None
+        """When the session ends, on the wall clock."""
+
+    @property
+    def expired(self) -> bool:
+        """Whether the session is over and only a new authentication may come."""
+        return self.expires_ms is not None and self._now_ms() >= self.expires_ms
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether somebody is known and requests may come."""
+        return self.state is State.AUTHENTICATED
+
+    @property
+    def renewable(self) -> bool:
+        """Whether authenticating again means anything: only a session with an end can be renewed."""
+        return self.state is State.AUTHENTICATED and self.expires_ms is not None
+
+    def step(self, event: Event) -> None:
+        """Take an event that the table allows."""
+        after = TRANSITIONS.get((self.state, event))
+        if after is None:
+            raise IllegalStepError(f"{event.value} in state '{self.state.value}'")
+        self.state = after
+
+    def handshake(self, mechanism: str, version: int) -> bool:
+        """Choose a mechanism; False, and the end of it, for one that is not offered."""
+        self.step(Event.HANDSHAKE_V0 if version == 0 else Event.HANDSHAKE_V1)
+        if mechanism not in self.mechanisms:
+            self.step(Event.FAILURE)
+            return False
+        if self.state is State.AGAIN and mechanism != self._mechanism:
+            self.step(Event.FAILURE)
+            raise SaslError(
+                f"SASL mechanism '{mechanism}' requested by client is not the one of this session, '{self._mechanism}'"
+            )
+        self._mechanism = mechanism
+        self._server = self._start(mechanism)
+        return True
+
+    def token(self, token: bytes, *, bare: bool = False) -> tuple[bytes, int]:
+        """Take a token; the answer, and (at the end) the session's lifetime in ms. `SaslError` if it failed."""
+        self.step(Event.BARE_TOKEN if bare else Event.TOKEN)
+        assert self._server is not None
+        assert self._mechanism is not None
+        try:
+            answer = self._server.evaluate(token)
+            found = self._server.result
+            if found is None:
+                return answer, 0
+            if self.result is not None and self.result.principal != found.principal:
+                raise SaslError("Cannot change principals during re-authentication")
+            lifetime = self._lifetime(found)
+        except SaslError:
+            self.step(Event.FAILURE)
+            raise
+        self._server = None
+        self.result = found
+        self.expires_ms = self._now_ms() + lifetime if lifetime else None
+        self.step(Event.SUCCESS)
+        return answer, lifetime
+
+    def _lifetime(self, found: Authenticated) -> int:
+        assert self._mechanism is not None
+        most = self._lifetime_ms(self._mechanism)
+        if found.expires_ms is None:
+            return most
+        left = max(found.expires_ms - self._now_ms(), 1)
+        return min(left, most) if most else left

@@ -1,0 +1,143 @@
+"""Signed tokens (JWT): who signed them, for whom, until when, and whose they are.
+
+Only signatures with a private key count: `none` and secrets shared with the issuer do not, whatever a token's header
+says. joserfc is needed for signatures, and imported only here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import urllib.request
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from urllib.parse import unquote, urlsplit
+
+from ottla.security.sasl.mechanism import Authenticated, SaslError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+FETCH_SECONDS: Final = 10
+LARGEST_KEY_SET: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """What a token must say."""
+
+    issuer: str | None = None
+    audiences: tuple[str, ...] = ()
+    principal_claim: str = "sub"
+    scope_claim: str = "scope"
+    clock_skew_seconds: int = 30
+    allow_unsigned: bool = False
+    """Only for tests: take the claims of a token as they are."""
+
+
+def read_key_set(url: str) -> dict[str, Any]:
+    """The issuer's public keys, from a file or over HTTP; ValueError if there are none. It waits for the network."""
+    parts = urlsplit(url)
+    try:
+        if parts.scheme in ("", "file"):
+            with open(unquote(parts.path), "rb") as file:
+                data = file.read(LARGEST_KEY_SET + 1)
+        elif parts.scheme in ("http", "https"):
+            with urllib.request.urlopen(url, timeout=FETCH_SECONDS) as answer:
+                data = answer.read(LARGEST_KEY_SET + 1)
+        else:
+            raise ValueError(f"sasl.oauthbearer.jwks.endpoint.url: {parts.scheme} is neither file nor http(s)")
+        if len(data) > LARGEST_KEY_SET:
+            raise ValueError("it is too large to be a set of keys")
+        found = json.loads(data)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"the keys of {url} cannot be read: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
+        raise ValueError(f"{url} holds no set of keys (JWKS)")
+    return found
+
+
+@dataclass(slots=True)
+class TokenValidator:
+    """Checks tokens against rules and a set of public keys, which can be replaced while clients come and go."""
+
+    rules: TokenRules
+    keys: Mapping[str, Any] | None = None
+    now_ms: Callable[[], int] = field(default=lambda: 0)
+    on_unknown_key: Callable[[], None] = field(default=lambda: None)
+    """Called when a token names a key that is not known: the issuer may have a new one."""
+
+    def __call__(self, token: str) -> Authenticated:
+        """Whose token it is; `SaslError` if it does not count."""
+        header, claims = _parts(token)
+        if not (self.rules.allow_unsigned and header.get("alg") == "none"):
+            claims = self._verified(token, header)
+        return self._judge(claims)
+
+    def _verified(self, token: str, header: Mapping[str, Any]) -> dict[str, Any]:
+        from joserfc import jws
+        from joserfc.errors import JoseError
+        from joserfc.jwk import KeySet
+
+        if header.get("alg") not in ALGORITHMS:
+            raise SaslError("Authentication failed: the token is not signed with an algorithm that is accepted")
+        if self.keys is None:
+            raise SaslError("Authentication failed: there are no keys to check tokens with")
+        known = {each.get("kid") for each in self.keys["keys"]}
+        if header.get("kid") is not None and header["kid"] not in known:
+            self.on_unknown_key()
+            raise SaslError("Authentication failed: the token is signed with a key that is not known")
+        try:
+            found = jws.deserialize_compact(token, KeySet.import_key_set(self.keys), algorithms=list(ALGORITHMS))  # type: ignore[arg-type]
+            claims = json.loads(found.payload)
+        except (JoseError, ValueError, KeyError, TypeError) as error:
+            raise SaslError("Authentication failed: the token's signature is not valid") from error
+        if not isinstance(claims, dict):
+            raise SaslError("Authentication failed: the token has no claims")
+        return claims
+
+    def _judge(self, claims: Mapping[str, Any]) -> Authenticated:
+        rules, now, skew = self.rules, self.now_ms() / 1000, self.rules.clock_skew_seconds
+        expires = claims.get("exp")
+        if not _is_number(expires):
+            raise SaslError("Authentication failed: the token does not say when it expires")
+        if expires + skew <= now:
+            raise SaslError("Authentication failed: the token has expired")
+        for claim in ("nbf", "iat"):
+            value = claims.get(claim)
+            if value is not None and (not _is_number(value) or value - skew > now):
+                raise SaslError("Authentication failed: the token is not valid yet")
+        if rules.issuer is not None and claims.get("iss") != rules.issuer:
+            raise SaslError("Authentication failed: the token is of another issuer")
+        if rules.audiences:
+            named = claims.get("aud")
+            named = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+            if not any(each in named for each in rules.audiences):
+                raise SaslError("Authentication failed: the token is for another audience")
+        name = claims.get(rules.principal_claim)
+        if not isinstance(name, str) or not name.strip():
+            raise SaslError("Authentication failed: the token names nobody")
+        return Authenticated(f"User:{name.strip()}", expires_ms=int(expires * 1000))
+
+
+def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    pieces = token.split(".")
+    if len(pieces) != 3:
+        raise SaslError("Authentication failed: the token is not a signed JWT")
+    try:
+        header, claims = (json.loads(_decode(piece)) for piece in pieces[:2])
+    except (ValueError, binascii.Error) as error:
+        raise SaslError("Authentication failed: the token is not a signed JWT") from error
+    if not isinstance(header, dict) or not isinstance(claims, dict):
+        raise SaslError("Authentication failed: the token is not a signed JWT")
+    return header, claims
+
+
+def _decode(piece: str) -> bytes:
+    return base64.urlsafe_b64decode(piece + "=" * (-len(piece) % 4))
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53
