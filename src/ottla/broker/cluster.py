@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.cluster.registrations import Partition as PartitionState
     from ottla.cluster.registrations import Topic
     from ottla.events import Events
+    from ottla.protocol.releases import Release
     from ottla.protocol.schema import Message
     from ottla.security.authorizer import Authorizer
     from ottla.transactions.coordinator import TransactionCoordinator
@@ -61,12 +62,13 @@ class Cluster:
         self.metadata = metadata
         self.cluster_id = cluster_id
         self.sync = sync
+        self.release: Release | None = None
         self.nodes: dict[int, Broker] = {}
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.authorizer: Authorizer | None = None
+        self.allow_unsigned_tokens = False  # the test kit's, never a config's
         self.readable = Readable(world.clock)
         self.housekeeping = Housekeeping(self)
-        self.allow_unsigned_tokens = False  # the test kit's, never a config's
 
     @property
     def image(self) -> ClusterImage:
@@ -259,6 +261,8 @@ class Cluster:
             )
         for wait in list(partition.waits):
             wait.finish()
+        if partition.state.leader in self.nodes:
+            partition.log.start_epoch(partition.state.leader_epoch)
         if partition.topic in INTERNAL_TOPICS:
             if before in self.nodes:
                 unload_coordinator(self.nodes[before], partition)

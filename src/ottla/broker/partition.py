@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ottla.world.disk import Buffer
 
 
+NO_LEADER_EPOCH = -1
+
+
 class Partition:
     """One partition of the cluster, with the log that this process keeps for it."""
 
@@ -59,9 +62,15 @@ class Partition:
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.index}>"
 
+    def replace_log(self, log: Log) -> None:
+        """Go on with a log that holds the same records, because they were moved to another directory."""
+        self.log.on_high_watermark = None
+        self.log = log
+        log.on_high_watermark = self._high_watermark_moved
+
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a client whose idea of the leader is older, or newer, than ours (KIP-320)."""
-        if epoch < 0 or epoch == self.state.leader_epoch:
+        if epoch in (NO_LEADER_EPOCH, self.state.leader_epoch):
             return
         if epoch < self.state.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -77,16 +86,20 @@ class Partition:
         supports_epoch_bump: bool = False,
         transaction_version: int = 0,
     ) -> AppendResult:
-        """Validate and write batches; `acks` -1 needs as many replicas in sync as `min.insync.replicas` says."""
-        if acks == -1 and len(self.state.isr) < self.min_insync_replicas:
+        """Validate and write batches; `acks` -1 needs as many replicas in sync as `min.insync.replicas` says.
+
+        More than there are replicas it never asks for.
+        """
+        state = self.state
+        if acks == -1 and len(state.isr) < min(self.min_insync_replicas, len(state.replicas)):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"The size of the current ISR {sorted(self.state.isr)} is insufficient to satisfy the min.isr "
+                f"The size of the current ISR {sorted(state.isr)} is insufficient to satisfy the min.isr "
                 f"requirement of {self.min_insync_replicas} for partition {self.topic}-{self.index}",
             )
         return self.log.append_as_leader(
             records,
-            self.state.leader_epoch,
+            state.leader_epoch,
             origin=origin,
             verified=verified,
             supports_epoch_bump=supports_epoch_bump,

@@ -135,7 +135,8 @@ class _Produce:
     def check_transactional_id(self) -> None:
         """Only who may write with a transactional id sends records of a transaction; nobody without one."""
         batches = (data.records for topic in self.request.topic_data for data in topic.partition_data)
-        if any([_is_transactional(each) for each in batches]):  # all are looked at: one that is no batch fails all
+        flags = [_is_transactional(each) for each in batches]  # of all: one that is no batch fails the request
+        if any(flags):
             named = self.request.transactional_id
             if named is None:
                 raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

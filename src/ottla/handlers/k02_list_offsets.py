@@ -46,7 +46,7 @@ def on_error(request: ListOffsetsRequest, version: int, code: ErrorCode, message
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look each timestamp up in its partition's log; a partition that is asked for twice is refused, once."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown isolation level {request.isolation_level}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown isolation level {request.isolation_level}")
     asked: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
     for topic in request.topics:
         partitions = asked.setdefault(topic.name, {})

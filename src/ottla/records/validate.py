@@ -96,7 +96,7 @@ def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_versi
     Bytes behind the batch that are no whole batch are left out, as Kafka does. The produce version matters to zstd,
     which came with version 7.
     """
-    batch, header = _only_batch(memoryview(buffer))
+    batch, header = only_batch(memoryview(buffer))
     attributes = header.attributes
     codec = attributes & COMPRESSION_MASK
     if produce_version is not None and produce_version < 7 and codec == CompressionType.ZSTD:
@@ -148,25 +148,26 @@ def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_versi
     )
 
 
-def _only_batch(view: memoryview) -> tuple[memoryview, BatchHeader]:
+def only_batch(view: memoryview) -> tuple[memoryview, BatchHeader]:
+    """The one whole batch of the current format that a buffer holds, without the bytes behind it."""
     if len(view) >= HEADER_SIZE:
         header = read_header(view)
         if header.magic == MAGIC and header.batch_length + LOG_OVERHEAD == len(view):
             return view, header
     # Something is wrong, or there are bytes behind the batch, which may be all right.
-    size = _next_batch_size(view)
+    size = next_batch_size(view)
     if size is None:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, "a partition to produce to needs one whole record batch")
     if view[MAGIC_POSITION] != MAGIC:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, f"message format {view[MAGIC_POSITION]} is not 2")
     if size < HEADER_SIZE:
         raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes is smaller than its header")
-    if size < len(view) and _next_batch_size(view[size:]) is not None:
+    if size < len(view) and next_batch_size(view[size:]) is not None:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, "only one record batch is allowed for a partition")
     return view[:size], read_header(view)
 
 
-def _next_batch_size(view: memoryview) -> int | None:
+def next_batch_size(view: memoryview) -> int | None:
     """The size of the batch that a buffer starts with; None where none is whole."""
     if len(view) < LOG_OVERHEAD:
         return None

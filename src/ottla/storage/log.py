@@ -66,6 +66,7 @@ class Log:
         "_new_names",
         "_rules_config",
         "_segments",
+        "_starting_epoch",
         "bases",
         "clean",
         "config",
@@ -118,6 +119,7 @@ class Log:
         self._durable_offset = 0
         self._new_names = False
         self._loaded = False
+        self._starting_epoch = -1
         self._rules_config: LogConfig | None = None
         self._client_rules: LogRules | None = None
 
@@ -211,6 +213,7 @@ class Log:
         active = self._segments[-1]
         active.activate(self.config)
         self._loaded = True
+        self.epochs.assign(self._starting_epoch, log_end_offset)
 
     def set_log_start(self, offset: int) -> None:
         """Where recovery found that the log begins."""
@@ -737,9 +740,10 @@ class Log:
 
     def start_epoch(self, leader_epoch: int) -> None:
         """This replica leads in a new epoch, which begins at the log's end, whether or not anything is written."""
-        if not self._loaded:
-            self.load()
-        self.epochs.assign(leader_epoch, self._log_end_offset)
+        if self._loaded:
+            self.epochs.assign(leader_epoch, self._log_end_offset)
+        else:
+            self._starting_epoch = leader_epoch
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """The largest epoch not above the asked one and where it ends; (-1, -1) if that is not known."""

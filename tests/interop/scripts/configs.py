@@ -165,7 +165,6 @@ def resource(kind: int, name: str, *changes: tuple[str, int, str | None]) -> Alt
             (
                 "broker too small",
                 "broker too many threads",
-                "broker no threads",
                 "broker too many network threads",
                 "broker too many fetchers",
                 "broker too many recovery threads",

@@ -49,7 +49,10 @@ def offsets(
     )
 
 
-@script()
+TRIPS = "Kafka trips over it with UNKNOWN_SERVER_ERROR; here it is INVALID_REQUEST"
+
+
+@script(differs={"isolation 2": TRIPS, "isolation -1": TRIPS})
 def list_offsets(talk: Talk) -> None:
     talk.create("t", 2)
 
@@ -108,7 +111,7 @@ def delete(*wanted: tuple[int, int], name: str = "t") -> DeleteRecordsRequest:
 def delete_records(talk: Talk) -> None:
     talk.create("t", 2)
     talk.create("compacted", cleanup_policy="compact")
-    talk.create("both", cleanup_policy="compact,delete")
+    talk.create("both", cleanup_policy="compact,delete", retention_ms="-1")
     for name in ("t", "compacted", "both"):
         talk.quietly(produce(name, batch(9)), ProduceResponse, version=12)
     for version in talk.versions[21]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -34,7 +35,7 @@ def batch(count: int = 1, *, timestamp: int = NOW, key: bytes | None = b"k", **o
 
 
 def produce(
-    name: str, *batches: bytes | None, version: int = 12, acks: int = -1, topic_id: Uuid | None = None, first: int = 0
+    name: str, *batches: bytes, version: int = 12, acks: int = -1, topic_id: Uuid | None = None, first: int = 0
 ) -> ProduceRequest:
     topic = TopicProduceData(
         partition_data=[PartitionProduceData(index=first + index, records=each) for index, each in enumerate(batches)]
@@ -53,7 +54,7 @@ def produce_versions(talk: Talk) -> None:
     for version in range(3, 14):
         for label, data in (
             ("good", [batch(2), batch(1)]),
-            ("one of two", [batch(1), None]),
+            ("one of two", [batch(1), b""]),
             ("zstd", [batch(1, compression=CompressionType.ZSTD)]),
         ):
             talk.ask(
@@ -61,6 +62,7 @@ def produce_versions(talk: Talk) -> None:
                 produce("t", *data, version=version, topic_id=topic_id),
                 ProduceResponse,
                 version=version,
+                unordered=("partition_responses",),
                 own_words=WORDS,
             )
         for label, name, other in (("unknown topic", "nowhere", NOBODY), ("unknown partition", "t", topic_id)):
@@ -105,14 +107,19 @@ def produce_acks(talk: Talk) -> None:
     talk.note("one partition twice", [[p.error_code for p in t.partition_responses] for t in answer.responses])
 
 
-@script()
+DELTAS = "Kafka does not look at offset deltas of uncompressed records; here they must count up"
+TRIPS = "Kafka trips over it with UNKNOWN_SERVER_ERROR; here it is INVALID_RECORD"
+UNREADABLE = "Kafka lets through what no consumer can read; here it is INVALID_RECORD"
+
+
+@script(differs={"length too large": TRIPS})
 def produce_validation(talk: Talk) -> None:
     talk.create("t")
     good = sealed(record())
     legacy = bytearray(80)
     legacy[11] = 68
-    table: dict[str, bytes | bytearray | None] = {
-        "null": None,
+    # Null records are not sent: Apache Kafka 4.3.1 trips over them and never answers.
+    table: dict[str, bytes | bytearray] = {
         "empty": b"",
         "too short for a header": good[:40],
         "cut off": good[:-1],
@@ -159,27 +166,28 @@ def produce_validation(talk: Talk) -> None:
         "leader epoch 9": sealed(record(), partition_leader_epoch=9),
     }
     for label, data in table.items():
-        talk.ask(
-            label, produce("t", None if data is None else bytes(data)), ProduceResponse, version=12, own_words=WORDS
-        )
+        talk.ask(label, produce("t", bytes(data)), ProduceResponse, version=12, own_words=WORDS)
     # The log has grown by what was let through; so it must have on both sides.
     talk.ask("the log", produce("t", batch()), ProduceResponse, version=12)
 
 
-MALFORMED = {
-    "offset delta not zero": "Kafka does not look at offset deltas of uncompressed batches; here they must count up",
-    "offset delta negative": "Kafka does not look at offset deltas of uncompressed batches; here they must count up",
-}
-
-
-@script()
+@script(
+    differs={
+        "plain: length too long": TRIPS,
+        "plain: offset delta not zero": DELTAS,
+        "plain: offset delta negative": DELTAS,
+        "gzip: length past the batch": UNREADABLE,
+        "gzip: length below the fields": UNREADABLE,
+        "gzip: offset delta not zero": TRIPS,
+        "gzip: offset delta negative": TRIPS,
+    }
+)
 def produce_malformed_records(talk: Talk) -> None:
     for codec, name in ((0, "plain"), (1, "gzip")):
         talk.create(f"malformed-{name}")
         for label, body in INVALID_BODIES.items():
             request = produce(f"malformed-{name}", bytes(sealed(body, codec=codec)))
             answer = talk.quietly(request, ProduceResponse, version=12).responses[0].partition_responses[0]
-            # Some that Kafka trips over (UNKNOWN_SERVER_ERROR) or lets through no consumer can read: refused here.
             talk.note(f"{name}: {label}", answer.error_code)
 
 
@@ -217,13 +225,24 @@ def produce_topic_rules(talk: Talk) -> None:
         ask(f"to {topic}", topic, batch(1))
 
 
+def a_producer(talk: Talk) -> tuple[int, int]:
+    """A fresh producer id and its epoch; a broker that has just started may have none at hand yet."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    answer = InitProducerIdResponse()
+
+    def given() -> bool:
+        nonlocal answer
+        answer = talk.quietly(request, InitProducerIdResponse)
+        return answer.error_code == ErrorCode.NONE
+
+    talk.wait_until(given, "no producer id was given")
+    return answer.producer_id, answer.producer_epoch
+
+
 @script()
 def produce_idempotence(talk: Talk) -> None:
     talk.create("t", 2)
-    answer = talk.quietly(
-        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), InitProducerIdResponse
-    )
-    producer, epoch = answer.producer_id, answer.producer_epoch
+    producer, epoch = a_producer(talk)
 
     def ask(label: str, sequence: int, count: int = 1, *, bump: int = 0, of: int = 0, partition: int = 0) -> None:
         data = batch(count, producer_id=producer + of, producer_epoch=epoch + bump, base_sequence=sequence)
