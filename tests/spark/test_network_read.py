@@ -252,7 +252,7 @@ def test_executors_import_no_broker() -> None:
         "    if each.name.startswith(('log_', 'network_', 'table', 'sink', 'exactly_once')):\n"
         "        importlib.import_module(f'ottla.spark.{each.name}')\n"
         "rooms = ('server', 'broker', 'handlers', 'groups', 'transactions', 'testing', 'cli')\n"
-        "print([name for name in sys.modules if name.split('.')[1:2] and name.split('.')[1] in rooms and name[:5] == 'ottla'])"
+        "print([name for name in sys.modules if name.startswith('ottla.') and name.split('.')[1] in rooms])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -1,0 +1,168 @@
+"""ottla's sources inside a real Spark session: schemas, filters, SQL, streams, and errors as a user sees them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+from confluent_kafka import Producer
+
+from ottla.client.client import Client
+from ottla.client.groups import committed
+from ottla.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+KAFKA = str(Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "4.3.1" / "data")
+START = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, str]]:
+    path = str(tmp_path_factory.mktemp("cluster"))
+    with Cluster(topics=["orders:2"], data_dir=path, configs={"log.retention.ms": "-1"}) as running:
+        produce(running, range(1000))
+        yield running, path
+
+
+def produce(cluster: Cluster, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5})
+    for number in numbers:
+        producer.produce(
+            "orders",
+            key=f"k{number % 7}",
+            value=str(number),
+            partition=number % 2,
+            timestamp=START + number * 1000,
+            headers=[("n", b"x")],
+        )
+    assert producer.flush(60) == 0
+
+
+def test_a_directory_is_a_table(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
+    frame = spark.read.format("ottla-log").option("includeHeaders", "true").load(cluster[1])
+    assert frame.dtypes == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+        ("headers", "array<struct<key:string,value:binary>>"),
+    ]
+    frame.createOrReplaceTempView("orders_log")
+    found = spark.sql(
+        "SELECT partition, count(*) AS n, sum(cast(cast(value AS string) AS int)) AS total, max(timestamp) AS latest, "
+        "min(headers[0].key) AS header FROM orders_log WHERE topic = 'orders' GROUP BY partition ORDER BY partition"
+    ).collect()
+    assert [(row.partition, row.n, row.total, row.header) for row in found] == [
+        (0, 500, sum(range(0, 1000, 2)), "n"),
+        (1, 500, sum(range(1, 1000, 2)), "n"),
+    ]
+
+
+def test_a_view_can_be_made_in_sql_alone(spark: SparkSession) -> None:
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW kafka_log USING `ottla-log` OPTIONS (path '{KAFKA}', subscribe 'orders')"
+    )
+    assert spark.sql("SELECT count(*) AS n FROM kafka_log").collect()[0].n == 9
+
+
+@pytest.mark.parametrize("format_name", ["ottla", "ottla-log"])
+def test_one_frame_may_be_filtered_in_several_ways(
+    spark: SparkSession, cluster: tuple[Cluster, str], format_name: str
+) -> None:
+    reader = spark.read.format(format_name).option("subscribe", "orders")
+    if format_name == "ottla":
+        frame = reader.option("kafka.bootstrap.servers", cluster[0].bootstrap).load()
+    else:
+        frame = reader.load(cluster[1])
+    assert frame.filter("partition = 1 AND offset >= 490").count() == 10
+    assert frame.count() == 1000
+    joined = frame.filter("partition = 0").alias("a").join(frame.filter("partition = 1").alias("b"), "offset")
+    assert joined.count() == 500
+
+
+@pytest.mark.parametrize("format_name", ["ottla", "ottla-log"])
+def test_filters_reach_the_reader_when_asked_for(
+    spark: SparkSession, cluster: tuple[Cluster, str], format_name: str
+) -> None:
+    reader = spark.read.format(format_name).option("subscribe", "orders").option("filterPushdown", "true")
+    reader = reader.option("minPartitions", 8)
+    if format_name == "ottla":
+        frame = reader.option("kafka.bootstrap.servers", cluster[0].bootstrap).load()
+    else:
+        frame = reader.load(cluster[1])
+    moment = f"timestamp_millis({START + 990_000})"
+    narrow = frame.filter(f"timestamp >= {moment} AND partition IN (0, 1) AND topic = 'orders'")
+    assert sorted(int(row.value) for row in narrow.select("value").collect()) == list(range(990, 1000))
+
+
+def test_over_the_network_in_a_batch(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
+    frame = (
+        spark.read.format("ottla")
+        .option("kafka.bootstrap.servers", cluster[0].bootstrap)
+        .option("subscribe", "orders")
+        .option("minPartitions", 4)
+        .load()
+    )
+    assert frame.rdd.getNumPartitions() == 4
+    row = frame.selectExpr("count(*) AS n", "count(DISTINCT key) AS keys", "max(offset) AS last").collect()[0]
+    assert (row.n, row.keys, row.last) == (1000, 7, 499)
+
+
+def test_a_stream_reads_each_row_once_over_restarts_and_its_group_follows(
+    spark: SparkSession, cluster: tuple[Cluster, str], tmp_path: Path
+) -> None:
+    running = cluster[0]
+    out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+
+    def run() -> None:
+        stream = (
+            spark.readStream.format("ottla")
+            .option("kafka.bootstrap.servers", running.bootstrap)
+            .option("subscribe", "orders")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", 600)
+            .option("groupId", "to-parquet")
+            .load()
+        )
+        query = (
+            stream.selectExpr("cast(cast(value AS string) AS int) AS n")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start(out)
+        )
+        assert query.awaitTermination(120)
+        assert query.exception() is None
+
+    run()
+    assert spark.read.parquet(out).count() == 1000
+    with Client(running.bootstrap) as client:
+        assert committed(client, "to-parquet") == {("orders", 0): 500, ("orders", 1): 500}
+    produce(running, range(1000, 1200))
+    run()
+    found = sorted(row.n for row in spark.read.parquet(out).collect())
+    assert found == list(range(1200))
+
+
+def test_errors_come_at_load_and_say_what_would_be_right(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
+    with pytest.raises(Exception, match=r"ottla-log has no option startingoffset; did you mean startingOffsets\?"):
+        spark.read.format("ottla-log").option("startingOffset", "earliest").load(KAFKA)
+    source = spark.read.format("ottla").option("kafka.bootstrap.servers", cluster[0].bootstrap)
+    with pytest.raises(Exception, match="there is no topic missing; there are orders"):
+        source.option("subscribe", "missing").load()
+    with pytest.raises(Exception, match=r"no broker answers at 127\.0\.0\.1:1 \(kafka\.bootstrap\.servers\)"):
+        spark.readStream.format("ottla").options(
+            **{"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "orders"}
+        ).load()

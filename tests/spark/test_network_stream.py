@@ -1,0 +1,218 @@
+"""Streams of the format `ottla`, driven as Spark drives them but without its JVM: every decision in milliseconds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from ottla.client.client import Client
+from ottla.client.groups import committed
+from ottla.spark.network_read import DataLossError
+from ottla.spark.network_source import NetworkSource
+from ottla.spark.options import OptionError
+from ottla.testing import Cluster
+
+from .direct import make_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.spark.network_stream import NetworkStreamReader
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(topics=["orders:2"]) as running:
+        yield running
+
+
+def produce(cluster: Cluster, topic: str, values: Any, partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+    for value in values:
+        producer.produce(topic, value=str(value), partition=partition)
+    assert producer.flush(60) == 0
+
+
+def stream(cluster: Cluster, **more: str) -> NetworkStreamReader:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "startingOffsets": "earliest", **more}
+    if "subscribePattern" not in more:
+        given.setdefault("subscribe", "orders")
+    source, schema = make_source(NetworkSource, given)
+    return source.streamReader(schema)  # type: ignore[return-value]
+
+
+class Query:
+    """What Spark does with a reader: offsets are JSON on the way, a batch is planned, read and then committed."""
+
+    def __init__(self, reader: NetworkStreamReader, at: str | None = None) -> None:
+        self.reader = reader
+        self.at = at or json.dumps(reader.initialOffset())
+
+    def batch(self, limit: Any = None) -> list[int] | None:
+        """The values of the next micro-batch; None if there is nothing new."""
+        end = json.dumps(self.reader.latestOffset(json.loads(self.at), limit or self.reader.getDefaultReadLimit()))
+        if end == self.at:
+            return None
+        tasks = self.reader.partitions(json.loads(self.at), json.loads(end))
+        found = [int(row["value"]) for t in tasks for batch in self.reader.read(t) for row in batch.to_pylist()]
+        self.at = end
+        return found
+
+
+def test_batches_follow_each_other_without_gap_or_repetition(cluster: Cluster) -> None:
+    produce(cluster, "orders", range(10))
+    query = Query(stream(cluster))
+    assert query.batch() == list(range(10))
+    assert query.batch() is None
+    produce(cluster, "orders", range(10, 15), partition=1)
+    assert query.batch() == list(range(10, 15))
+    # A restart goes on where the checkpoint is, and the same offsets give the same tasks.
+    again = Query(stream(cluster), query.at)
+    assert again.batch() is None
+    produce(cluster, "orders", [15])
+    assert again.batch() == [15]
+
+
+def test_a_stream_begins_at_the_end_unless_told_otherwise(cluster: Cluster) -> None:
+    produce(cluster, "orders", range(5))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "orders"}
+    source, schema = make_source(NetworkSource, given)
+    query = Query(source.streamReader(schema))  # type: ignore[arg-type]
+    assert query.batch() is None
+    produce(cluster, "orders", [5])
+    assert query.batch() == [5]
+    offsets = '{"orders": {"0": 2, "1": -1}}'
+    assert Query(stream(cluster, startingOffsets=offsets)).batch() == [2, 3, 4, 5]
+
+
+def test_limits_are_shared_out_in_proportion_and_all_is_read(cluster: Cluster) -> None:
+    produce(cluster, "orders", range(90))
+    produce(cluster, "orders", range(90, 100), partition=1)
+    query = Query(stream(cluster, maxOffsetsPerTrigger="20"))
+    assert query.reader.getDefaultReadLimit() == ReadMaxRows(20)
+    first = query.batch()
+    assert first is not None
+    assert len(first) == 20
+    assert {value >= 90 for value in first} == {True, False}
+    sizes, seen = [], first
+    while (found := query.batch()) is not None:
+        sizes.append(len(found))
+        seen += found
+    assert max(sizes) <= 20
+    assert sorted(seen) == list(range(100))
+    assert Query(stream(cluster, maxOffsetsPerTrigger="20")).batch(ReadAllAvailable()) is not None
+
+
+def test_available_now_stops_where_the_topic_ended_at_the_start(cluster: Cluster) -> None:
+    produce(cluster, "orders", range(10))
+    query = Query(stream(cluster, maxOffsetsPerTrigger="4"))
+    query.reader.prepareForTriggerAvailableNow()
+    produce(cluster, "orders", range(10, 20))
+    cluster.create_topic("later")
+    seen = []
+    while (found := query.batch()) is not None:
+        seen += found
+    assert seen == list(range(10))
+    assert Query(stream(cluster), query.at).batch() == list(range(10, 20))
+
+
+def test_few_offsets_wait_for_more(cluster: Cluster) -> None:
+    query = Query(stream(cluster, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="100", maxTriggerDelay="1h"))
+    produce(cluster, "orders", range(3))
+    assert query.batch() is None
+    produce(cluster, "orders", range(3, 6))
+    assert query.batch() == list(range(6))
+    hasty = Query(stream(cluster, minOffsetsPerTrigger="50", maxOffsetsPerTrigger="100", maxTriggerDelay="0ms"))
+    assert hasty.batch() == list(range(6))
+
+
+def test_new_partitions_and_topics_are_read_from_their_beginning(cluster: Cluster) -> None:
+    query = Query(stream(cluster, subscribePattern="orders.*"))
+    produce(cluster, "orders", [1])
+    assert query.batch() == [1]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_partitions([NewPartitions("orders", 3)])["orders"].result(30)
+    produce(cluster, "orders", [2], partition=2)
+    cluster.create_topic("orders-eu")
+    produce(cluster, "orders-eu", [3])
+    cluster.create_topic("other")
+    produce(cluster, "other", [4])
+    assert query.batch() == [2, 3]
+
+
+def test_a_recreated_topic_is_found_by_its_id(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
+    query = Query(stream(cluster))
+    produce(cluster, "orders", range(5))
+    assert query.batch() == list(range(5))
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.delete_topics(["orders"])["orders"].result(30)
+    cluster.create_topic("orders", 2)
+    produce(cluster, "orders", range(100, 110))
+    with pytest.raises(DataLossError, match=r"orders was deleted and recreated: its id was .* up to \{0: 5, 1: 0\}"):
+        query.batch()
+    lenient = Query(stream(cluster, failOnDataLoss="false"), query.at)
+    assert lenient.batch() == list(range(100, 110))
+    assert "deleted and recreated" in capfd.readouterr().err
+    assert lenient.batch() is None
+
+
+def test_a_topic_that_is_gone_is_said(cluster: Cluster) -> None:
+    cluster.create_topic("second")
+    query = Query(stream(cluster, subscribe="orders,second"))
+    produce(cluster, "orders", [1])
+    produce(cluster, "second", [2])
+    assert query.batch() == [1, 2]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.delete_topics(["second"])["second"].result(30)
+    produce(cluster, "orders", [3])
+    with pytest.raises(DataLossError, match=r"topic second is gone; the stream had read it up to \{0: 1\}"):
+        query.batch()
+    source = NetworkSource(
+        {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "orders,second", "failondataloss": "false"}
+    )
+    lenient = Query(source.streamReader(stream(cluster)._plan.settings.columns.spark), query.at)
+    assert lenient.batch() == [3]
+
+
+def test_offsets_that_retention_took_are_said(cluster: Cluster) -> None:
+    produce(cluster, "orders", range(10))
+    query = Query(stream(cluster), '{"orders": {"0": 50, "1": 0}}')
+    with pytest.raises(DataLossError, match="orders-0 has offsets 0 to 10, and the stream is at 50"):
+        query.batch()
+
+
+def test_a_checkpoint_of_sparks_own_source_is_understood(cluster: Cluster) -> None:
+    produce(cluster, "orders", range(10))
+    query = Query(stream(cluster), '{"orders": {"1": 0, "0": 7}}')
+    assert query.batch() == [7, 8, 9]
+    assert query.batch() is None
+
+
+def test_a_group_follows_the_stream(cluster: Cluster) -> None:
+    produce(cluster, "orders", range(10))
+    query = Query(stream(cluster, groupId="job", maxOffsetsPerTrigger="6"))
+    with Client(cluster.bootstrap) as client:
+        assert query.batch() == list(range(6))
+        query.batch()
+        assert committed(client, "job") == {("orders", 0): 6, ("orders", 1): 0} or committed(client, "job") == {
+            ("orders", 0): 6
+        }
+        assert query.batch() is None  # what Spark asks after the last batch is enough
+        assert committed(client, "job")["orders", 0] == 10
+        query.reader.commit(json.loads(query.at))
+        assert committed(client, "job")["orders", 0] == 10
+    query.reader.stop()
+
+
+def test_what_a_stream_may_not_have_is_said(cluster: Cluster) -> None:
+    with pytest.raises(OptionError, match=r"endingOffsets is for spark.read; a stream ends with trigger\(availableNow"):
+        stream(cluster, endingOffsets="latest")
