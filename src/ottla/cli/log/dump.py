@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.internal_records import KINDS, VALUES, explain, explain_control
 from ottla.cli.log import paths
 from ottla.cli.output import FAILED, examples, fail, plain_bytes, print_json, shown_bytes, usage, when
+from ottla.protocol.internal_records import KINDS, VALUES, explain, explain_control
 from ottla.records.batch import MAGIC
 from ottla.records.compression import CompressionType
 from ottla.records.errors import InvalidRecords
