@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.groups import records
 from ottla.groups.consumer_protocol import subscribed_topics
+from ottla.groups.hash_order import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.messages.k11_join_group import JoinGroupResponse, JoinGroupResponseMember
 from ottla.protocol.messages.k14_sync_group import SyncGroupResponse
@@ -324,7 +325,7 @@ class ClassicGroup:
         for member in self.members.values():
             name = member.vote(candidates)
             votes[name] = votes.get(name, 0) + 1
-        return max(votes, key=lambda name: votes[name])
+        return max(hash_map_order(votes), key=lambda name: votes[name])
 
     def supports_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Whether a member with these protocols fits in."""

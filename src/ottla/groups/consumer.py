@@ -247,7 +247,8 @@ class ConsumerGroup:
             _count(counts, old.server_assignor, -1)
         if new is not None:
             _count(counts, new.server_assignor, +1)
-        return max(counts, key=lambda name: counts[name]) if counts else None
+        # Of two that are asked for alike Kafka takes the one that its hash table has first: uniform before range.
+        return max(counts, key=lambda name: (counts[name], name)) if counts else None
 
     # The topics are looked at again when they have changed, not at each heartbeat.
 

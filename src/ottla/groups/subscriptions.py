@@ -5,11 +5,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-import re2  # type: ignore[import-untyped]
-
+from ottla.cluster.expressions import compile_expression
 from ottla.groups.consumer import ResolvedRegex
 from ottla.groups.xxh3 import xxh3_64
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,22 +73,9 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _compile(regex: str) -> object:
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(regex, options)
-
-
 def validate_regex(regex: str) -> None:
     """Refuse what is not a regular expression of RE2."""
-    try:
-        _compile(regex)
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error.args[0])
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}.",
-        ) from None
+    compile_expression(regex, "SubscribedTopicRegex")
 
 
 def resolve_regexes(
@@ -100,12 +86,12 @@ def resolve_regexes(
     matched: dict[str, list[str]] = {}
     for regex in regexes:
         try:
-            compiled = _compile(regex)
-        except re2.error:
+            compiled = compile_expression(regex, "SubscribedTopicRegex")
+        except KafkaError:
             # It came from a log: another implementation may have taken it.
             matched[regex] = []
             continue
-        matched[regex] = [name for name in names if compiled.fullmatch(name) is not None]  # type: ignore[attr-defined]
+        matched[regex] = [name for name in names if compiled.fullmatch(name) is not None]
     seen = dict.fromkeys(name for each in matched.values() for name in each)
     allowed = set(context.describable(list(seen)))
     return {

@@ -46,7 +46,8 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
     request.topics = known
 
     def merged(response: OffsetCommitResponse) -> OffsetCommitResponse:
-        response.topics = _merge(refused, response.topics)
+        if refused:
+            response.topics = _merge(refused, response.topics)
         return response
 
     return then(call.broker.groups.commit_offsets(request_context(call), request), merged)

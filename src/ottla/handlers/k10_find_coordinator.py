@@ -22,7 +22,16 @@ from ottla.protocol.messages.k10_find_coordinator import (
 if TYPE_CHECKING:
     from ottla.broker.session import Call
 
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+_WORDS = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+    ErrorCode.INVALID_REQUEST: (
+        "This most likely occurs because of a request being malformed by the client library or the message was sent to"
+        " an incompatible broker. See the broker logs for more details."
+    ),
+}
 
 
 def on_error(
@@ -30,8 +39,10 @@ def on_error(
 ) -> FindCoordinatorResponse:
     """No coordinator was found."""
     if version < 4:
-        return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, port=-1)
-    return FindCoordinatorResponse(coordinators=[_failure(key, code, message) for key in request.coordinator_keys])
+        return FindCoordinatorResponse(error_code=code, error_message=_words(code, message), node_id=-1, port=-1)
+    return FindCoordinatorResponse(
+        coordinators=[_failure(key, code, _words(code, message)) for key in request.coordinator_keys]
+    )
 
 
 @api(
@@ -42,11 +53,13 @@ def on_error(
 )
 def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Look up the leader of the partition that keeps each key, making the topic if it is not there yet."""
+    if request.key_type not in (GROUP, TRANSACTION, SHARE):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     if call.version < 4:
         found = _find(call, request.key_type, request.key)
         return FindCoordinatorResponse(
             error_code=found.error_code,
-            error_message=found.error_message,
+            error_message=_words(ErrorCode(found.error_code), None),
             node_id=found.node_id,
             host=found.host,
             port=found.port,
@@ -60,7 +73,7 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
     try:
         return _lookup(call, key_type, key)
     except KafkaError as error:
-        return _failure(key, error.code, error.message)
+        return _failure(key, error.code, "")
 
 
 def _lookup(call: Call, key_type: int, key: str) -> Coordinator:
@@ -82,9 +95,14 @@ def _lookup(call: Call, key_type: int, key: str) -> Coordinator:
     if node is None or endpoint is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(
-        key=key, node_id=node.node_id, host=endpoint.host or "localhost", port=endpoint.port, error_message="NONE"
+        key=key, node_id=node.node_id, host=endpoint.host or "localhost", port=endpoint.port, error_message=""
     )
 
 
-def _failure(key: str, code: ErrorCode, message: str | None) -> Coordinator:
-    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message or code.name)
+def _failure(key: str, code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
+
+
+def _words(code: ErrorCode, message: str | None) -> str:
+    """What Kafka says of an error that concerns the whole answer; of a single key it says nothing."""
+    return message or _WORDS.get(code, code.name)

@@ -52,7 +52,7 @@ def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
     request.topics = known
 
     def merged(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
-        if response.error_code != ErrorCode.NONE:
+        if response.error_code != ErrorCode.NONE or not refused:
             return response
         topics = dict(refused)
         for topic in response.topics:

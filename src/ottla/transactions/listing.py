@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import re2  # type: ignore[import-untyped]
-
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.cluster.expressions import compile_expression
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k65_describe_transactions as described
 from ottla.protocol.messages import k66_list_transactions as listed
 from ottla.transactions.states import BY_LABEL
@@ -52,7 +51,8 @@ def list_transactions(
     states = {BY_LABEL[label] for label in request.state_filters if label in BY_LABEL}
     producer_ids = set(request.producer_id_filters)
     duration = request.duration_filter
-    pattern = _compile(request.transactional_id_pattern)
+    named = request.transactional_id_pattern
+    pattern = compile_expression(named, "Transaction ID pattern") if named else None
     found = [
         listed.TransactionState(
             transactional_id=transaction.transactional_id,
@@ -67,22 +67,3 @@ def list_transactions(
     ]
     unknown = [label for label in dict.fromkeys(request.state_filters) if label not in BY_LABEL]
     return listed.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
-
-
-def _compile(pattern: str | None) -> Any:
-    if not pattern:
-        return None
-    try:
-        options = re2.Options()
-        options.log_errors = False
-        return re2.compile(pattern, options)
-    except re2.error as error:
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"Transaction ID pattern `{pattern}` is not a valid regular expression: {_reason(error)}.",
-        ) from None
-
-
-def _reason(error: Exception) -> str:
-    reason = error.args[0] if error.args else ""
-    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

@@ -1,0 +1,44 @@
+"""Regular expressions that clients send: RE2's, refused in the words of re2j, which is what Kafka runs them on."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import re2  # type: ignore[import-untyped]
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+_WORDS: Final = {
+    "missing )": "missing closing )",
+    "unexpected )": "regexp/syntax: internal error",
+    "missing ]": "missing closing ]",
+    "trailing \\": "trailing backslash at end of expression",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+}
+_GROUP_NAME: Final = re.compile(r"(?<!\\)\(\?P?<(\w+)>")
+
+
+def compile_expression(pattern: str, what: str) -> Any:
+    """The compiled expression; what is none is refused, and `what` says where it was found."""
+    reason = None
+    try:
+        options = re2.Options()
+        options.log_errors = False
+        compiled = re2.compile(pattern, options)
+        names = _GROUP_NAME.findall(pattern)
+        if len(set(names)) == len(names):
+            return compiled
+        reason = "duplicate capture group name"
+    except re2.error as error:
+        told = error.args[0] if error.args else ""
+        text = told.decode(errors="replace") if isinstance(told, bytes) else str(told)
+        reason = text.partition(": ")[0]
+    raise KafkaError(
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        f"{what} `{pattern}` is not a valid regular expression: {_WORDS.get(reason, reason)}.",
+    )

@@ -1,0 +1,52 @@
+"""Conversations about groups: classic and consumer members, static ones, late ones, wrong ones, and their offsets.
+
+They are held with Apache Kafka, whose answers and records are kept as a fixture, and with ottla, which must give the
+same. Where a hash of a made-up id decides (a new leader among several members), nothing is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import group_classic_conversations, group_consumer_conversations
+from .group_script import CONVERSATIONS
+
+if TYPE_CHECKING:
+    from .group_talk import GroupTalk
+
+__all__ = ["CONVERSATIONS", "KAFKAS_ANSWERS", "SETTINGS", "group_classic_conversations", "group_consumer_conversations"]
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "200",
+    "group.max.session.timeout.ms": "60000",
+    "group.max.size": "3",
+    "group.consumer.max.size": "3",
+    "group.consumer.min.session.timeout.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "5000",
+    "group.consumer.assignment.interval.ms": "0",
+    "offset.metadata.max.bytes": "10",
+    "auto.create.topics.enable": "false",
+}
+KAFKAS_ANSWERS = Path(__file__).parents[1] / "fixtures" / "groups" / "kafka-4.3.1.json"
+
+
+def hold(name: str, talk: GroupTalk) -> dict[str, Any]:
+    """Have one conversation and return what was answered, and what it left in the log."""
+    topic = name.replace("_", "-")
+    talk.create(topic, 4)
+    talk.begin()
+    CONVERSATIONS[name](talk, topic)
+    talk.note_records(topic)
+    return talk.transcript
+
+
+def kafkas_answers() -> dict[str, dict[str, Any]]:
+    """What Apache Kafka 4.3.1 answered, conversation by conversation."""
+    answers: dict[str, dict[str, Any]] = json.loads(KAFKAS_ANSWERS.read_text())
+    return answers
