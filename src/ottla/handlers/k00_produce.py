@@ -214,6 +214,7 @@ class _Produce:
             problem = refused.get(TopicPartition(partition.topic, partition.index)) if refused else None
             if problem is not None and entry.guard is not None:
                 self._fail(entry, problem)
+                entry.answer.error_message = problem.message
                 continue
             try:
                 self._append(partition, entry)
@@ -254,7 +255,7 @@ class _Produce:
         answer.error_code = error.code
         answer.base_offset = -1
         self._failed = error.code.name
-        if isinstance(error, InvalidRecords) and error.record_errors:  # Kafka has words for nothing else
+        if isinstance(error, InvalidRecords) and error.record_errors:  # of what a log refuses, Kafka has words for nothing else
             answer.error_message = error.message
             answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=each.batch_index, batch_index_error_message=each.message)
