@@ -8,10 +8,12 @@ import sys
 import typer
 
 COMMANDS = {
+    "analyze": "ottla.cli.analyze",
     "cluster": "ottla.cli.cluster",
     "config": "ottla.cli.config",
     "consume": "ottla.cli.consume",
     "decode": "ottla.cli.decode",
+    "export": "ottla.cli.export",
     "group": "ottla.cli.group",
     "log": "ottla.cli.log",
     "produce": "ottla.cli.produce",

@@ -1,0 +1,276 @@
+"""`ottla analyze`: what went wrong, by event logs, captures, client logs, log directories and histories."""
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ottla.cli.output import console, examples, fail, print_json, usage
+
+SMALL_HELP = "here, spark, or auto: small inputs in this process, large ones in Spark."
+Paths = Annotated[
+    list[Path], typer.Argument(metavar="INPUT...", help="Event logs, client logs, captures, Kafka log directories.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON document.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write the report as one HTML file.")]
+Sql = Annotated[
+    str | None,
+    typer.Option("--sql", metavar="QUERY", help="A question of your own instead; the table is `events`."),
+]
+Master = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="The Spark master; else all cores of this machine.")
+]
+Engine = Annotated[str, typer.Option("--engine", metavar="ENGINE", help=SMALL_HELP)]
+Group = Annotated[str | None, typer.Option("--group", "-g", help="Only this group.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A Kafka log directory.")]
+FOUND = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    analyze = typer.Typer(
+        name="analyze",
+        help="What went wrong? Logs, captures and histories, looked at by rules on Spark. Exit code 1: something was.",
+        no_args_is_help=True,
+    )
+    add = analyze.command
+    add("dual-assign", epilog=examples("ottla analyze dual-assign events.jsonl client.log /var/lib/kafka"))(dual_assign)
+    add("txn-timeout", epilog=examples("ottla analyze txn-timeout events.jsonl --html report.html"))(txn_timeout)
+    add("client-trace", epilog=examples("ottla analyze client-trace client.log -p 3 --topic orders"))(client_trace)
+    add("rebalances", epilog=examples("ottla analyze rebalances events.jsonl"))(rebalances)
+    app.add_typer(analyze)
+
+
+def dual_assign(
+    paths: Paths,
+    group: Group = None,
+    slack: Annotated[
+        int, typer.Option("--slack", metavar="MS", help="Overlaps that clients tell of and that are shorter pass.")
+    ] = 0,
+    as_json: AsJson = False,
+    html: Html = None,
+    sql: Sql = None,
+    master: Master = None,
+    engine: Engine = "auto",
+) -> None:
+    """Partitions that two members of a group owned at the same time."""
+    options = {"group": group, "slack_ms": slack}
+    _run("dual-assign", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
+
+
+def txn_timeout(
+    paths: Paths,
+    transactional_id: Annotated[
+        str | None, typer.Option("--transactional-id", "-t", help="Only this transactional id.")
+    ] = None,
+    now: Annotated[
+        str | None,
+        typer.Option("--now", metavar="TIME", help="Judge as of this time (ISO 8601, or `now`); else the logs' last."),
+    ] = None,
+    as_json: AsJson = False,
+    html: Html = None,
+    sql: Sql = None,
+    master: Master = None,
+    engine: Engine = "auto",
+) -> None:
+    """Transactions that timed out or hang, what they held back, and why."""
+    options = {"transactional_id": transactional_id, "now_ms": _time(now, "--now")}
+    _run("txn-timeout", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
+
+
+def client_trace(
+    paths: Paths,
+    partition: Annotated[int, typer.Option("--partition", "-p", help="The partition.")],
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only of this topic.")] = None,
+    group: Group = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="From here on (ISO 8601).")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to here (ISO 8601).")] = None,
+    as_json: AsJson = False,
+    html: Html = None,
+    sql: Sql = None,
+    master: Master = None,
+    engine: Engine = "auto",
+) -> None:
+    """One client's life for a partition: fetches, offsets, rebalances, commits, errors, gaps."""
+    options = {
+        "partition": partition,
+        "topic": topic,
+        "group": group,
+        "since_ms": _time(since, "--since"),
+        "until_ms": _time(until, "--until"),
+    }
+    _run("client-trace", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
+
+
+def rebalances(
+    paths: Paths,
+    group: Group = None,
+    as_json: AsJson = False,
+    html: Html = None,
+    sql: Sql = None,
+    master: Master = None,
+    engine: Engine = "auto",
+) -> None:
+    """How often groups rebalance, how long it takes, and who causes it."""
+    _run("rebalances", paths, {"group": group}, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
+
+
+# Running and showing
+
+
+def _run(
+    name: str,
+    paths: list[Path],
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+    html: Path | None,
+    sql: str | None,
+    master: str | None,
+    engine: str,
+) -> None:
+    """Run an analysis of events, or a query over the same table."""
+    from ottla.spark.analysis.engine import SMALL, InputError, find_pieces, run_here, run_in_spark, total_size
+    from ottla.spark.analysis.registry import ANALYSES
+
+    if engine not in ("auto", "here", "spark"):
+        raise usage(f"--engine is auto, here or spark, not {engine!r}")
+    texts = [str(path) for path in paths]
+    try:
+        pieces = find_pieces(texts)
+    except InputError as error:
+        raise fail(str(error)) from None
+    size = total_size(pieces)
+    if sql is not None:
+        with _spark(master) as spark:
+            from ottla.spark.analysis.source import read_events
+
+            read_events(spark, texts).createOrReplaceTempView("events")
+            _query(spark, sql, as_json=as_json)
+        return
+    chosen = {key: value for key, value in options.items() if value is not None}
+    if engine == "here" or (engine == "auto" and master is None and size <= SMALL):
+        with _progress("reading", size) as advance:
+            report = run_here(ANALYSES[name], pieces, chosen, advance)
+    else:
+        with _spark(master) as spark, _jobs(spark):
+            report = run_in_spark(ANALYSES[name], spark, texts, chosen)
+    show(report, as_json=as_json, html=html)
+
+
+def show(report: Any, *, as_json: bool, html: Path | None) -> None:
+    """Print a report, write it if asked to, and end with 1 if something was found."""
+    from ottla.spark.analysis.report_html import to_html
+    from ottla.spark.analysis.report_text import print_report
+
+    if html is not None:
+        try:
+            html.write_text(to_html(report), encoding="utf-8")
+        except OSError as error:
+            raise fail(f"{html} cannot be written: {error.strerror}") from None
+    if as_json:
+        print_json(asdict(report))
+    else:
+        print_report(report, console())
+        if html is not None:
+            typer.echo(f"written to {html}", err=True)
+    if report.found:
+        raise typer.Exit(FOUND)
+
+
+def _query(spark: Any, sql: str, *, as_json: bool) -> None:
+    from pyspark.errors import PySparkException
+
+    try:
+        found = spark.sql(sql)
+        rows = found.limit(10_000).collect()
+    except PySparkException as error:
+        raise fail(f"the query failed: {str(error).splitlines()[0]}") from None
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row.asDict(recursive=True), ensure_ascii=False, default=str))
+        return
+    from ottla.cli.output import print_table
+
+    print_table(found.columns, [tuple(row) for row in rows])
+
+
+@contextmanager
+def _spark(master: str | None) -> Iterator[Any]:
+    """A Spark session for one command."""
+    from ottla.spark import SparkSetupError, session
+
+    if sys.stderr.isatty():
+        typer.echo("starting Spark ...", err=True)
+    try:
+        spark = session("ottla analyze", master=master)
+    except SparkSetupError as error:
+        raise fail(str(error)) from None
+    spark.sparkContext.setLogLevel("ERROR")
+    yield spark
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar on standard error while it is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda size: progress.advance(task, size)
+
+
+@contextmanager
+def _jobs(spark: Any) -> Iterator[None]:
+    """A bar of Spark's tasks on standard error while it is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    over = threading.Event()
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Spark's tasks", total=None)
+
+        def watch() -> None:
+            tracker = spark.sparkContext.statusTracker()
+            while not over.wait(0.5):
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                known = [stage for stage in stages if stage is not None]
+                if known:
+                    done = sum(stage.numCompletedTasks for stage in known)
+                    progress.update(task, total=sum(stage.numTasks for stage in known), completed=done)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+
+def _time(text: str | None, option: str) -> int | None:
+    """A time that somebody typed, in milliseconds."""
+    if text is None:
+        return None
+    from datetime import UTC, datetime
+
+    if text == "now":
+        return int(datetime.now(UTC).timestamp() * 1000)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise usage(f"{option} is a time such as 2026-11-15T10:00:00, not {text!r}") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

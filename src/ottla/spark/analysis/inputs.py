@@ -1,0 +1,296 @@
+"""Finds out what each input is and reads it: files line by line, log directories folder by folder.
+
+A piece is what one task reads. Each piece ends with a `summary` event: lines, unparsed lines, times and jumps of the
+clock, so that nothing has to be read twice to say what was read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
+
+from ottla.spark.analysis import parse_java, parse_kgo, parse_librdkafka, parse_ottla
+from ottla.spark.analysis.event import CLIENT, Event
+from ottla.spark.analysis.log_directory import folder_events, is_log_directory, partition_folders, topic_names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+PIECE: Final = 32 << 20
+LINE_LIMIT: Final = 1 << 20
+JUMP_MS: Final = 1_000
+SUMMARY: Final = "summary"
+SAMPLES: Final = 5
+MOST_REQUESTS: Final = 10_000
+
+Parser = Callable[[str, Event], "list[Event] | None"]
+
+PARSERS: Final[dict[str, Parser]] = {
+    parse_ottla.FORMAT: parse_ottla.parse,
+    parse_kgo.FORMAT: parse_kgo.parse,
+    parse_librdkafka.FORMAT: parse_librdkafka.parse,
+    parse_java.FORMAT: parse_java.parse,
+}
+_RECOGNISE: Final = {
+    parse_ottla.FORMAT: parse_ottla.looks_like,
+    parse_librdkafka.FORMAT: parse_librdkafka.looks_like,
+    parse_java.FORMAT: parse_java.looks_like,
+    parse_kgo.FORMAT: parse_kgo.looks_like,
+}
+
+
+class InputError(ValueError):
+    """An input that cannot be read; the message says which and why."""
+
+
+class Piece(NamedTuple):
+    """What one task reads: a range of a file, or a partition's folder of a log directory (`end` is -1)."""
+
+    path: str
+    start: int
+    end: int
+    format: str = ""
+    directory: str = ""
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was read of one file or folder."""
+
+    path: str = ""
+    lines: int = 0
+    events: int = 0
+    unparsed: int = 0
+    formats: Counter[str] = field(default_factory=Counter)
+    first_ms: int | None = None
+    last_ms: int | None = None
+    jumps: int = 0
+    worst_jump_ms: int = 0
+    samples: list[str] = field(default_factory=list)
+
+    def see(self, time_ms: int) -> None:
+        """A time stands in it."""
+        if self.first_ms is None or time_ms < self.first_ms:
+            self.first_ms = time_ms
+        if self.last_ms is None or time_ms > self.last_ms:
+            self.last_ms = time_ms
+
+    def add(self, other: Summary) -> None:
+        """Take in another one."""
+        self.lines += other.lines
+        self.events += other.events
+        self.unparsed += other.unparsed
+        self.formats.update(other.formats)
+        for time_ms in (other.first_ms, other.last_ms):
+            if time_ms is not None:
+                self.see(time_ms)
+        self.jumps += other.jumps
+        self.worst_jump_ms = max(self.worst_jump_ms, other.worst_jump_ms)
+        self.samples = (self.samples + other.samples)[:SAMPLES]
+
+    def to_text(self) -> str:
+        """As the text of an event."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def from_text(cls, text: str) -> Summary:
+        """The other way round."""
+        fields = json.loads(text)
+        fields["formats"] = Counter(fields["formats"])
+        return cls(**fields)
+
+
+def find_pieces(paths: Iterable[str], size: int = PIECE) -> list[Piece]:
+    """What there is to read, or `InputError` with the reason why there is nothing."""
+    pieces: list[Piece] = []
+    for path in paths:
+        if not os.path.exists(path):
+            raise InputError(f"{path} does not exist")
+        if os.path.isdir(path):
+            if is_log_directory(path):
+                pieces += [Piece(folder, 0, -1, directory=path) for folder in partition_folders(path)]
+                continue
+            files = sorted(
+                os.path.join(folder, name)
+                for folder, _, names in os.walk(path)
+                for name in names
+                if not name.startswith(".")
+            )
+            if not files:
+                raise InputError(f"{path} is an empty folder: give log files, or a Kafka log directory")
+        else:
+            files = [path]
+        for file in files:
+            pieces += _file_pieces(file, size)
+    return pieces
+
+
+def _file_pieces(path: str, size: int) -> list[Piece]:
+    length = os.path.getsize(path)
+    try:
+        kind = detect(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    if path.endswith(".gz"):
+        return [Piece(path, 0, length, kind)]
+    return [Piece(path, start, min(start + size, length), kind) for start in range(0, length, size)]
+
+
+def detect(path: str) -> str:
+    """The format of most of the lines at the start of a file; empty where none is known."""
+    found: Counter[str] = Counter()
+    with _open(path) as file:
+        for line in file.read(1 << 16).decode("utf-8", "replace").splitlines()[:200]:
+            for name, looks_like in _RECOGNISE.items():
+                if looks_like(line):
+                    found[name] += 1
+                    break
+    return found.most_common(1)[0][0] if found else ""
+
+
+def _open(path: str) -> IO[bytes]:
+    if path.endswith(".gz"):
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    return open(path, "rb")
+
+
+def read_piece(piece: Piece, wanted: Collection[str] | None = None) -> Iterator[Event]:
+    """The events of a piece that are wanted (all, if none are named), and its summary at the end."""
+    summary = Summary(piece.path)
+    if piece.end < 0:
+        source = _folder(piece, summary)
+    else:
+        source = _lines(piece, summary)
+    for event in source:
+        summary.events += 1
+        if event.time_ms is not None:
+            summary.see(event.time_ms)
+        if wanted is None or event.event in wanted:
+            yield event
+    yield Event(None, SUMMARY, file=piece.path, position=piece.start, text=summary.to_text())
+
+
+def _folder(piece: Piece, summary: Summary) -> Iterator[Event]:
+    names = topic_names(piece.directory) if "__consumer_offsets" in piece.path else {}
+    for event in folder_events(piece.path, names):
+        summary.lines += 1
+        summary.formats[event.format] += 1
+        if event.event == "unparsed":
+            _keep(summary, event.text or "")
+        yield event
+
+
+def _keep(summary: Summary, text: str) -> None:
+    summary.unparsed += 1
+    if len(summary.samples) < SAMPLES:
+        summary.samples.append(text[:200])
+
+
+def _lines(piece: Piece, summary: Summary) -> Iterator[Event]:
+    """The lines that begin within the piece; a line that begins in it is read to its end."""
+    written_ms = int(os.path.getmtime(piece.path) * 1000)
+    order = [piece.format] if piece.format else []
+    order += [name for name in PARSERS if name not in order]
+    parsers = [(name, PARSERS[name]) for name in order]
+    last: dict[str | None, int] = {}
+    memory = _Memory()
+    carried: int | None = None
+    with _open(piece.path) as file:
+        position = piece.start
+        if position:
+            file.seek(position - 1)
+            position += len(file.readline()) - 1
+        whole = piece.path.endswith(".gz")
+        while whole or position < piece.end:
+            try:
+                data = file.readline(LINE_LIMIT)
+            except (EOFError, OSError) as error:
+                _keep(summary, f"{piece.path} cannot be read to its end: {error}")
+                return
+            if not data:
+                return
+            line = data.decode("utf-8", "replace").rstrip("\r\n")
+            here = position
+            position += len(data)
+            if not line.strip():
+                continue
+            summary.lines += 1
+            base = Event(written_ms, "log", file=piece.path, position=here, text=line)
+            for name, parse in parsers:
+                events = parse(line, base)
+                if events is not None:
+                    summary.formats[name] += 1
+                    for event in events:
+                        event = memory.complete(event)
+                        if event.time_ms is None:
+                            yield event._replace(time_ms=carried)  # a line without a time is as old as the one before
+                            continue
+                        carried = event.time_ms
+                        _jumps(event, last, summary)
+                        yield event
+                    break
+            else:
+                _keep(summary, line)
+                yield base._replace(time_ms=carried, event="unparsed")
+
+
+class _Memory:
+    """What lines leave out because lines before them said it.
+
+    A client names its group and its producer now and then, a response does not repeat its request, and a request for
+    a producer id does not know the one that its transactional id has already.
+    """
+
+    def __init__(self) -> None:
+        self._clients: dict[str | None, Event] = {}
+        self._requests: dict[str, Event] = {}
+        self._producers: dict[str, int] = {}
+
+    def complete(self, event: Event) -> Event:
+        """The event with what is known from before."""
+        if event.side == CLIENT:
+            before = self._clients.get(event.host)
+            if before is not None:
+                event = _fill(event, before)
+            self._clients[event.host] = event
+            return event
+        if event.transactional_id is not None:
+            if event.producer_id is not None and event.producer_id >= 0:
+                self._producers[event.transactional_id] = event.producer_id
+            elif event.transactional_id in self._producers:
+                event = event._replace(producer_id=self._producers[event.transactional_id])
+        if event.request is not None:
+            if event.event != "response":
+                if len(self._requests) < MOST_REQUESTS:
+                    self._requests[event.request] = event
+            else:
+                asked = self._requests.pop(event.request, None)
+                if asked is not None:
+                    event = _fill(event, asked)
+        return event
+
+
+def _fill(event: Event, known: Event) -> Event:
+    return event._replace(
+        group=event.group or known.group,
+        member=event.member or known.member,
+        transactional_id=event.transactional_id or known.transactional_id,
+        producer_id=known.producer_id if event.producer_id is None else event.producer_id,
+        producer_epoch=known.producer_epoch if event.producer_epoch is None else event.producer_epoch,
+    )
+
+
+def _jumps(event: Event, last: dict[str | None, int], summary: Summary) -> None:
+    """Count where the clock of a host went back within one file."""
+    if event.time_ms is None:
+        return
+    before = last.get(event.host)
+    if before is not None and event.time_ms < before - JUMP_MS:
+        summary.jumps += 1
+        summary.worst_jump_ms = max(summary.worst_jump_ms, before - event.time_ms)
+    last[event.host] = event.time_ms

@@ -1,0 +1,14 @@
+"""The analyses that look at events key by key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.spark.analysis import client_trace, dual_assign, rebalances, txn_timeout
+
+if TYPE_CHECKING:
+    from ottla.spark.analysis.engine import Analysis
+
+ANALYSES: Final[dict[str, Analysis]] = {
+    each.name: each for each in (dual_assign.ANALYSIS, txn_timeout.ANALYSIS, client_trace.ANALYSIS, rebalances.ANALYSIS)
+}

@@ -1,0 +1,125 @@
+"""The format `ottla-analysis`: any inputs of an analysis as the table of `event`, read in parallel by byte ranges."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from ottla.spark.analysis.engine import key_of
+from ottla.spark.analysis.event import COLUMNS, Event
+from ottla.spark.analysis.inputs import PIECE, SUMMARY, Piece, find_pieces, read_piece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+BATCH: Final = 8_192
+DDL: Final = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
+_ARROW: Final = {
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "string": pa.string(),
+    "array<string>": pa.list_(pa.string()),
+}
+_FIELDS: Final = [pa.field(name, _ARROW[kind]) for name, (kind, _) in COLUMNS.items()]
+EVENT_SCHEMA: Final = pa.schema(_FIELDS)
+KEYED_SCHEMA: Final = pa.schema([*_FIELDS, pa.field("key", pa.string()), pa.field("number", pa.int64())])
+
+
+class Task(InputPartition):
+    """One piece."""
+
+    def __init__(self, piece: Piece) -> None:
+        super().__init__(None)
+        self.piece = piece
+
+
+class AnalysisSource(DataSource):
+    """`spark.read.format("ottla-analysis").option("paths", '["server.events"]').load()`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "ottla-analysis"
+
+    def schema(self) -> str:
+        """The columns of `event`; with an analysis chosen, also its key and the number of the event in its piece."""
+        return DDL + (", key string, number bigint" if self.options.get("analysis") else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of all pieces."""
+        return AnalysisReader(dict(self.options))
+
+
+class AnalysisReader(DataSourceReader):
+    """Plans pieces and reads them."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._paths = json.loads(options["paths"])
+        self._analysis = options.get("analysis", "")
+        self._chosen: dict[str, Any] = json.loads(options.get("chosen", "{}"))
+        self._size = int(options.get("piecebytes", PIECE))
+
+    def partitions(self) -> list[InputPartition]:
+        """One task for each piece."""
+        return [Task(piece) for piece in find_pieces(self._paths, self._size)] or [Task(Piece("", 0, 0))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The events of one piece, and what was read of it."""
+        assert isinstance(partition, Task)
+        if not partition.piece.path:
+            return
+        if not self._analysis:
+            events = (event for event in read_piece(partition.piece) if event.event != SUMMARY)
+            yield from _batches(events, EVENT_SCHEMA)
+            return
+        from ottla.spark.analysis.registry import ANALYSES
+
+        analysis = ANALYSES[self._analysis]
+        keyed = (
+            (*event, key, number)
+            for number, event in enumerate(read_piece(partition.piece, analysis.wants))
+            if (key := key_of(analysis, event, self._chosen)) is not None
+        )
+        yield from _batches(keyed, KEYED_SCHEMA)
+
+
+def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    held: list[tuple[Any, ...]] = []
+    for row in rows:
+        held.append(row)
+        if len(held) == BATCH:
+            yield _batch(held, schema)
+            held = []
+    if held:
+        yield _batch(held, schema)
+
+
+def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Event]]:
+    """Keys and events of sorted batches."""
+    width = len(COLUMNS)
+    for batch in batches:
+        columns = [column.to_pylist() for column in batch.columns]
+        for values in zip(*columns, strict=True):
+            yield values[width], Event(*values[:width])
+
+
+def read_events(
+    spark: SparkSession, paths: list[str], *, analysis: str = "", options: dict[str, Any] | None = None
+) -> DataFrame:
+    """The events in some inputs as a table; with the name of an analysis only those that it wants, with their keys."""
+    spark.dataSource.register(AnalysisSource)
+    reader = spark.read.format("ottla-analysis").option("paths", json.dumps(paths))
+    if analysis:
+        reader = reader.option("analysis", analysis).option("chosen", json.dumps(options or {}))
+    return reader.load()

@@ -1,0 +1,108 @@
+"""Broken on purpose, and found; whole, and nothing found. The seeds of a run are new ones whenever they are asked for:
+OTTLA_ANALYSIS_FIRST_SEED chooses others than those of every run.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ottla.spark.analysis.engine import judge
+from ottla.spark.analysis.registry import ANALYSES
+from tests.analysis.worlds import (
+    BrokenGroup,
+    counted_timeouts,
+    forgotten_marker,
+    group_log,
+    healthy_group,
+    healthy_transactions,
+    stalled_coordinator,
+    stopped_client,
+    transaction_log,
+)
+from tests.transactions.test_simulation import Simulation as Transactions
+
+FIRST = int(os.environ.get("OTTLA_ANALYSIS_FIRST_SEED", "310000"))
+DUAL, TIMEOUT = ANALYSES["dual-assign"], ANALYSES["txn-timeout"]
+QUICK = {"grace_ms": 2_000}
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + 100, 25))
+def test_healthy_groups_have_no_two_owners(first):
+    for seed in range(first, first + 25):
+        report = judge(DUAL, healthy_group(seed))
+        assert not report.found, f"seed {seed}: {report.verdict}"
+
+
+def test_a_partition_that_is_given_away_early_is_found_with_the_members():
+    planted = 0
+    for seed in range(FIRST, FIRST + 20):
+        group = BrokenGroup(seed, after_steps=30)
+        group.run()
+        report = judge(DUAL, group_log(group))
+        assert report.found == bool(group.given_away), f"seed {seed}: {report.verdict}"
+        if group.given_away:
+            planted += 1
+            finding = report.findings[0]
+            receivers = {member for _, member, _ in group.given_away}
+            assert finding.facts["members"][1] in receivers, f"seed {seed}"
+            assert finding.facts["culprit"] == "the coordinator"
+            numbers = {str(partition) for _, _, partition in group.given_away}
+            given = {name.rpartition("-")[2] for each in report.findings for name in each.facts["partitions"]}
+            assert given & numbers
+            assert finding.steps
+            assert {step.lane for step in finding.steps} & set(finding.facts["members"])
+    assert planted > 10
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + 100, 50))
+def test_healthy_transactions_are_in_time(first):
+    for seed in range(first, first + 50):
+        report = judge(TIMEOUT, healthy_transactions(seed), QUICK)
+        assert not report.found, f"seed {seed}: {report.verdict}"
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + 5))
+def test_a_coordinator_that_stalls_is_found(seed):
+    events, left, now_ms = stalled_coordinator(seed)
+    report = judge(TIMEOUT, events, {**QUICK, "now_ms": now_ms})
+    assert {finding.facts["transactional id"] for finding in report.findings} == left
+    assert report.findings[0].facts["culprit"] == "the coordinator"
+    assert "stalled" in report.findings[0].cause
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + 5))
+def test_a_client_that_stops_is_found(seed):
+    events, left = stopped_client(seed)
+    report = judge(TIMEOUT, events, QUICK)
+    assert {finding.facts["transactional id"] for finding in report.findings} == left
+    assert "client" in report.findings[0].facts["culprit"]
+    assert "timed out" in report.verdict
+
+
+@pytest.mark.parametrize("lied", [True, False])
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + 4))
+def test_a_marker_that_is_never_written_is_found_where_it_is_missing(seed, lied):
+    events, forgotten = forgotten_marker(seed, lied=lied)
+    ((producer_id, place),) = forgotten
+    report = judge(TIMEOUT, events, QUICK)
+    (finding,) = report.findings
+    assert finding.facts["producer id"] == producer_id
+    assert finding.facts["markers missing in"] == [place]
+    assert finding.facts["culprit"] == "the coordinator"
+    assert "marker" in finding.cause
+
+
+def test_in_chaos_those_that_the_coordinator_gave_up_on_are_found():
+    found_more = 0
+    for seed in range(FIRST, FIRST + 30):
+        with counted_timeouts() as given_up:
+            simulation = Transactions(seed, newer=seed % 3 != 0)
+            simulation.run()
+        report = judge(TIMEOUT, transaction_log(simulation), QUICK)
+        found = {finding.facts["transactional id"] for finding in report.findings}
+        assert set(given_up) <= found, f"seed {seed}"
+        # From its states alone, one that its client aborted too late looks as if the coordinator had.
+        found_more += len(found - set(given_up))
+    assert found_more <= 3

@@ -1,0 +1,201 @@
+"""Simulated groups and transactions whose logs are looked at as events, healthy or with one rule broken on purpose."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import ottla.groups.consumer_rebalance
+import ottla.transactions.coordinator
+from ottla.protocol.errors import ErrorCode
+from ottla.records.iterate import iter_all_records
+from ottla.spark.analysis.event import Event
+from ottla.spark.analysis.inputs import SUMMARY, Summary
+from ottla.spark.analysis.kafka_records import group_events
+from ottla.spark.analysis.log_directory import folder_events
+from tests.groups.simulation import MODES, BrokenInvariantError, Simulation
+from tests.transactions import test_simulation
+from tests.transactions.simulated_cluster import DATA, STATE_PARTITIONS
+from tests.transactions.test_simulation import Simulation as Transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def with_summary(events: list[Event], path: str = "world") -> list[Event]:
+    """Events and what a reader would say of them."""
+    summary = Summary(path, lines=len(events), events=len(events))
+    for event in events:
+        if event.time_ms is not None:
+            summary.see(event.time_ms)
+    return [*events, Event(None, SUMMARY, file=path, text=summary.to_text())]
+
+
+class BrokenGroup(Simulation):
+    """A group whose coordinator takes every partition for free once, some time after it has begun."""
+
+    def __init__(self, seed: int, *, after_steps: int) -> None:
+        super().__init__(seed, "consumer")
+        self.after_steps = after_steps
+        self.given_away: list[tuple[str, str, int]] = []
+        self.taken = 0
+
+    def check(self) -> None:
+        """It is broken, and that is what is looked for."""
+
+    def settle(self) -> None:
+        self.tick(30_000)
+
+    def run(self) -> None:
+        real = ottla.groups.consumer_rebalance.reconcile
+
+        def reconcile(member: Any, target: Any, *, is_free: Any, **more: Any) -> Any:
+            honest = real(member, target, is_free=is_free, **more)
+            self.taken += 1
+            if self.given_away or self.taken < self.after_steps:
+                return honest
+            early = real(member, target, is_free=lambda topic, partition: True, **more)
+            if early.assigned != honest.assigned:
+                self.given_away = [
+                    (str(topic_id), member.member_id, partition)
+                    for topic_id, partitions in early.assigned.items()
+                    for partition in partitions
+                    if partition not in honest.assigned.get(topic_id, {})
+                ]
+            return early
+
+        # The coordinator itself may notice in the end, and refuse to go on.
+        refuses = contextlib.suppress(BrokenInvariantError)
+        with refuses, mock.patch.object(ottla.groups.consumer_rebalance, "reconcile", reconcile):
+            for _ in range(self.steps):
+                self.disturb()
+                self.tick(self.random.below(2_500))
+            self.settle()
+
+
+def group_log(simulation: Simulation) -> list[Event]:
+    """What the log of a simulated group says."""
+    names = {str(topic.id): topic.name for topic in simulation.world.topics.topics.values()}
+    events = []
+    for batch in simulation.world.log.batches.get(0, []):
+        for _, record in iter_all_records(batch):
+            events += group_events(record, "__consumer_offsets-0", names)
+    return with_summary(events)
+
+
+def healthy_group(seed: int) -> list[Event]:
+    """A run with members that crash, stall and change their minds; the coordinator keeps to the rules."""
+    simulation = Simulation(seed, MODES[seed % 2])
+    simulation.run()
+    return group_log(simulation)
+
+
+def transaction_log(simulation: Transactions) -> list[Event]:
+    """What the logs of simulated transactions say."""
+    disk = simulation.cluster._disk
+    folders = [f"/logs/{place}" for place in DATA]
+    folders += [f"/logs/__transaction_state-{index}" for index in range(STATE_PARTITIONS)]
+    return with_summary([event for folder in folders for event in folder_events(folder, {}, disk)])
+
+
+def healthy_transactions(seed: int) -> list[Event]:
+    """Producers that commit, abort and end in time, over coordinators that stay."""
+    simulation = Transactions(seed)
+    simulation.cluster.calm = True
+    with mock.patch.object(test_simulation, "SECONDS", 0.5):
+        simulation.run()
+    return transaction_log(simulation)
+
+
+@contextlib.contextmanager
+def counted_timeouts() -> Iterator[list[str]]:
+    """The transactional ids that coordinators gave up on."""
+    real = ottla.transactions.coordinator.timed_out
+    found: list[str] = []
+
+    def timed_out(shard: Any, now_ms: int) -> Any:
+        late = real(shard, now_ms)
+        found.extend(each.transactional_id for each in late)
+        return late
+
+    with mock.patch.object(ottla.transactions.coordinator, "timed_out", timed_out):
+        yield found
+
+
+def stalled_coordinator(seed: int) -> tuple[list[Event], set[str], int]:
+    """A producer leaves in the middle of a transaction, its coordinator never notices; and the time at the end."""
+    simulation = Transactions(seed)
+    simulation.cluster.calm = True
+    left: set[str] = set()
+    with mock.patch.object(ottla.transactions.coordinator, "timed_out", return_value=[]):
+        _leave_one_open(simulation, left)
+        simulation.run()
+    return transaction_log(simulation), left, simulation.clock.now_ms()
+
+
+def stopped_client(seed: int) -> tuple[list[Event], set[str]]:
+    """A producer leaves in the middle of a transaction; the coordinator ends it when its time is over."""
+    simulation = Transactions(seed)
+    simulation.cluster.calm = True
+    left: set[str] = set()
+    _leave_one_open(simulation, left)
+    simulation.run()
+    return transaction_log(simulation), left
+
+
+def _leave_one_open(simulation: Transactions, left: set[str]) -> None:
+    """The last producer that is about to end a transaction near the end of the run does not."""
+    from tests.transactions.test_simulation import Fenced, Instance
+
+    real = Instance.end
+
+    async def end(self: Any, *, committed: bool) -> bool:
+        if not left and simulation.clock.monotonic() > 2 and self.sequences:
+            left.add(self.transactional_id)
+        if self.transactional_id in left:
+            raise Fenced("left")
+        return await real(self, committed=committed)
+
+    async def initialize(self: Any, expected: Any = None) -> None:
+        if self.transactional_id in left:
+            import asyncio
+
+            await asyncio.sleep(10)
+            raise Fenced("left")
+        await real_initialize(self, expected)
+
+    real_initialize = Instance.initialize
+    patches = [mock.patch.object(Instance, "end", end), mock.patch.object(Instance, "initialize", initialize)]
+    original = simulation.everything
+
+    async def everything() -> None:
+        with contextlib.ExitStack() as stack:
+            for patch in patches:
+                stack.enter_context(patch)
+            await original()
+
+    simulation.everything = everything  # type: ignore[method-assign]
+
+
+def forgotten_marker(seed: int, *, lied: bool) -> tuple[list[Event], set[tuple[int, str]]]:
+    """One marker is never written. The leader says that it was (`lied`), or never answers that it was."""
+    simulation = Transactions(seed)
+    simulation.cluster.calm = True
+    forgotten: set[tuple[int, str]] = set()
+    real = simulation.cluster.write_marker
+
+    def write_marker(marker: Any, place: Any) -> ErrorCode:
+        this = (marker.producer_id, str(place))
+        holds = simulation.cluster.data[place].log.has_ongoing_transaction(
+            marker.producer_id, marker.producer_epoch
+        ) or simulation.cluster.data[place].log.has_ongoing_transaction(marker.producer_id, marker.producer_epoch - 1)
+        if this in forgotten or (not forgotten and holds and simulation.clock.monotonic() > 1.5):
+            forgotten.add(this)
+            return ErrorCode.NONE if lied else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return real(marker, place)
+
+    simulation.cluster.write_marker = write_marker  # type: ignore[method-assign]
+    with contextlib.suppress(AssertionError):
+        simulation.run()
+    return transaction_log(simulation), forgotten
