@@ -255,7 +255,7 @@ class _Produce:
         answer.error_code = error.code
         answer.base_offset = -1
         self._failed = error.code.name
-        if isinstance(error, InvalidRecords) and error.record_errors:  # of what a log refuses, Kafka has words for nothing else
+        if isinstance(error, InvalidRecords) and error.record_errors:  # a log has words for nothing else
             answer.error_message = error.message
             answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=each.batch_index, batch_index_error_message=each.message)
