@@ -18,7 +18,7 @@ Bootstrap = Annotated[
     typer.Option(
         "--bootstrap-server",
         "-b",
-        envvar="OTTLA_BOOTSTRAP_SERVER",
+        envvar="OTTLA_BOOTSTRAP",
         metavar="HOST:PORT",
         help="Where to reach the cluster; several with commas between.",
     ),

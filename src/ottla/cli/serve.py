@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib.util
 import json
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from ottla import __version__
 from ottla.broker.start import StartError
 from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_server_properties, server_config
 from ottla.events import EventFile, Events, log_event
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.releases import find_release
 from ottla.server.run import RunningCluster
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.events import Sink
+    from ottla.protocol.releases import Release
+    from ottla.server.metrics_page import MetricsPage
 
 LEVELS = {"none": logging.CRITICAL + 1, "error": 40, "warn": 30, "info": 20, "debug": 10}
 FAILED = 1
@@ -62,6 +68,19 @@ def serve(
         typer.Option("--seed-topic", help="A topic to create, name:partitions; may be repeated."),
     ] = None,
     cluster_id: Annotated[str | None, typer.Option("--cluster-id", help="The cluster's id, else a random one.")] = None,
+    as_version: Annotated[
+        str | None,
+        typer.Option("--as-version", help="Advertise what this Kafka release did, such as 3.5.", show_default=False),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="[HOST:]PORT",
+            help="Show metrics to Prometheus there; 0 is a free port.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as one JSON object.")] = False,
     events: Annotated[
         str | None,
@@ -87,6 +106,8 @@ def serve(
     try:
         configs = node_configs(properties, data_dir, ports, _pairs(config or []))
         topics = [_topic(each) for each in seed_topic or []]
+        release = None if as_version is None else find_release(as_version)
+        page = None if metrics is None else _metrics_address(metrics)
     except (ServerConfigError, ValueError) as error:
         raise _usage(str(error)) from error
     for each in configs:
@@ -94,10 +115,12 @@ def serve(
             logging.getLogger(__name__).warning("%s", warning)
     in_memory = data_dir is None and properties is None
     try:
-        sinks = _event_sinks(events, level)
-        _run(
-            _serve(configs, topics, in_memory=in_memory, sync=sync, cluster_id=cluster_id, as_json=as_json, sinks=sinks)
+        wanted = _Wanted(
+            configs, topics, in_memory, sync, cluster_id, as_json, _event_sinks(events, level), release, page
         )
+        _run(_serve(wanted))
+    except KafkaError as error:
+        raise _usage(f"--seed-topic: {error}") from error
     except (StartError, OSError) as error:
         typer.echo(f"ottla serve: {error}", err=True)
         raise typer.Exit(FAILED) from error
@@ -184,51 +207,98 @@ def _run(main: object) -> None:
         uvloop.run(main)  # type: ignore[arg-type]
 
 
-async def _serve(
-    configs: list[ServerConfig],
-    topics: list[tuple[str, int]],
-    *,
-    in_memory: bool,
-    sync: bool,
-    cluster_id: str | None,
-    as_json: bool,
-    sinks: list[Sink],
-) -> None:
+class _Wanted(NamedTuple):
+    """What the command line asks for."""
+
+    configs: list[ServerConfig]
+    topics: list[tuple[str, int]]
+    in_memory: bool
+    sync: bool
+    cluster_id: str | None
+    as_json: bool
+    sinks: list[Sink]
+    release: Release | None
+    metrics: tuple[str, int] | None
+
+    @property
+    def place(self) -> str:
+        """Where the data is."""
+        return "memory" if self.in_memory else ", ".join(path for each in self.configs for path in each.log_dirs)
+
+
+async def _serve(wanted: _Wanted) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(each, stop.set)
-    world = World.real(loop, MemoryDisk() if in_memory else None)
-    events = Events(world.clock.now_ms, sinks) if sinks else None
-    running = RunningCluster(world, configs, sync=sync, cluster_id=cluster_id, events=events)
+    world = World.real(loop, MemoryDisk() if wanted.in_memory else None)
+    events = Events(world.clock.now_ms, wanted.sinks) if wanted.sinks else None
+    running = RunningCluster(
+        world,
+        wanted.configs,
+        sync=wanted.sync,
+        cluster_id=wanted.cluster_id,
+        events=events,
+        release=wanted.release,
+    )
     cluster = await running.start()
-    for name, partitions in topics:
-        cluster.create_topic(name, partitions)
+    page = None
+    try:
+        for name, partitions in wanted.topics:
+            cluster.create_topic(name, partitions)
+        if wanted.metrics is not None:
+            page = await _show_metrics(running, wanted.metrics)
+    except BaseException:
+        await running.stop(drain_seconds=0)
+        raise
     # The objects of start-up live as long as the process: the collector need not look at them again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    _announce(running, configs, in_memory, as_json)
+    _announce(running, wanted, None if page is None else page.url)
     await stop.wait()
     logging.getLogger(__name__).info("stopping")
+    if page is not None:
+        await page.stop()
     await running.stop()
 
 
-def _announce(running: RunningCluster, configs: list[ServerConfig], in_memory: bool, as_json: bool) -> None:
+async def _show_metrics(running: RunningCluster, address: tuple[str, int]) -> MetricsPage:
+    # Only whoever asks for metrics pays for them, in memory and in starting.
+    from ottla.server.metrics import ClusterMetrics
+    from ottla.server.metrics_page import MetricsPage
+
+    page = MetricsPage(ClusterMetrics(running, process=True).text)
+    await page.start(*address)
+    return page
+
+
+def _metrics_address(word: str) -> tuple[str, int]:
+    host, _, port = word.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"--metrics {word}: write a port, or host:port")
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise ValueError("--metrics needs prometheus-client: pip install 'ottla[metrics]'")
+    return host or "127.0.0.1", int(port)
+
+
+def _announce(running: RunningCluster, wanted: _Wanted, metrics: str | None) -> None:
     assert running.cluster is not None
-    place = "memory" if in_memory else ", ".join(path for each in configs for path in each.log_dirs)
-    if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "bootstrap": running.bootstrap,
-                    "cluster_id": running.cluster.cluster_id,
-                    "data": place,
-                    "pid": os.getpid(),
-                }
-            )
-        )
+    if wanted.as_json:
+        told = {
+            "bootstrap": running.bootstrap,
+            "cluster_id": running.cluster.cluster_id,
+            "data": wanted.place,
+            "pid": os.getpid(),
+        }
+        typer.echo(json.dumps(told | ({"metrics": metrics} if metrics else {})))
         return
-    typer.echo(f"ottla serves {running.bootstrap} (data in {place})")
-    typer.echo(f"connect any Kafka client with bootstrap.servers={running.bootstrap}; stop with Ctrl-C")
+    played = f", as Kafka {wanted.release.name}" if wanted.release is not None else ""
+    kept = "in memory, gone when it stops" if wanted.in_memory else f"in {wanted.place}"
+    typer.echo(f"ottla {__version__} serves {running.bootstrap}{played}; its data is {kept}")
+    if metrics:
+        typer.echo(f"  metrics   {metrics}")
+    typer.echo(f"  connect   bootstrap.servers={running.bootstrap} in any Kafka client")
+    typer.echo(f"  look      ottla topic list -b {running.bootstrap}")
+    typer.echo("  stop      Ctrl-C")

@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def on_error(_: ApiVersionsRequest | None, version: int, code: ErrorCode, message: str | None) -> ApiVersionsResponse:
-    """Tell the error, and for an unknown version the versions that would be fine."""
-    served = apis()[18].versions
-    known = [ApiVersion(api_key=18, min_version=served[0], max_version=served[-1])]
-    return ApiVersionsResponse(error_code=code, api_keys=known if code == ErrorCode.UNSUPPORTED_VERSION else [])
+def on_error(_: ApiVersionsRequest, version: int, code: ErrorCode, message: str | None) -> ApiVersionsResponse:
+    """Tell the error; a version that is not known never gets here."""
+    return ApiVersionsResponse(error_code=code)
 
 
 @api(18, versions=(0, 4), acl=access.EVERYBODY, on_error=on_error)
@@ -43,10 +41,11 @@ def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
         call.session.software_name = request.client_software_name
         call.session.software_version = request.client_software_version
+    release = call.broker.cluster.release
     response = ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=each.key, min_version=each.advertised[0], max_version=each.advertised[-1])
-            for each in apis().values()
+            for each in apis(release).values()
         ]
     )
     if call.version >= 3:
@@ -54,7 +53,7 @@ def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
         response.supported_features = [
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in supported_features().items()
-            if low > 0 or call.version >= 4
+            if (low > 0 or call.version >= 4) and (release is None or release.has_feature(name))
         ]
         response.finalized_features_epoch = cluster.metadata_offset
         finalized = dict(cluster.image.features)
@@ -63,5 +62,6 @@ def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
         response.finalized_features = [
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in sorted(finalized.items())
+            if release is None or release.has_feature(name)
         ]
     return response

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.handlers.access import Access
+    from ottla.protocol.releases import Release
 
 Handler = Callable[..., Any]
 OnError = Callable[[Any, int, ErrorCode, str | None], Any]
@@ -62,14 +63,25 @@ def api(
     return register
 
 
-def apis() -> dict[int, Api]:
-    """Every API by key, in order."""
+def apis(release: Release | None = None) -> dict[int, Api]:
+    """Every API by key, in order; with a release only what its brokers had."""
     if not _apis:
         package = importlib.import_module("ottla.handlers")
         for module in sorted(name for _, name, _ in pkgutil.iter_modules(package.__path__)):
             if module[0] == "k" and module[1:3].isdigit():
                 importlib.import_module(f"ottla.handlers.{module}")
-    return dict(sorted(_apis.items()))
+    found = dict(sorted(_apis.items()))
+    if release is None:
+        return found
+    narrowed = (
+        replace(
+            each,
+            versions=release.restrict(each.key, each.versions),
+            advertised=release.restrict(each.key, each.advertised),
+        )
+        for each in found.values()
+    )
+    return {each.key: each for each in narrowed if each.versions}
 
 
 def kafka_error(error: BaseException) -> tuple[ErrorCode, str | None]:

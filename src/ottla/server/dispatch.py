@@ -11,6 +11,7 @@ from ottla.handlers.registry import Api, apis, kafka_error
 from ottla.pending import Pending
 from ottla.protocol.api import find_api, request_class
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
 from ottla.security.sasl.conversation import Event, IllegalStepError, State
 from ottla.security.sasl.mechanism import SaslError
 from ottla.server.connection import BadFrameError, Part
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.node import Broker
     from ottla.broker.session import Session
+    from ottla.server.metrics import RequestMetrics
     from ottla.security.sasl.conversation import Conversation
     from ottla.server.metrics import RequestMetrics
 
@@ -67,9 +69,11 @@ class Dispatch:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._apis = apis()
+        self._apis = apis(broker.cluster.release)
         self._routes: dict[tuple[int, int], Route] = {}
         self.control: Control | None = None
+        self.metrics: RequestMetrics | None = None
+        self._clock = broker.cluster.world.clock
         self._events = None
         if broker.events is not None:
             self._events = RequestEvents(broker, broker.events, broker.cluster.world.clock)
@@ -97,6 +101,9 @@ class Dispatch:
             raise BadFrameError(str(error)) from error
         call = Call(self._broker, session, key, version, correlation_id, client_id)
         started = 0.0
+        if self.metrics is not None:
+            self.metrics.received(key, len(frame))
+            started = self._clock.monotonic()
         if self._events is not None:
             started = self._events.request(call, find_api_name(key), request, len(frame))
         if self.control is not None:
@@ -167,6 +174,8 @@ class Dispatch:
             response = self._failed(route, request, error)
             parts = response.encode_parts(route.version)
         size = sum([len(part) for part in parts])
+        if self.metrics is not None:
+            self.metrics.answered(call.api_key, size, self._clock.monotonic() - started)
         if self._events is not None:
             self._events.response(call, find_api_name(call.api_key), response, size, started)
         if route.flexible_response:
@@ -224,6 +233,6 @@ def _skip_tags(frame: memoryview, position: int) -> int:
 
 def _unsupported_api_versions(api: Api, correlation_id: int) -> Sequence[Part]:
     """KIP-511: version 0's format, so that any client can read it, with the versions that would be fine."""
-    response = api.on_error(None, 0, ErrorCode.UNSUPPORTED_VERSION, None)
-    body = response.encode(0)
+    versions = ApiVersion(api_key=api.key, min_version=api.advertised[0], max_version=api.advertised[-1])
+    body = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[versions]).encode(0)
     return [ANSWER.pack(4 + len(body), correlation_id), body]

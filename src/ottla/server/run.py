@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.cluster.server_config import Endpoint, ServerConfig
     from ottla.events import Events
+    from ottla.protocol.releases import Release
     from ottla.world.world import World
 
 log = logging.getLogger(__name__)
@@ -33,12 +34,14 @@ class RunningCluster:
         sync: bool = False,
         cluster_id: str | None = None,
         events: Events | None = None,
+        release: Release | None = None,
     ) -> None:
         self._world = world
         self._configs = list(configs)
         self._sync = sync
         self._cluster_id = cluster_id
         self._events = events
+        self._release = release
         self.servers: dict[int, NodeServer] = {}
         self.cluster: Cluster | None = None
 
@@ -71,6 +74,7 @@ class RunningCluster:
             for server in self.servers.values():
                 server.stop_listening()
             raise
+        self.cluster.release = self._release
         for node_id, server in self.servers.items():
             server.serve(self.cluster.nodes[node_id])
         return self.cluster

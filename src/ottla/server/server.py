@@ -39,6 +39,7 @@ class NodeServer:
         self._listeners: list[Listener] = []
         self.dispatch: Dispatch | None = None
         self._ids = itertools.count(1)
+        self.accepted = 0
         self._sweeper: Timer | None = None
         self._empty: asyncio.Event | None = None
 
@@ -115,6 +116,7 @@ class NodeServer:
             log.warning("refusing %s:%d: it has %d connections (max.connections.per.ip)", host, port, most_per_host)
             self._tell("connection.refused", listener=listener, host=host, port=port, reason="max.connections.per.ip")
             return None
+        self.accepted += 1
         self.connections[connection] = None
         self.per_host[host] = self.per_host.get(host, 0) + 1
         session = Session(next(self._ids), listener, host, port, mute=connection.mute)

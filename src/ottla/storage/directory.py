@@ -226,6 +226,39 @@ class LogDirectory:
         self.logs[partition] = log
         return log
 
+    def create_future_log(self, partition: TopicPartition, config: LogConfig, topic_id: Uuid, start: int) -> Log:
+        """Make the log that is to take the place of one in another directory; it begins at offset `start`."""
+        self.env.check()
+        folder = self.file(names.marked_dir_name(partition, self._unique(), names.FUTURE_DIR_SUFFIX))
+        try:
+            self.env.disk.make_dirs(folder)
+            log = Log.open(
+                self.env, folder, partition, config, clean=False, hold_high_watermark=self.sync, may_have_gaps=True
+            )
+            self.env.write_file(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+        except OSError as error:
+            raise self.env.fail(error) from error
+        if start:
+            log.truncate_fully_and_start_at(start)
+        self.future_logs[partition] = log
+        return log
+
+    def adopt_future_log(self, partition: TopicPartition) -> Log:
+        """Let a future log become the partition's log here."""
+        log = self.future_logs.pop(partition)
+        try:
+            log.move_to(self.file(names.partition_dir_name(partition)))
+            self.env.disk.sync_dir(self.path)
+        except OSError as error:
+            raise self.env.fail(error) from error
+        self.logs[partition] = log
+        return log
+
+    def drop_future_log(self, partition: TopicPartition) -> None:
+        """Give up a move."""
+        log = self.future_logs.pop(partition)
+        self._remove_folder(log)
+
     def topic_id(self, partition: TopicPartition) -> Uuid | None:
         """The topic id in a partition's `partition.metadata`; None if there is no such file or it is damaged."""
         path = self.file(f"{names.partition_dir_name(partition)}/{names.PARTITION_METADATA}")

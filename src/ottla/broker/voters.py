@@ -1,0 +1,43 @@
+"""The voters of the metadata log, and what a request to change them has to pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.features import KRAFT_VERSION
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster import Cluster
+    from ottla.protocol.schema import Uuid
+
+
+def check_quorum_id(cluster: Cluster, cluster_id: str | None) -> None:
+    """Refuse a request that is meant for another cluster."""
+    if cluster_id is not None and cluster_id != cluster.cluster_id:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f'The given id "{cluster_id}" doesn\'t match the cluster id "{cluster.cluster_id}"',
+        )
+
+
+def check_can_change_voters(cluster: Cluster, doing: str) -> None:
+    """Refuse where the voters are a fixed list in everybody's configuration (kraft.version 0)."""
+    level = cluster.metadata.kraft_version
+    if level < 1:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Cluster doesn't support {doing} voter because the {KRAFT_VERSION} feature is {level}",
+        )
+
+
+def replica_key(node_id: int, directory_id: Uuid) -> str:
+    """A voter as Kafka writes it in messages."""
+    shown = "Optional.empty" if directory_id == ZERO_UUID else f"Optional[{directory_id}]"
+    return f"ReplicaKey(id={node_id}, directoryId={shown})"
+
+
+def voter_keys(cluster: Cluster) -> str:
+    """All voters as Kafka writes them in messages."""
+    return "[" + ", ".join(replica_key(each.id, each.directory_id) for each in cluster.metadata.voters) + "]"

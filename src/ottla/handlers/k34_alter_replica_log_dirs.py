@@ -1,0 +1,59 @@
+"""AlterReplicaLogDirs (34): move partitions between this node's log directories. v2 is flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.log_moves import move_log
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.session import Call
+
+
+def on_error(
+    request: AlterReplicaLogDirsRequest, version: int, code: ErrorCode, message: str | None
+) -> AlterReplicaLogDirsResponse:
+    """Nothing moves."""
+    return _answer(request, lambda topic, partition, path: code)
+
+
+@api(34, versions=(1, 2), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
+def alter_replica_log_dirs(call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    """Begin each move; it goes on after the answer, as DescribeLogDirs shows."""
+
+    def move(topic: str, partition: int, path: str) -> ErrorCode:
+        try:
+            move_log(call.broker, topic, partition, path)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    return _answer(request, move)
+
+
+def _answer(
+    request: AlterReplicaLogDirsRequest, code: Callable[[str, int, str], ErrorCode]
+) -> AlterReplicaLogDirsResponse:
+    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            result = topics.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
+            result.partitions += [
+                AlterReplicaLogDirPartitionResult(
+                    partition_index=each, error_code=code(topic.name, each, directory.path)
+                )
+                for each in topic.partitions
+            ]
+    return AlterReplicaLogDirsResponse(results=list(topics.values()))

@@ -1,0 +1,51 @@
+"""AddRaftVoter (80): one more voter for the metadata log. v1 may be answered before the change is committed.
+
+ottla is a quorum of one and stays one: a node that asks to vote is never ready, which is what Kafka answers for one
+that it cannot reach.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.voters import check_can_change_voters, check_quorum_id, replica_key, voter_keys
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
+from ottla.handlers.registry import api
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k80_add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ottla.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+CONTROLLER_LISTENER = "CONTROLLER"
+
+
+def on_error(request: AddRaftVoterRequest, version: int, code: ErrorCode, message: str | None) -> AddRaftVoterResponse:
+    """No voter was added."""
+    return AddRaftVoterResponse(error_code=code, error_message=message)
+
+
+@api(80, versions=(0, 1), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
+def add_raft_voter(call: Call, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+    """Check what Kafka checks, in its order, and find that the voter does not answer."""
+    cluster = call.broker.cluster
+    check_quorum_id(cluster, request.cluster_id)
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
+    if all(each.name != CONTROLLER_LISTENER for each in request.listeners):
+        listed = ", ".join(f"{each.name}={each.host}:{each.port}" for each in request.listeners)
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Add voter request didn't include the endpoint ({{{listed}}}) for the default listener "
+            f"ListenerName({CONTROLLER_LISTENER})",
+        )
+    check_can_change_voters(cluster, "adding")
+    key = replica_key(request.voter_id, request.voter_directory_id)
+    if request.voter_id in {each.id for each in cluster.metadata.voters}:
+        raise KafkaError(
+            ErrorCode.DUPLICATE_VOTER,
+            f"The voter id for {key} is already part of the set of voters {voter_keys(cluster)}.",
+        )
+    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"New voter {key} is not ready to receive requests")

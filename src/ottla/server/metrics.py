@@ -1,0 +1,229 @@
+"""What a cluster counts, for Prometheus: one registry per cluster, read on the loop that owns the state.
+
+Names, labels and meanings are declared once, in `METRICS`; docs/metrics.md is made of it. While nobody asked for
+metrics nothing is counted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from ottla.protocol.api import find_api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from prometheus_client.core import Metric
+
+    from ottla.broker.cluster import Cluster
+    from ottla.server.run import RunningCluster
+    from ottla.server.server import NodeServer
+
+    Add = Callable[[str, Sequence[object], float], None]
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+LATENCY_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+
+class Declared(NamedTuple):
+    """One metric: its kind, its labels, and what it says."""
+
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+METRICS: Final[dict[str, Declared]] = {
+    "ottla_requests_total": Declared("counter", ("node", "api"), "Requests read, by API."),
+    "ottla_request_bytes_total": Declared("counter", ("node", "api"), "Bytes of requests, by API."),
+    "ottla_response_bytes_total": Declared("counter", ("node", "api"), "Bytes of responses, by API."),
+    "ottla_request_seconds": Declared(
+        "histogram",
+        ("node", "api"),
+        "From reading a request to knowing its response; waiting (long polls, joins, acks) included.",
+    ),
+    "ottla_received_bytes_total": Declared("counter", ("node",), "Bytes of all requests."),
+    "ottla_sent_bytes_total": Declared("counter", ("node",), "Bytes of all responses."),
+    "ottla_connections": Declared("gauge", ("node", "listener"), "Connections that are open."),
+    "ottla_connections_accepted_total": Declared("counter", ("node",), "Connections that were let in."),
+    "ottla_requests_in_progress": Declared("gauge", ("node",), "Requests whose response is not known yet."),
+    "ottla_fetch_sessions": Declared("gauge", ("node",), "Incremental fetch sessions (KIP-227)."),
+    "ottla_fetch_session_evictions_total": Declared("counter", ("node",), "Fetch sessions that had to make room."),
+    "ottla_topics": Declared("gauge", (), "Topics, the broker's own included."),
+    "ottla_partitions": Declared("gauge", ("node",), "Partitions that the node leads."),
+    "ottla_offline_partitions": Declared("gauge", (), "Partitions without a leader."),
+    "ottla_under_replicated_partitions": Declared("gauge", (), "Partitions with replicas that are not in sync."),
+    "ottla_waiting_fetches": Declared("gauge", (), "Fetches that wait for records."),
+    "ottla_partition_start_offset": Declared(
+        "gauge", ("topic", "partition"), "First offset, of partitions in use since the start."
+    ),
+    "ottla_partition_high_watermark": Declared(
+        "gauge", ("topic", "partition"), "High watermark, of partitions in use since the start."
+    ),
+    "ottla_logs": Declared("gauge", ("node", "directory"), "Partition logs in a log directory."),
+    "ottla_log_bytes": Declared("gauge", ("node", "directory"), "Bytes of the logs in use since the start."),
+    "ottla_log_segments": Declared("gauge", ("node", "directory"), "Segments of the logs in use since the start."),
+    "ottla_log_directory_online": Declared("gauge", ("node", "directory"), "1 while the directory can be used."),
+    "ottla_metadata_offset": Declared("gauge", (), "Offset of the last metadata record."),
+}
+
+
+@dataclass(slots=True)
+class ApiCounts:
+    """The counts of one API on one node."""
+
+    requests: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+    seconds: float = 0.0
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS) + 1))
+
+
+class RequestMetrics:
+    """Counts the requests of one node."""
+
+    __slots__ = ("apis",)
+
+    def __init__(self) -> None:
+        self.apis: dict[int, ApiCounts] = {}
+
+    def received(self, key: int, size: int) -> None:
+        """A request was read."""
+        counts = self.apis.get(key)
+        if counts is None:
+            counts = self.apis[key] = ApiCounts()
+        counts.requests += 1
+        counts.request_bytes += size
+
+    def answered(self, key: int, size: int, seconds: float) -> None:
+        """Its response is known."""
+        counts = self.apis[key]
+        counts.response_bytes += size
+        counts.seconds += seconds
+        counts.buckets[bisect_left(LATENCY_BUCKETS, seconds)] += 1
+
+
+class ClusterMetrics(Collector):
+    """All metrics of one running cluster. Make it, and its nodes begin to count."""
+
+    def __init__(self, running: RunningCluster, *, process: bool = False) -> None:
+        assert running.cluster is not None
+        self._cluster: Cluster = running.cluster
+        self._servers = running.servers
+        for server in running.servers.values():
+            assert server.dispatch is not None
+            server.dispatch.metrics = server.dispatch.metrics or RequestMetrics()
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        if process:
+            ProcessCollector(registry=self.registry)
+
+    def text(self) -> bytes:
+        """What Prometheus reads."""
+        return bytes(generate_latest(self.registry))
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing has to be collected to register this."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family with its samples as they are now."""
+        samples: dict[str, list[tuple[Sequence[str], float]]] = {name: [] for name in METRICS}
+
+        def add(name: str, labels: Sequence[object], value: float) -> None:
+            samples[name].append(([str(each) for each in labels], value))
+
+        latencies = HistogramMetricFamily(
+            "ottla_request_seconds",
+            METRICS["ottla_request_seconds"].help,
+            labels=METRICS["ottla_request_seconds"].labels,
+        )
+        for node, server in self._servers.items():
+            self._of_requests(node, server, add, latencies)
+            self._of_node(node, server, add)
+        self._of_cluster(add)
+        for name, declared in METRICS.items():
+            if declared.kind == "histogram":
+                yield latencies
+                continue
+            family: CounterMetricFamily | GaugeMetricFamily
+            if declared.kind == "counter":
+                family = CounterMetricFamily(name, declared.help, labels=declared.labels)
+            else:
+                family = GaugeMetricFamily(name, declared.help, labels=declared.labels)
+            for labels, value in samples[name]:
+                family.add_metric(labels, value)
+            yield family
+
+    def _of_requests(self, node: int, server: NodeServer, add: Add, latencies: HistogramMetricFamily) -> None:
+        assert server.dispatch is not None
+        counted = server.dispatch.metrics
+        assert counted is not None
+        received = sent = 0
+        for key, counts in sorted(counted.apis.items()):
+            api = find_api(key)
+            labels = (node, api.name if api is not None else key)
+            add("ottla_requests_total", labels, counts.requests)
+            add("ottla_request_bytes_total", labels, counts.request_bytes)
+            add("ottla_response_bytes_total", labels, counts.response_bytes)
+            bounds = [*(str(each) for each in LATENCY_BUCKETS), "+Inf"]
+            latencies.add_metric(
+                [str(each) for each in labels],
+                buckets=list(zip(bounds, accumulate(counts.buckets), strict=True)),
+                sum_value=counts.seconds,
+            )
+            received += counts.request_bytes
+            sent += counts.response_bytes
+        add("ottla_received_bytes_total", (node,), received)
+        add("ottla_sent_bytes_total", (node,), sent)
+
+    def _of_node(self, node: int, server: NodeServer, add: Add) -> None:
+        open_: dict[str, int] = dict.fromkeys(server.broker.endpoints, 0)
+        in_progress = 0
+        for connection in server.connections:
+            in_progress += connection.unanswered
+            if connection.session is not None:
+                open_[connection.session.listener] = open_.get(connection.session.listener, 0) + 1
+        for listener, count in open_.items():
+            add("ottla_connections", (node, listener), count)
+        add("ottla_connections_accepted_total", (node,), server.accepted)
+        add("ottla_requests_in_progress", (node,), in_progress)
+        add("ottla_fetch_sessions", (node,), len(server.broker.fetch_sessions))
+        add("ottla_fetch_session_evictions_total", (node,), server.broker.fetch_sessions.evictions)
+        for directory in server.broker.directories:
+            used = [log for log in directory.logs.values() if log.loaded]
+            labels = (node, directory.path)
+            add("ottla_logs", labels, len(directory.logs))
+            add("ottla_log_bytes", labels, sum(log.size for log in used))
+            add("ottla_log_segments", labels, sum(len(log.bases) for log in used))
+            add("ottla_log_directory_online", labels, int(directory.online))
+
+    def _of_cluster(self, add: Add) -> None:
+        cluster = self._cluster
+        led = dict.fromkeys(cluster.nodes, 0)
+        offline = behind = waiting = 0
+        for (topic, index), partition in cluster.partitions.items():
+            state, log = partition.state, partition.log
+            if state.leader in led:
+                led[state.leader] += 1
+            else:
+                offline += 1
+            behind += len(state.isr) < len(state.replicas)
+            waiting += len(partition.waits)
+            if log.loaded:
+                add("ottla_partition_start_offset", (topic, index), log.log_start_offset)
+                add("ottla_partition_high_watermark", (topic, index), log.high_watermark)
+        add("ottla_topics", (), len(cluster.image.topics))
+        add("ottla_offline_partitions", (), offline)
+        add("ottla_under_replicated_partitions", (), behind)
+        add("ottla_waiting_fetches", (), waiting)
+        add("ottla_metadata_offset", (), cluster.metadata_offset)
+        for node, count in led.items():
+            add("ottla_partitions", (node,), count)

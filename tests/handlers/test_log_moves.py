@@ -1,0 +1,147 @@
+"""AlterReplicaLogDirs: a log moves between directories while it is written, and who asks for nonsense is told so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from ottla.protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.records.builder import build_batch
+from ottla.records.iterate import Record, iter_all_records
+from ottla.storage.names import TopicPartition
+
+from .local_talk import LocalTalk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE, THERE = "/data/one", "/data/two"
+
+
+@pytest.fixture(params=[False, True], ids=["", "durable"])
+def local(request: pytest.FixtureRequest) -> Iterator[LocalTalk]:
+    talk = LocalTalk({"log.dirs": f"{HERE},{THERE}"}, sync=request.param)
+    talk.create("moved")
+    yield talk
+    talk.close()
+
+
+def ask(local: LocalTalk, path: str, topic: str = "moved", partition: int = 0, version: int | None = None) -> ErrorCode:
+    request = AlterReplicaLogDirsRequest(
+        dirs=[AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=[partition])])]
+    )
+    answer = local.quietly(request, AlterReplicaLogDirsResponse, version=version)
+    assert answer.results[0].topic_name == topic
+    assert answer.results[0].partitions[0].partition_index == partition
+    return ErrorCode(answer.results[0].partitions[0].error_code)
+
+
+def write(local: LocalTalk, first: int, count: int, size: int = 100) -> None:
+    now = local.world.clock.now_ms()
+    for number in range(first, first + count):
+        record = Record(0, now, b"%d" % number, bytes(size))
+        local.cluster.partitions["moved", 0].append(build_batch([record]))
+    local.cluster.partitions["moved", 0].log.flush()
+    local.pause()
+
+
+def keys(local: LocalTalk) -> list[int]:
+    log = local.cluster.partitions["moved", 0].log
+    found: list[int] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        piece = log.read(offset, 1 << 20, log.log_end_offset)
+        assert piece.records is not None
+        with piece.records as records:
+            for header, record in iter_all_records(records.read_all()):
+                offset = header.next_offset
+                if record.offset >= log.log_start_offset:
+                    found.append(int(record.key or b"-1"))
+    return found
+
+
+def where(local: LocalTalk) -> tuple[list[str], list[str]]:
+    """The directories that have the partition's log, and those that have its future log."""
+    place = TopicPartition("moved", 0)
+    directories = local.cluster.nodes[1].directories
+    return (
+        [each.path for each in directories if place in each.logs],
+        [each.path for each in directories if place in each.future_logs],
+    )
+
+
+def other(local: LocalTalk) -> str:
+    return THERE if where(local)[0] == [HERE] else HERE
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_log_moves_with_all_that_is_in_it(local: LocalTalk, version: int) -> None:
+    write(local, 0, 50)
+    target = other(local)
+    assert ask(local, target, version=version) == ErrorCode.NONE
+    local.wait_until(lambda: where(local) == ([target], []), "it did not move")
+    assert keys(local) == list(range(50))
+    write(local, 50, 10)
+    assert keys(local) == list(range(60))
+    assert local.cluster.partitions["moved", 0].log.high_watermark == 60
+    assert ask(local, target) == ErrorCode.NONE
+    assert where(local) == ([target], [])
+    back = other(local)
+    assert ask(local, back) == ErrorCode.NONE
+    local.wait_until(lambda: where(local) == ([back], []), "it did not move back")
+    assert keys(local) == list(range(60))
+
+
+def test_a_large_log_moves_piece_by_piece_while_it_is_written(local: LocalTalk) -> None:
+    write(local, 0, 40, size=100_000)
+    target = other(local)
+    assert ask(local, target) == ErrorCode.NONE
+    assert where(local)[1] == [target]
+    described = local.quietly(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+    future = [
+        (result.log_dir, partition.offset_lag > 0)
+        for result in described.results
+        for topic in result.topics
+        for partition in topic.partitions
+        if partition.is_future_key
+    ]
+    assert future == [(target, True)]
+    write(local, 40, 5)
+    local.wait_until(lambda: where(local) == ([target], []), "it did not move")
+    assert keys(local) == list(range(45))
+
+
+def test_a_log_that_begins_later_moves_and_begins_there(local: LocalTalk) -> None:
+    write(local, 0, 20)
+    local.cluster.partitions["moved", 0].log.advance_log_start(7)
+    target = other(local)
+    ask(local, target)
+    local.wait_until(lambda: where(local) == ([target], []), "it did not move")
+    assert keys(local) == list(range(7, 20))
+
+
+def test_the_last_wish_counts(local: LocalTalk) -> None:
+    write(local, 0, 40, size=100_000)
+    home, target = where(local)[0][0], other(local)
+    ask(local, target)
+    assert where(local)[1] == [target]
+    assert ask(local, home) == ErrorCode.NONE
+    local.pause()
+    assert where(local) == ([home], [])
+    assert keys(local) == list(range(40))
+
+
+def test_what_cannot_move(local: LocalTalk) -> None:
+    assert ask(local, "/elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
+    assert ask(local, HERE, "unknown") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(local, HERE, "moved", 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    local.create("n" * 220)
+    assert ask(local, HERE, "n" * 220) == ErrorCode.INVALID_TOPIC_EXCEPTION

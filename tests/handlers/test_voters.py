@@ -1,0 +1,76 @@
+"""AddRaftVoter and RemoveRaftVoter: a quorum of one refuses as Apache Kafka's would."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k80_add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
+from ottla.protocol.messages.k81_remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from ottla.protocol.schema import ZERO_UUID, Uuid
+
+from .local_talk import LocalTalk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOMEBODY = Uuid(bytes(range(16)))
+LISTENERS = [Listener(name="CONTROLLER", host="localhost", port=9093)]
+
+
+@pytest.fixture
+def local() -> Iterator[LocalTalk]:
+    talk = LocalTalk({})
+    yield talk
+    talk.close()
+
+
+def add(local: LocalTalk, **fields: object) -> tuple[ErrorCode, str | None]:
+    request = AddRaftVoterRequest(
+        **{"cluster_id": None, "voter_id": 9, "voter_directory_id": SOMEBODY, "listeners": LISTENERS} | fields  # type: ignore[arg-type]
+    )
+    answer = local.quietly(request, AddRaftVoterResponse)
+    return ErrorCode(answer.error_code), answer.error_message
+
+
+def remove(local: LocalTalk, **fields: object) -> tuple[ErrorCode, str | None]:
+    request = RemoveRaftVoterRequest(**{"cluster_id": None, "voter_id": 9, "voter_directory_id": SOMEBODY} | fields)  # type: ignore[arg-type]
+    answer = local.quietly(request, RemoveRaftVoterResponse)
+    return ErrorCode(answer.error_code), answer.error_message
+
+
+def test_adding_is_checked_in_kafkas_order(local: LocalTalk) -> None:
+    assert add(local, cluster_id="another", voter_id=-1)[0] == ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert add(local, voter_id=-1) == (ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
+    assert add(local, voter_directory_id=ZERO_UUID)[0] == ErrorCode.INVALID_REQUEST
+    assert add(local, listeners=[])[0] == ErrorCode.INVALID_REQUEST
+    code, message = add(local, voter_id=1)
+    assert code == ErrorCode.DUPLICATE_VOTER
+    assert message is not None
+    assert message.startswith(f"The voter id for ReplicaKey(id=1, directoryId=Optional[{SOMEBODY}]) is already part")
+    assert add(local)[0] == ErrorCode.REQUEST_TIMED_OUT
+    assert add(local, cluster_id=local.cluster.cluster_id)[0] == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_the_last_voter_cannot_be_removed(local: LocalTalk) -> None:
+    me = local.cluster.metadata.voters[0]
+    assert remove(local, cluster_id="another")[0] == ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert remove(local, voter_directory_id=ZERO_UUID)[0] == ErrorCode.INVALID_REQUEST
+    assert remove(local)[0] == ErrorCode.VOTER_NOT_FOUND
+    code, message = remove(local, voter_id=me.id, voter_directory_id=me.directory_id)
+    key = f"ReplicaKey(id={me.id}, directoryId=Optional[{me.directory_id}])"
+    assert (code, message) == (
+        ErrorCode.VOTER_NOT_FOUND,
+        f"Cannot remove voter {key} from the set of voters [{key}]",
+    )
+
+
+def test_fixed_voters_are_not_changed(local: LocalTalk) -> None:
+    local.cluster.metadata.kraft_version = 0
+    assert add(local) == (
+        ErrorCode.UNSUPPORTED_VERSION,
+        "Cluster doesn't support adding voter because the kraft.version feature is 0",
+    )
+    assert remove(local)[0] == ErrorCode.UNSUPPORTED_VERSION
