@@ -81,7 +81,7 @@ class NodeServer:
             self._sweeper = None
         for connection in list(self.connections):
             connection.drain()
-        if self.connections:
+        if self.connections and seconds > 0:
             self._empty = asyncio.Event()
             timer = self.clock.call_later(seconds, self._empty.set)
             await self._empty.wait()
@@ -96,12 +96,12 @@ class NodeServer:
         """The largest request."""
         return self.broker.config_int("socket.request.max.bytes")
 
-    def connected(self, connection: Connection, listener: str) -> Session | None:
     @property
     def max_sasl_frame_size(self) -> int:
         """The largest request of a client that is not authenticated yet."""
         return self.broker.config_int("sasl.server.max.receive.size")
 
+    def connected(self, connection: Connection, listener: str) -> Session | None:
         """Take a client in, unless there are too many of them."""
         if self.dispatch is None:
             return None
@@ -124,8 +124,6 @@ class NodeServer:
         self._tell("connection.opened", connection=session.id, listener=listener, host=host, port=port)
         return session
 
-    def disconnected(self, connection: Connection, session: Session) -> None:
-        """A client left."""
     def _meet(self, session: Session) -> None:
         """Nobody is known yet on a listener that asks for SASL."""
         authentication = self.broker.authentication.get(session.listener)
@@ -133,6 +131,8 @@ class NodeServer:
             session.conversation = authentication.conversation()
             session.authenticated = False
 
+    def disconnected(self, connection: Connection, session: Session) -> None:
+        """A client left."""
         self.connections.pop(connection, None)
         self._tell(
             "connection.closed",
@@ -186,13 +186,13 @@ class _ListenerDispatcher:
         """The largest request."""
         return self._server.max_frame_size
 
-    def connected(self, connection: Connection) -> Session | None:
-        """A client came."""
     @property
     def max_sasl_frame_size(self) -> int:
         """The largest request of a client that is not authenticated yet."""
         return self._server.max_sasl_frame_size
 
+    def connected(self, connection: Connection) -> Session | None:
+        """A client came."""
         return self._server.connected(connection, self.listener)
 
     def disconnected(self, connection: Connection, session: Session) -> None:
