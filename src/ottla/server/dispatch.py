@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from ottla.broker.node import Broker
     from ottla.broker.session import Session
-    from ottla.server.metrics import RequestMetrics
     from ottla.security.sasl.conversation import Conversation
     from ottla.server.metrics import RequestMetrics
 
@@ -80,11 +79,11 @@ class Dispatch:
 
     def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
         """Answer one frame, which is only borrowed."""
-        if len(frame) < PREFIX.size:
-            raise BadFrameError(f"a request of {len(frame)} bytes is shorter than its header")
         conversation = session.conversation
         if conversation is not None and conversation.state is State.BARE_TOKENS:
             return self._bare_token(session, conversation, bytes(frame))
+        if len(frame) < PREFIX.size:
+            raise BadFrameError(f"a request of {len(frame)} bytes is shorter than its header")
         key, version, correlation_id = PREFIX.unpack_from(frame)
         route = self._routes.get((key, version)) or self._route(key, version)
         if route is None:
@@ -110,8 +109,10 @@ class Dispatch:
             return self.control.handle(call, request, frame, started)
         return self.answer(call, request, started)
 
-    def answer(self, call: Call, request: Any, started: float) -> Sequence[Part] | Pending[Sequence[Part]] | None:
-        """Have a request handled; what comes of it, encoded."""
+    def answer(
+        self, call: Call, request: Any, started: float, edit: Callable[[Any], Any] | None = None
+    ) -> Sequence[Part] | Pending[Sequence[Part]] | None:
+        """Have a request handled; what comes of it, encoded, after `edit` has changed it."""
         route = self._routes[call.api_key, call.version]
         try:
             if route.check is not None:
@@ -124,18 +125,15 @@ class Dispatch:
         if response is None:
             return None
         if isinstance(response, Pending):
+            if edit is not None:
+                response = response.map(edit)
             return response.map(lambda answer: self.encode(call, request, answer, started))
-        return self.encode(call, request, response, started)
+        return self.encode(call, request, response if edit is None else edit(response), started)
 
     def refusal(self, call: Call, request: Any, code: ErrorCode) -> Any:
         """The response that carries an error of the whole request."""
         return self._routes[call.api_key, call.version].api.on_error(request, call.version, code, None)
 
-    def _route(self, key: int, version: int) -> Route | None:
-        """Find the way of a request seen for the first time; None means ApiVersions in a version nobody knows."""
-        api = self._apis.get(key)
-        if api is None:
-            raise BadFrameError(f"unknown API {key} (version {version})")
     def _bare_token(
         self, session: Session, conversation: Conversation, token: bytes
     ) -> Sequence[Part] | Pending[Sequence[Part]]:
@@ -150,6 +148,11 @@ class Dispatch:
             session.authenticated_by(conversation)
         return [BARE_LENGTH.pack(len(answer)), answer]
 
+    def _route(self, key: int, version: int) -> Route | None:
+        """Find the way of a request seen for the first time; None means ApiVersions in a version nobody knows."""
+        api = self._apis.get(key)
+        if api is None:
+            raise BadFrameError(f"unknown API {key} (version {version})")
         if version not in api.versions:
             if key == API_VERSIONS:
                 return None
@@ -163,7 +166,10 @@ class Dispatch:
         code, message = kafka_error(error)
         if code == ErrorCode.UNKNOWN_SERVER_ERROR:
             log.exception("%s v%d failed on %r", route.api.name, route.version, request)
-        return route.api.on_error(request, route.version, code, message)
+        try:
+            return route.api.on_error(request, route.version, code, message)
+        except Disconnect as reason:
+            raise BadFrameError(str(reason)) from reason
 
     def encode(self, call: Call, request: Any, response: Any, started: float) -> Sequence[Part]:
         """The frame of a response."""
@@ -191,16 +197,6 @@ def find_api_name(key: int) -> str:
     return str(key) if api is None else api.name
 
 
-def _client_id(frame: memoryview, flexible: bool) -> tuple[str | None, int]:
-    """The rest of a request header: client id, then (flexible versions) its tagged fields."""
-    if len(frame) < 10:
-        raise BadFrameError("the request header ends before its client id")
-    length = CLIENT_ID_LENGTH.unpack_from(frame, 8)[0]
-    position = 10
-    client_id = None
-    if length >= 0:
-        position += length
-        if position > len(frame):
 def _admit(conversation: Conversation, key: int) -> None:
     """Refuse a request that may not come yet, or no more; those of SASL are judged by their handlers."""
     if key in SASL_APIS:
@@ -213,6 +209,16 @@ def _admit(conversation: Conversation, key: int) -> None:
         raise BadFrameError(f"API {key} before authentication: {error}") from error
 
 
+def _client_id(frame: memoryview, flexible: bool) -> tuple[str | None, int]:
+    """The rest of a request header: client id, then (flexible versions) its tagged fields."""
+    if len(frame) < 10:
+        raise BadFrameError("the request header ends before its client id")
+    length = CLIENT_ID_LENGTH.unpack_from(frame, 8)[0]
+    position = 10
+    client_id = None
+    if length >= 0:
+        position += length
+        if position > len(frame):
             raise BadFrameError(f"a client id of {length} bytes in a request of {len(frame)}")
         client_id = str(frame[10:position], "utf-8", "replace")
     if flexible:
