@@ -2,6 +2,9 @@
 
 A heartbeat only moves a deadline; the clock is asked again when the old deadline passes, so that thousands of members
 cost thousands of dictionary entries, not timers made and cancelled.
+
+A timer that fires late, because the loop was busy or the machine stood still, first lets the loop read what has arrived
+meanwhile: a member whose heartbeat is waiting in a socket is not late, the broker is.
 """
 
 from __future__ import annotations
@@ -14,15 +17,18 @@ if TYPE_CHECKING:
     from ottla.world.clock import Clock, Timer
 
 _RESOLUTION: Final = 1e-6  # sums of floating-point seconds are not exact
+_LATE: Final = 0.05
+_TURN: Final = 0.001  # a timer, not a soon: the loop looks at its sockets in between
 
 
 class _Entry:
-    __slots__ = ("callback", "deadline", "timer")
+    __slots__ = ("callback", "deadline", "timer", "waited")
 
     def __init__(self, deadline: float, callback: Callable[[], object], timer: Timer) -> None:
         self.deadline = deadline
         self.callback = callback
         self.timer = timer
+        self.waited = False
 
 
 class Timers:
@@ -48,6 +54,7 @@ class Timers:
         if entry is not None and entry.timer.when <= deadline:
             entry.deadline = deadline
             entry.callback = callback
+            entry.waited = False
             return
         if entry is not None:
             entry.timer.cancel()
@@ -75,6 +82,10 @@ class Timers:
         remaining = entry.deadline - self._clock.monotonic()
         if remaining > _RESOLUTION:
             entry.timer = self._clock.call_later(remaining, self._due, name)
+            return
+        if remaining < -_LATE and not entry.waited:
+            entry.waited = True
+            entry.timer = self._clock.call_later(_TURN, self._due, name)
             return
         del self._entries[name]
         entry.callback()
