@@ -35,7 +35,7 @@ unit: $(READY)
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
 interop: $(READY) java ## other people's clients and suites (Go, Maven, a JVM)
-	@$(BIN)/pytest -m interop tests/interop || test $$? -eq 5
+	@$(BIN)/pytest -n 2 --dist loadfile -m interop tests/interop || test $$? -eq 5
 
 bench: $(READY) ## side-by-side benchmarks, written to docs/BENCHMARKS.md
 	@$(BIN)/python -m bench
