@@ -85,9 +85,10 @@ def session(
 
 def register(spark: SparkSession) -> None:
     """Teach a session ottla's formats; also lets Spark hand filters to them."""
-    from ottla.spark.log_source import LogSource
-    from ottla.spark.network_source import NetworkSource
+    from ottla.spark.exactly_once_plan import watch
+    from ottla.spark.tables import SOURCES
 
+    watch()
     spark.conf.set(PUSHDOWN, "true")
-    for source in (LogSource, NetworkSource):
+    for source in SOURCES:
         spark.dataSource.register(source)

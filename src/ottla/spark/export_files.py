@@ -1,0 +1,147 @@
+"""The files of an export, on any file system that Spark can write to: list, move, delete, and its journal.
+
+The journal is `_ottla_export/<run>.json` in the target: a run counts when its entry is there. Names that begin with an
+underscore are left out by everything that reads a folder of Parquet.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOURNAL: Final = "_ottla_export"
+
+
+class Files:
+    """Paths as text, through Hadoop's file systems in Spark's JVM: local folders, hdfs, s3a and the like."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        jvm = spark.sparkContext._jvm
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._jvm = jvm
+        top = self._path(root)
+        self._fs = top.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        self.root: str = self._fs.makeQualified(top).toString().rstrip("/")
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there."""
+        return bool(self._fs.exists(self._path(path)))
+
+    def files(self, folder: str, suffix: str = "") -> list[tuple[str, int]]:
+        """All files under a folder with their sizes, sorted; those under names with an underscore left out."""
+        if not self.exists(folder):
+            return []
+        found = []
+        walk = self._fs.listFiles(self._path(folder), True)
+        while walk.hasNext():
+            status = walk.next()
+            path = status.getPath().toString()
+            inside = path[len(folder) :].lstrip("/")
+            hidden = any(part.startswith(("_", ".")) for part in inside.split("/"))
+            if not hidden and path.endswith(suffix):
+                found.append((path, int(status.getLen())))
+        return sorted(found)
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted."""
+        if not self.exists(folder):
+            return []
+        return sorted(each.getPath().getName() for each in self._fs.listStatus(self._path(folder)))
+
+    def move(self, source: str, target: str) -> None:
+        """Rename; the target's folder is made."""
+        self._fs.mkdirs(self._path(target.rsplit("/", 1)[0]))
+        if not self._fs.rename(self._path(source), self._path(target)):
+            raise OSError(f"{source} could not be moved to {target}")
+
+    def delete(self, path: str) -> None:
+        """Delete a file or a whole folder, if it is there."""
+        self._fs.delete(self._path(path), True)
+
+    def read(self, path: str) -> str:
+        """A small file's text."""
+        stream = self._fs.open(self._path(path))
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, path: str, text: str) -> None:
+        """Make a small file, whole or not at all."""
+        part = self._path(f"{path}.part")
+        stream = self._fs.create(part, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        if not self._fs.rename(part, self._path(path)):
+            raise OSError(f"{path} could not be written")
+
+
+@dataclass(slots=True)
+class Entry:
+    """One run in the journal: what it wrote, and where the next one begins."""
+
+    run: int
+    kind: str
+    topic: str
+    topic_id: str | None
+    offsets: dict[str, int]
+    rows: int
+    schema: str | None
+    settings: dict[str, Any]
+    replaced: list[str]
+
+
+class Journal:
+    """The runs of an export, in order."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._folder = f"{files.root}/{JOURNAL}"
+
+    def last(self) -> Entry | None:
+        """The last run that counts."""
+        numbers = [int(name[:-5]) for name in self._files.names(self._folder) if name[:-5].isdigit()]
+        if not numbers:
+            return None
+        return Entry(**json.loads(self._files.read(self._entry(max(numbers)))))
+
+    def add(self, entry: Entry) -> None:
+        """From now on the run counts."""
+        fields = {name: getattr(entry, name) for name in Entry.__slots__}
+        self._files.write(self._entry(entry.run), json.dumps(fields, sort_keys=True))
+
+    def staging(self, run: int) -> str:
+        """Where a run writes before it counts."""
+        return f"{self._folder}/staging-{run:08d}"
+
+    def _entry(self, run: int) -> str:
+        return f"{self._folder}/{run:08d}.json"
+
+
+def publish(files: Files, staging: str, run: int) -> int:
+    """Move a run's Parquet files into the target, under names that tell the run; how many there were."""
+    found = files.files(staging, ".parquet")
+    for number, (path, _) in enumerate(found):
+        folder = path[len(staging) :].rsplit("/", 1)[0]
+        files.move(path, f"{files.root}{folder}/export-{run:08d}-{number:05d}.parquet")
+    return len(found)
+
+
+def clean_up(files: Files, journal: Journal, last: Entry | None) -> None:
+    """Remove what a run that did not get to its end left, and what the last one replaced."""
+    counted = 0 if last is None else last.run
+    for name in files.names(f"{files.root}/{JOURNAL}"):
+        if name.startswith("staging-") or name.endswith(".part"):
+            files.delete(f"{files.root}/{JOURNAL}/{name}")
+    for path, _ in files.files(files.root, ".parquet"):
+        name = path.rsplit("/", 1)[1]
+        if name.startswith("export-") and int(name.split("-")[1]) > counted:
+            files.delete(path)
+    for path in last.replaced if last is not None else ():
+        files.delete(f"{files.root}/{path}")

@@ -1,0 +1,114 @@
+"""Protocol Buffers: a descriptor set (`protoc --descriptor_set_out`) to columns, and messages to what JSON can hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.export_values import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.types import StructType
+
+_DEEPEST: Final = 20
+# By the numbers of FieldDescriptor.TYPE_*.
+_TYPES: Final = {
+    1: "double",
+    2: "float",
+    3: "bigint",
+    4: "decimal(20,0)",
+    5: "int",
+    6: "decimal(20,0)",
+    7: "bigint",
+    8: "boolean",
+    9: "string",
+    12: "binary",
+    13: "bigint",
+    14: "string",
+    15: "int",
+    16: "bigint",
+    17: "int",
+    18: "bigint",
+}
+_WELL_KNOWN: Final = {
+    "google.protobuf.Timestamp": "timestamp",
+    "google.protobuf.Duration": "string",
+    "google.protobuf.StringValue": "string",
+    "google.protobuf.Int64Value": "bigint",
+    "google.protobuf.Int32Value": "int",
+    "google.protobuf.BoolValue": "boolean",
+    "google.protobuf.DoubleValue": "double",
+}
+
+
+def protobuf_decoder(path: str, message: str) -> tuple[Callable[[bytes], Any], StructType]:
+    """What decodes one value, and the columns."""
+    try:
+        from google.protobuf import json_format
+    except ImportError:
+        raise SchemaError("--value protobuf needs protobuf: pip install protobuf") from None
+    from pyspark.sql.types import _parse_datatype_string
+
+    with open(path, "rb") as file:
+        described = file.read()
+    schema: StructType = _parse_datatype_string(_struct(_class(described, message, path).DESCRIPTOR, 0))
+    made: list[Any] = []
+
+    def decode(value: bytes) -> Any:
+        if not made:  # message classes do not travel to executors; the bytes that describe them do
+            made.append(_class(described, message, path))
+        found = made[0]()
+        found.ParseFromString(value)
+        return json_format.MessageToDict(
+            found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+
+    return decode, schema
+
+
+def _class(described: bytes, message: str, path: str) -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf.message import DecodeError
+
+    files = descriptor_pb2.FileDescriptorSet()
+    try:
+        files.ParseFromString(described)
+    except DecodeError as error:
+        raise SchemaError(
+            f"{path} is no descriptor set; make one with protoc --include_imports --descriptor_set_out={path}"
+        ) from error
+    pool = descriptor_pool.DescriptorPool()
+    for each in files.file:
+        pool.Add(each)
+    try:
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
+    except KeyError:
+        there = sorted(f"{each.package}.{m.name}".lstrip(".") for each in files.file for m in each.message_type)
+        raise SchemaError(f"{path} has no message {message}; it has {', '.join(there)}") from None
+
+
+def _struct(descriptor: Any, depth: int) -> str:
+    if depth > _DEEPEST:
+        raise SchemaError(f"message {descriptor.full_name} contains itself, which no column can hold")
+    fields = [f"`{field.name}`: {_field(field, depth)}" for field in descriptor.fields]
+    return f"struct<{', '.join(fields)}>"
+
+
+def _field(field: Any, depth: int) -> str:
+    nested = field.message_type
+    if nested is not None and nested.GetOptions().map_entry:
+        return f"map<string, {_single(nested.fields_by_name['value'], depth)}>"
+    one = _single(field, depth)
+    return f"array<{one}>" if getattr(field, "is_repeated", None) or _repeated(field) else one
+
+
+def _single(field: Any, depth: int) -> str:
+    if field.message_type is not None:
+        return _WELL_KNOWN.get(field.message_type.full_name) or _struct(field.message_type, depth + 1)
+    return _TYPES[field.type]
+
+
+def _repeated(field: Any) -> bool:
+    """Older releases of protobuf have a label in place of `is_repeated`."""
+    return getattr(field, "label", None) == 3

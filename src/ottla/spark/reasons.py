@@ -1,0 +1,29 @@
+"""One sentence out of Spark's exceptions, which wrap a Python traceback in a Java one in a Python one."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_RAISED: Final = re.compile(r"^\s*(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit)): (.+)$", re.MULTILINE)
+_CONDITION: Final = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\] ")
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\b.*", re.DOTALL)
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in the words of whoever raised it first.
+
+    >>> reason(RuntimeError("[STREAM_FAILED] x\\nTraceback ...\\nValueError: no such topic\\n SQLSTATE: 38000"))
+    'no such topic'
+    >>> reason(RuntimeError("[TABLE_NOT_FOUND] The table t is not there. SQLSTATE: 42P01; line 1"))
+    'The table t is not there.'
+    """
+    text = str(error)
+    if "Traceback (most recent call last)" in text or "Traceback ..." in text:
+        raised = _RAISED.findall(text)
+        own = [said for kind, said in raised if not kind.startswith(("Spark", "Py4J", "StreamingQuery"))]
+        if own:
+            return _STATE.sub("", own[-1]).strip()
+    line = _STATE.sub("", text).strip().partition("\n")[0]
+    found = _CONDITION.search(line)
+    return (line[found.end() :] if found else line) or type(error).__name__

@@ -1,0 +1,105 @@
+"""Rows of a DataFrame as records: which columns a sink takes, of which types, and how they become bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from ottla.spark.options import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql.types import StructType
+
+_TYPES: Final = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+
+
+class OutgoingRecord(NamedTuple):
+    """One row, ready to be sent."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str | bytes, bytes | None]]
+    partition: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which of the columns that a sink knows a DataFrame has, by position."""
+
+    key: int | None
+    value: int
+    topic: int | None
+    partition: int | None
+    headers: int | None
+
+
+def read_layout(schema: StructType, *, topic_given: bool) -> Layout:
+    """Find the columns and check their types; others are left alone, as Spark's own sink does."""
+    found: dict[str, int] = {}
+    for position, field in enumerate(schema.fields):
+        name = field.name.lower()
+        if name not in _TYPES:
+            continue
+        kind = field.dataType.simpleString()
+        if kind not in _TYPES[name]:
+            raise OptionError(
+                f"column {field.name} is {kind}, a sink takes {' or '.join(_TYPES[name])}: "
+                f'cast it, for example .selectExpr("cast({field.name} as {_TYPES[name][0]}) as {field.name}")'
+            )
+        found[name] = position
+    if "value" not in found:
+        raise OptionError(
+            f"a sink needs the column value (string or binary); there are {', '.join(schema.names) or 'none'}. "
+            'For whole rows as JSON: .selectExpr("to_json(struct(*)) as value")'
+        )
+    if "topic" not in found and not topic_given:
+        raise OptionError('where to? Give .option("topic", "orders") or a column topic')
+    return Layout(found.get("key"), found["value"], found.get("topic"), found.get("partition"), found.get("headers"))
+
+
+def rows_of(batches: Iterator[pa.RecordBatch], layout: Layout, topic: str | None) -> Iterator[OutgoingRecord]:
+    """The rows of Arrow batches as records; the topic of the options wins over the column, as in Spark's sink."""
+    for batch in batches:
+        count = batch.num_rows
+        keys = _bytes(batch, layout.key) if layout.key is not None else [None] * count
+        values = _bytes(batch, layout.value)
+        topics = [topic] * count if topic is not None else batch.column(layout.topic).to_pylist()
+        partitions = [None] * count if layout.partition is None else batch.column(layout.partition).to_pylist()
+        headers = None if layout.headers is None else batch.column(layout.headers).to_pylist()
+        for at in range(count):
+            name = topics[at]
+            if name is None:
+                raise ValueError(f"a row has no topic: column topic is null (value {_short(values[at])})")
+            pairs: Sequence[tuple[str | bytes, bytes | None]] = ()
+            if headers is not None and headers[at]:
+                pairs = [(_header_name(each["key"]), each["value"]) for each in headers[at]]
+            yield OutgoingRecord(name, keys[at], values[at], pairs, partitions[at])
+
+
+def _bytes(batch: pa.RecordBatch, position: int) -> list[bytes | None]:
+    column = batch.column(position)
+    if not pa.types.is_binary(column.type):
+        column = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
+    found: list[bytes | None] = column.to_pylist()
+    return found
+
+
+def _header_name(name: str | None) -> str:
+    if name is None:
+        raise ValueError("a header has no key: Kafka's headers have names, only their values may be null")
+    return name
+
+
+def _short(value: bytes | None) -> str:
+    return "null" if value is None else repr(value[:60])

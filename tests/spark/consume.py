@@ -1,0 +1,44 @@
+"""What an independent client (librdkafka) reads of a topic."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+
+class Seen(NamedTuple):
+    """A record as a consumer got it."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def consume(bootstrap: str, topic: str, *, committed: bool = True) -> list[Seen]:
+    """All records of a topic up to its end, or up to the first open transaction."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests-consume",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+        }
+    )
+    try:
+        partitions = sorted(consumer.list_topics(topic, 30).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
+        found: list[Seen] = []
+        open_partitions = set(partitions)
+        while open_partitions:
+            message = consumer.poll(30)
+            assert message is not None, f"no end of {topic} in 30 s; missing are partitions {open_partitions}"
+            if message.error() is not None:
+                open_partitions.discard(message.partition())
+            else:
+                found.append(Seen(message.partition(), message.key(), message.value(), message.headers() or []))
+        return found
+    finally:
+        consumer.close()

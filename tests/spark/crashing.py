@@ -1,0 +1,151 @@
+"""The exactly-once sink with an end of the process built in: before or after a step of its choice, once.
+
+`crash` names the step, `crash.flag` a file that is made at the crash, so that the next run goes through.
+`crash.kill` says who dies: the Python worker of the task, or the driver's whole process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+from ottla.spark.exactly_once import ExactlyOnceTask, ExactlyOnceWriter, TaskPlace
+from ottla.spark.sink import SinkPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# In the order in which a batch goes through them. Those of a task crash in task 0; "rows" after the first row was sent.
+TASK_STEPS = (
+    "before fence",
+    "after fence",
+    "after look",
+    "after first row",
+    "after flush",
+    "after record",
+    "after commit",
+)
+# One task has committed, another one has not.
+PARTLY = "other task after flush"
+DRIVER_STEPS = ("driver before commit", "driver after commit")
+
+
+class Crash:
+    """When to end whom."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.step = options.get("crash", "")
+        self.flag = options.get("crash.flag", "")
+        self.batch = int(options.get("crash.batch", "1"))
+        self.pid = int(options.get("crash.kill", "0"))
+
+    def reached(self, step: str, batch: int) -> None:
+        """End a process, if this is the place and it did not happen yet."""
+        if step != self.step or batch != self.batch or os.path.exists(self.flag):
+            return
+        with open(self.flag, "x"):
+            pass
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+        os._exit(9)
+
+
+class CrashingTask(ExactlyOnceTask):
+    """Ends the process at one step."""
+
+    def __init__(self, plan: SinkPlan, place: TaskPlace, crash: Crash) -> None:
+        super().__init__(plan, place)
+        self._crash = crash
+        self._sent = 0
+
+    def reached(self, step: str) -> None:
+        if self.place.task == 0:
+            self._crash.reached(step, self.place.batch)
+        elif self.place.task == 1:
+            self._crash.reached(f"other task {step}", self.place.batch)
+
+    def fence(self, producer: Any) -> None:
+        self.reached("before fence")
+        super().fence(producer)
+        self.reached("after fence")
+
+    def look(self, client: Any) -> Any:
+        found = super().look(client)
+        self.reached("after look")
+        return found
+
+    def send(self, producer: Any, row: Any) -> None:
+        super().send(producer, row)
+        self._sent += 1
+        if self._sent == 1:
+            if self._crash.step == "after first row":
+                producer.flush()
+            self.reached("after first row")
+
+    def flush(self, producer: Any) -> None:
+        super().flush(producer)
+        if self._crash.step == PARTLY and self.place.task == 1 and self.place.batch == self._crash.batch:
+            self._wait_for_the_other(producer)
+        self.reached("after flush")
+
+    def record(self, producer: Any, topic: str, written: Any) -> None:
+        super().record(producer, topic, written)
+        self.reached("after record")
+
+    def commit(self, producer: Any) -> None:
+        super().commit(producer)
+        self.reached("after commit")
+
+    def _wait_for_the_other(self, producer: Any) -> None:
+        """Return when task 0 has committed this batch."""
+        other = ExactlyOnceTask(self.plan, TaskPlace(self.place.query, self.place.batch, 0))
+        with self.plan.client() as client:
+            while True:
+                found = other.look(client)
+                if found is not None and found.batch >= self.place.batch:
+                    return
+
+
+class CrashingWriter(ExactlyOnceWriter):
+    """Hands its crash to its tasks."""
+
+    def __init__(self, plan: SinkPlan, crash: Crash) -> None:
+        super().__init__(plan)
+        self._crash = crash
+
+    @property
+    def task(self) -> Callable[[SinkPlan, TaskPlace], ExactlyOnceTask]:  # type: ignore[override]
+        return lambda plan, place: CrashingTask(plan, place, self._crash)
+
+    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+        self._crash.reached("driver before commit", batchId)
+        super().commit(messages, batchId)
+        self._crash.reached("driver after commit", batchId)
+
+
+class CrashingSink(DataSource):
+    """Format "ottla-crashing"."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ottla-crashing"
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> CrashingWriter:  # noqa: N802
+        mine = {name: value for name, value in self.options.items() if name.startswith("crash")}
+        others = {name: value for name, value in self.options.items() if not name.startswith("crash")}
+        plan = SinkPlan.parse(others, schema)
+        plan.check_target()
+        return CrashingWriter(plan, Crash(mine))
+
+
+def register_crashing(spark: Any) -> None:
+    """Teach a session the format; its classes travel to workers that have no tests on their path."""
+    import sys
+
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    spark.dataSource.register(CrashingSink)
