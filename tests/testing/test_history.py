@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.testing import history
-from ottla.testing.history import AnomalyKind, Operation, Report, check_history, read_history, write_history
+from ottla import history
+from ottla.history import AnomalyKind, Operation, Report, check_history, read_history, write_history
 
 
 def checked(text: str, **options: bool) -> Report:
