@@ -8,6 +8,7 @@ import typer
 
 from ottla.cli.output import BAD_USAGE, FAILED, fail
 from ottla.client import Client, ConnectionFailedError, Security
+from ottla.client.auth import refuse_secrets, security_from_properties
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 UNREACHABLE = 3
@@ -92,7 +93,5 @@ def client_properties(words: Sequence[str] | None, file: str | None) -> dict[str
 
 
 def _security(words: Sequence[str] | None, file: str | None) -> Security | None:
-    properties = client_properties(words, file)
-    if properties.get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT":
-        return None
-    raise ValueError(f"security.protocol={properties['security.protocol']}: only PLAINTEXT is spoken here")
+    refuse_secrets(client_properties(words, None))
+    return security_from_properties(client_properties(words, file))

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.client.connection import BrokerConnection, ConnectionFailedError, Security
+from ottla.client.connection import BrokerConnection, ConnectionFailedError
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.protocol.messages.k02_list_offsets import (
@@ -22,6 +22,7 @@ from ottla.protocol.schema import ZERO_UUID, Uuid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ottla.client.auth import Security
     from ottla.protocol.schema import Message
 
 R = TypeVar("R", bound="Message")

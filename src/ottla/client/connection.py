@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from ottla.client.auth import Security, SessionClock, refusal
 from ottla.protocol.api import find_api, response_class, response_header_version
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.framing import encode_request
 from ottla.protocol.messages.header import ResponseHeader
+from ottla.protocol.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.security.sasl.mechanism import SaslError
 
 if TYPE_CHECKING:
-    import ssl
-
     from ottla.protocol.schema import Message
 
 R = TypeVar("R", bound="Message")
 LENGTH = Struct(">i")
 LARGEST_RESPONSE = 256 * 1024 * 1024
 API_VERSIONS = 18
+SASL_AUTHENTICATE = 36
 SOFTWARE = "ottla"
 
 
 class ConnectionFailedError(Exception):
     """A broker could not be reached, or stopped answering."""
-
-
-@dataclass(frozen=True, slots=True)
-class Security:
-    """How to talk to a broker: in the clear unless a TLS context is given."""
-
-    tls: ssl.SSLContext | None = None
 
 
 class BrokerConnection:
@@ -56,6 +51,7 @@ class BrokerConnection:
         self._socket: socket.socket | None = None
         self._correlation_id = 0
         self._versions: dict[int, range] = {}
+        self._session = SessionClock()
 
     def __repr__(self) -> str:
         return f"<BrokerConnection {self.host}:{self.port}>"
@@ -116,20 +112,50 @@ class BrokerConnection:
 
     def _connect(self) -> None:
         if self._socket is not None:
+            if self._session.due:
+                self._log_in()
             return
         try:
             raw = socket.create_connection((self.host, self.port), timeout=self._timeout)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._security.tls is not None:
-                raw = self._security.tls.wrap_socket(raw, server_hostname=self.host)
+            context = self._security.context()
+            if context is not None:
+                raw = context.wrap_socket(raw, server_hostname=self.host)
         except OSError as error:
             raise ConnectionFailedError(f"cannot connect to {self.address}: {error}") from error
         self._socket = raw
         try:
             self._negotiate()
+            self._log_in()
         except BaseException:
             self.close()
             raise
+
+    def _log_in(self) -> None:
+        """Prove who we are, on a new connection or before the session ends (KIP-368)."""
+        login = self._security.login
+        if login is None:
+            return
+        handshake = cast(
+            "SaslHandshakeResponse", self._exchange(SaslHandshakeRequest(mechanism=login.mechanism), 1, self._timeout)
+        )
+        if handshake.error_code:
+            offered = ", ".join(handshake.mechanisms) or "none"
+            raise KafkaError(handshake.error_code, f"{self.address} offers the SASL mechanisms {offered}.")
+        version = min(self._versions[SASL_AUTHENTICATE][-1], 2) if SASL_AUTHENTICATE in self._versions else 0
+
+        def exchange(token: bytes) -> tuple[bytes, int]:
+            request = SaslAuthenticateRequest(auth_bytes=token)
+            answer = cast("SaslAuthenticateResponse", self._exchange(request, version, self._timeout))
+            if answer.error_code:
+                raise KafkaError(answer.error_code, f"{self.address}: {answer.error_message or 'login refused'}")
+            return bytes(answer.auth_bytes), answer.session_lifetime_ms
+
+        try:
+            self._session.logged_in(login.authenticate(exchange))
+        except SaslError as error:
+            self.close()
+            raise refusal(error, self.address) from error
 
     def _negotiate(self) -> None:
         """Ask what the broker speaks; one that does not know our version says so in version 0 (KIP-511)."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.cluster.image import ClusterImage
+    from ottla.protocol.messages.k48_describe_client_quotas import ComponentData
     from ottla.protocol.messages.k49_alter_client_quotas import RequestEntryData
     from ottla.protocol.schema import Message
 
@@ -27,6 +28,7 @@ _USER_AND_CLIENT_KEYS: Final = {
     "request_percentage": "DOUBLE",
     "controller_mutation_rate": "DOUBLE",
 }
+_MATCH_EXACT, _MATCH_DEFAULT, _MATCH_ANY = 0, 1, 2
 _IP_KEYS: Final = {"connection_creation_rate": "INT"}
 
 
@@ -124,3 +126,40 @@ def _check_value(keys: Mapping[str, str], key: str, value: float) -> None:
         raise _refuse(f"Proposed value for {key} is too large for {name}.")
     if value % 1 > 1e-6:
         raise _refuse(f"{key} cannot be a fractional value.")
+
+
+def matching_quotas(
+    image: ClusterImage, components: Sequence[ComponentData], *, strict: bool
+) -> list[tuple[QuotaEntity, Mapping[str, float]]]:
+    """Quotas of the entities that a filter describes: by name, by being the default, or by having a type at all."""
+    wanted: dict[str, ComponentData] = {}
+    for component in components:
+        if component.entity_type in wanted:
+            raise _refuse(f"Entity type {component.entity_type} cannot appear more than once in the filter.")
+        if component.entity_type == "":
+            raise _refuse("Unexpected empty filter component entity type")
+        if component.entity_type not in (USER, CLIENT_ID, IP):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {component.entity_type}")
+        if component.match_type == _MATCH_EXACT and component.match is None:
+            raise _refuse("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+        if component.match_type != _MATCH_EXACT and component.match is not None:
+            raise _refuse("Request specified a match type without a name, but set the match string.")
+        if component.match_type not in (_MATCH_EXACT, _MATCH_DEFAULT, _MATCH_ANY):
+            raise _refuse(f"Unknown match type {component.match_type}")
+        wanted[component.entity_type] = component
+    if IP in wanted and len(wanted) > 1:
+        raise _refuse("Invalid entity filter component combination, IP filter component should not be combined")
+    found: list[tuple[QuotaEntity, Mapping[str, float]]] = []
+    for entity, quotas in image.client_quotas.items():
+        parts = dict(entity)
+        if strict and set(parts) != set(wanted):
+            continue
+        if all(kind in parts and _matches(each, parts[kind]) for kind, each in wanted.items()):
+            found.append((entity, quotas))
+    return found
+
+
+def _matches(component: ComponentData, name: str | None) -> bool:
+    if component.match_type == _MATCH_ANY:
+        return True
+    return name is None if component.match_type == _MATCH_DEFAULT else name == component.match

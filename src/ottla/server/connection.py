@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ottla.pending import Pending
 
@@ -166,6 +166,12 @@ class Connection(asyncio.BufferedProtocol):
         """The client's host and port."""
         name = self._transport.get_extra_info("peername") if self._transport is not None else None
         return (name[0], name[1]) if name else ("unknown", 0)
+
+    @property
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """What the client showed of itself over TLS, once it was checked."""
+        found = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+        return None if found is None else found.getpeercert()
 
     @property
     def peer(self) -> str:

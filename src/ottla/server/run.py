@@ -60,7 +60,7 @@ class RunningCluster:
                 assert config.node_id is not None
                 server = NodeServer(self._world.transport, self._world.clock)
                 self.servers[config.node_id] = server
-                ports = await server.bind(config.listeners)
+                ports = await server.bind(config.listeners, config.layers())
                 advertised[config.node_id] = _advertised(config, ports)
             self.cluster = open_cluster(
                 self._world,

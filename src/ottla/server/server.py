@@ -9,8 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.session import Session
+from ottla.cluster.configs.effective import BrokerLayers
+from ottla.security.tls import TlsError
 from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatch
+from ottla.server.tls import TLS_PROTOCOLS, ListenerTls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,20 +39,26 @@ class NodeServer:
         self.connections: dict[Connection, None] = {}
         self.per_host: dict[str, int] = {}
         self._transport = transport
-        self._listeners: list[Listener] = []
+        self._listeners: dict[str, Listener] = {}
+        self._tls: dict[str, ListenerTls] = {}
+        self._renewals: set[asyncio.Task[None]] = set()
         self.dispatch: Dispatch | None = None
         self._ids = itertools.count(1)
         self.accepted = 0
         self._sweeper: Timer | None = None
         self._empty: asyncio.Event | None = None
 
-    async def bind(self, endpoints: Sequence[Endpoint]) -> dict[str, int]:
+    async def bind(self, endpoints: Sequence[Endpoint], layers: BrokerLayers | None = None) -> dict[str, int]:
         """Listen, and tell the port of each listener. Until `serve` is called clients are turned away."""
         ports = {}
         for endpoint in endpoints:
             connect = partial(Connection, _ListenerDispatcher(self, endpoint.listener))
-            listener = await self._transport.listen(connect, endpoint.host, endpoint.port)
-            self._listeners.append(listener)
+            context = None
+            if endpoint.security_protocol in TLS_PROTOCOLS:
+                self._tls[endpoint.listener] = ListenerTls(endpoint, layers or BrokerLayers())
+                context = self._tls[endpoint.listener].context
+            listener = await self._transport.listen(connect, endpoint.host, endpoint.port, ssl=context)
+            self._listeners[endpoint.listener] = listener
             ports[endpoint.listener] = listener.port
         return ports
 
@@ -69,7 +78,7 @@ class NodeServer:
 
     def stop_listening(self) -> None:
         """Take no new connections."""
-        for listener in self._listeners:
+        for listener in self._listeners.values():
             listener.close()
         self._listeners.clear()
 
@@ -116,20 +125,39 @@ class NodeServer:
             log.warning("refusing %s:%d: it has %d connections (max.connections.per.ip)", host, port, most_per_host)
             self._tell("connection.refused", listener=listener, host=host, port=port, reason="max.connections.per.ip")
             return None
+        session = Session(next(self._ids), listener, host, port, mute=connection.mute)
+        if not self._meet(session, connection):
+            return None
         self.accepted += 1
         self.connections[connection] = None
         self.per_host[host] = self.per_host.get(host, 0) + 1
-        session = Session(next(self._ids), listener, host, port, mute=connection.mute)
-        self._meet(session)
         self._tell("connection.opened", connection=session.id, listener=listener, host=host, port=port)
         return session
 
-    def _meet(self, session: Session) -> None:
-        """Nobody is known yet on a listener that asks for SASL."""
+    def _meet(self, session: Session, connection: Connection) -> bool:
+        """Find out who it is: by a certificate, or later by SASL. False for somebody that no rule gives a name."""
+        tls = self._tls.get(session.listener)
+        if tls is not None and tls.names_clients:
+            try:
+                session.principal = tls.principal(connection.peer_certificate) or session.principal
+            except TlsError as error:
+                log.warning("refusing %s:%d: %s", session.host, session.port, error)
+                return False
         authentication = self.broker.authentication.get(session.listener)
         if authentication is not None:
             session.conversation = authentication.conversation()
             session.authenticated = False
+        return True
+
+    def _renew_certificates(self) -> None:
+        """Let listeners accept with the certificates that their files hold now."""
+        layers = self.broker.layers
+        for name, tls in self._tls.items():
+            context = tls.refreshed(layers)
+            if context is not None and name in self._listeners:
+                task = asyncio.ensure_future(self._listeners[name].renew(context))
+                self._renewals.add(task)
+                task.add_done_callback(self._renewals.discard)
 
     def disconnected(self, connection: Connection, session: Session) -> None:
         """A client left."""
@@ -161,7 +189,9 @@ class NodeServer:
             self._broker.events.emit(kind, **fields)
 
     def _sweep(self) -> None:
-        """Close connections that have been idle for `connections.max.idle.ms`."""
+        """Close connections that have been idle for `connections.max.idle.ms`; take in new certificates."""
+        if self._tls:
+            self._renew_certificates()
         oldest = self.clock.monotonic() - self.broker.config_int("connections.max.idle.ms") / 1000
         for connection in list(self.connections):
             if connection.last_active < oldest and not connection.unanswered:

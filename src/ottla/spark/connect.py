@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import ssl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from ottla.client.auth import security_from_properties
 from ottla.client.client import Client
-from ottla.client.connection import ConnectionFailedError, Security
+from ottla.client.connection import ConnectionFailedError
 from ottla.spark.options import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from ottla.client.auth import Security
 
 SECURITY_PREFIXES: Final = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 
@@ -45,14 +47,7 @@ def reachable(bootstrap: str) -> Iterator[None]:
 
 
 def _security(settings: Mapping[str, str]) -> Security | None:
-    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
-    if protocol == "PLAINTEXT":
-        return None
-    if protocol != "SSL":
-        raise OptionError(f"kafka.security.protocol is PLAINTEXT or SSL here, not {protocol}")
-    context = ssl.create_default_context(cafile=settings.get("ssl.truststore.location"))
-    if certificate := settings.get("ssl.keystore.location"):
-        context.load_cert_chain(certificate, password=settings.get("ssl.key.password"))
-    if settings.get("ssl.endpoint.identification.algorithm") == "":
-        context.check_hostname = False
-    return Security(tls=context)
+    try:
+        return security_from_properties(settings)
+    except ValueError as error:
+        raise OptionError(f"kafka.{error}") from error

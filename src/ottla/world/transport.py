@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import ssl as tls
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    Serve = Callable[[socket.socket, tls.SSLContext | None], Awaitable[asyncio.AbstractServer]]
     ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 Address = tuple[str, int]
@@ -40,6 +41,10 @@ class Listener(Protocol):
 
     def close(self) -> None:
         """Accept no more; connections that are made live on. Closing twice is fine."""
+        ...
+
+    async def renew(self, ssl: tls.SSLContext) -> None:
+        """Accept with another TLS context from now on; connections that are made live on."""
         ...
 
 
@@ -75,11 +80,19 @@ class Transport(Protocol):
 class LoopListener:
     """Sockets that a loop listens on."""
 
-    __slots__ = ("_servers", "addresses")
+    __slots__ = ("_serve", "_servers", "_sockets", "addresses")
 
-    def __init__(self, servers: list[asyncio.AbstractServer], addresses: list[Address]) -> None:
+    def __init__(
+        self,
+        servers: list[asyncio.AbstractServer],
+        sockets: list[socket.socket],
+        addresses: list[Address],
+        serve: Serve,
+    ) -> None:
         self._servers = servers
+        self._sockets = sockets
         self.addresses = addresses
+        self._serve = serve
 
     @property
     def port(self) -> int:
@@ -89,6 +102,15 @@ class LoopListener:
     def close(self) -> None:
         """Accept no more."""
         for server in self._servers:
+            server.close()
+        for spare in self._sockets:
+            spare.close()
+
+    async def renew(self, ssl: tls.SSLContext) -> None:
+        """Accept with another TLS context; the sockets, and who waits in them, stay the same."""
+        old = self._servers
+        self._servers = [await self._serve(spare.dup(), ssl) for spare in self._sockets]
+        for server in old:
             server.close()
 
 
@@ -114,18 +136,25 @@ class LoopTransport:
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         wanted: list[tuple[int, tuple[Any, ...]]] = list(dict.fromkeys((entry[0], entry[4]) for entry in found))
         sockets = _bind(wanted, port, reuse_port)
+
+        async def serve(listening: socket.socket, context: tls.SSLContext | None) -> asyncio.AbstractServer:
+            return await self._loop.create_server(factory, sock=listening, ssl=context, backlog=backlog)
+
         servers: list[asyncio.AbstractServer] = []
+        spares: list[socket.socket] = []
         try:
             for listening in sockets:
                 listening.listen(backlog)
-                servers.append(await self._loop.create_server(factory, sock=listening, ssl=ssl, backlog=backlog))
+                if ssl is not None:
+                    spares.append(listening.dup())
+                servers.append(await serve(listening, ssl))
         except BaseException:
             for server in servers:
                 server.close()
-            for listening in sockets:
+            for listening in sockets + spares:
                 listening.close()
             raise
-        return LoopListener(servers, [listening.getsockname()[:2] for listening in sockets])
+        return LoopListener(servers, spares, [listening.getsockname()[:2] for listening in sockets], serve)
 
     async def connect(
         self,

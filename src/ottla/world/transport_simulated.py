@@ -63,6 +63,10 @@ class SimulatedListener:
         """The port."""
         return self.addresses[0][1]
 
+    async def renew(self, ssl: tls.SSLContext) -> None:
+        """Accept with another TLS context."""
+        self.ssl = ssl
+
     def close(self) -> None:
         """Accept no more."""
         self._network.listeners.pop(self.addresses[0], None)

@@ -1,0 +1,69 @@
+"""CreateDelegationToken (38): a secret that stands for its owner for a while. v2 is flexible, v3 knows other owners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.cluster.delegation_tokens import create_token, token_hmac
+from ottla.handlers import access
+from ottla.handlers.registry import api
+from ottla.handlers.token_calls import check_allowed, principal_parts, principal_text, token_rules
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k38_create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+
+def on_error(
+    request: CreateDelegationTokenRequest, version: int, code: ErrorCode, message: str | None
+) -> CreateDelegationTokenResponse:
+    """There is no token."""
+    return CreateDelegationTokenResponse(
+        error_code=code, issue_timestamp_ms=-1, expiry_timestamp_ms=-1, max_timestamp_ms=-1
+    )
+
+
+@api(
+    38, versions=(1, 3), acl=access.each(access.Need(AclOperation.CREATE_TOKENS, ResourceType.USER)), on_error=on_error
+)
+def create_delegation_token(call: Call, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
+    """Issue a token for the caller, or for somebody whom the caller may issue tokens for."""
+    requester = call.session.principal
+    owner = requester
+    if request.owner_principal_name:
+        owner = principal_text(request.owner_principal_type or "", request.owner_principal_name)
+    response = on_error(request, call.version, ErrorCode.NONE, None)
+    response.principal_type, response.principal_name = principal_parts(owner)
+    response.token_requester_principal_type, response.token_requester_principal_name = principal_parts(requester)
+    cluster = call.broker.cluster
+    try:
+        check_allowed(call)
+        if owner != requester and not call.may(AclOperation.CREATE_TOKENS, ResourceType.USER, owner):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+        rules = token_rules(call)
+        token, records = create_token(
+            cluster.image,
+            rules,
+            requester=requester,
+            owner=owner,
+            renewers=[principal_text(each.principal_type, each.principal_name) for each in request.renewers],
+            max_lifetime_ms=request.max_lifetime_ms,
+            now_ms=cluster.world.clock.now_ms(),
+            random=cluster.world.random,
+        )
+    except KafkaError as error:
+        response.error_code = error.code
+        return response
+    cluster.change(records)
+    assert rules.secret_key is not None
+    response.issue_timestamp_ms = token.issue_ms
+    response.expiry_timestamp_ms = token.expiry_ms
+    response.max_timestamp_ms = token.max_ms
+    response.token_id = token.token_id
+    response.hmac = token_hmac(rules.secret_key, token.token_id)
+    return response

@@ -1,0 +1,85 @@
+"""DescribeDelegationToken (41): the tokens that the caller may see. v2 is flexible, v3 tells who asked for a token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.cluster.delegation_tokens import token_hmac
+from ottla.handlers import access
+from ottla.handlers.registry import api
+from ottla.handlers.token_calls import check_allowed, principal_parts, principal_text, token_rules
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k41_describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.cluster.registrations import DelegationToken
+
+
+def on_error(
+    request: DescribeDelegationTokenRequest, version: int, code: ErrorCode, message: str | None
+) -> DescribeDelegationTokenResponse:
+    """Nothing is described."""
+    return DescribeDelegationTokenResponse(error_code=code)
+
+
+@api(
+    41,
+    versions=(1, 3),
+    acl=access.each(
+        access.Need(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN),
+        access.Need(AclOperation.DESCRIBE_TOKENS, ResourceType.USER),
+    ),
+    on_error=on_error,
+)
+def describe_delegation_token(call: Call, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
+    """Describe the tokens of some owners, or all, as far as the caller may see them."""
+    check_allowed(call)
+    rules = token_rules(call)
+    if rules.secret_key is None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    owners = request.owners
+    if owners is not None and not owners:
+        return DescribeDelegationTokenResponse()
+    wanted = None if owners is None else {principal_text(each.principal_type, each.principal_name) for each in owners}
+    return DescribeDelegationTokenResponse(
+        tokens=[
+            _describe(token, token_hmac(rules.secret_key, token.token_id))
+            for token in call.broker.cluster.image.delegation_tokens.values()
+            if (wanted is None or token.owner in wanted) and _sees(call, token)
+        ]
+    )
+
+
+def _sees(call: Call, token: DelegationToken) -> bool:
+    if call.session.principal in (token.owner, token.requester, *token.renewers):
+        return True
+    return call.may(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id) or call.may(
+        AclOperation.DESCRIBE_TOKENS, ResourceType.USER, token.owner
+    )
+
+
+def _describe(token: DelegationToken, hmac: bytes) -> DescribedDelegationToken:
+    owner_type, owner = principal_parts(token.owner)
+    requester_type, requester = principal_parts(token.requester)
+    return DescribedDelegationToken(
+        principal_type=owner_type,
+        principal_name=owner,
+        token_requester_principal_type=requester_type,
+        token_requester_principal_name=requester,
+        issue_timestamp=token.issue_ms,
+        expiry_timestamp=token.expiry_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.token_id,
+        hmac=hmac,
+        renewers=[
+            DescribedDelegationTokenRenewer(principal_type=kind, principal_name=name)
+            for kind, name in map(principal_parts, token.renewers)
+        ],
+    )

@@ -1,0 +1,44 @@
+"""DescribeClientQuotas (48): the quotas of entities that match a filter. v1 is flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.acls import AclOperation
+from ottla.cluster.client_quotas import matching_quotas
+from ottla.handlers import access
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k48_describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: DescribeClientQuotasRequest, version: int, code: ErrorCode, message: str | None
+) -> DescribeClientQuotasResponse:
+    """Nothing is described."""
+    return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
+
+
+@api(48, versions=(0, 1), acl=access.cluster(AclOperation.DESCRIBE_CONFIGS), on_error=on_error)
+def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+    """List what matches."""
+    found = matching_quotas(call.broker.cluster.image, request.components, strict=request.strict)
+    return DescribeClientQuotasResponse(
+        error_message=None,
+        entries=[
+            EntryData(
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                values=[ValueData(key=key, value=value) for key, value in quotas.items()],
+            )
+            for entity, quotas in found
+        ],
+    )

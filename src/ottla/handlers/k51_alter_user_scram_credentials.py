@@ -1,0 +1,40 @@
+"""AlterUserScramCredentials (51): set and remove SCRAM credentials. The password itself never gets here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.acls import AclOperation
+from ottla.cluster.scram import alter_scram_credentials
+from ottla.handlers import access
+from ottla.handlers.registry import api
+from ottla.protocol.messages.k51_alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: AlterUserScramCredentialsRequest, version: int, code: ErrorCode, message: str | None
+) -> AlterUserScramCredentialsResponse:
+    """No credential was changed."""
+    names = dict.fromkeys([each.name for each in request.deletions] + [each.name for each in request.upsertions])
+    return AlterUserScramCredentialsResponse(
+        results=[AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message) for name in names]
+    )
+
+
+@api(51, versions=(0, 0), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
+def alter_user_scram_credentials(
+    call: Call, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    """Change those that can be; each user has an error of their own."""
+    cluster = call.broker.cluster
+    results, records = alter_scram_credentials(cluster.image, request)
+    cluster.change(records)
+    return AlterUserScramCredentialsResponse(results=results)

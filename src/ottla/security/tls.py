@@ -1,0 +1,354 @@
+"""TLS contexts from Kafka's `ssl.*` settings: PEM and PKCS12 stores, client certificates, and names out of them.
+
+Contexts are the standard library's. `cryptography` is needed for PKCS12 only.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import re2  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PEM: Final = "PEM"
+PKCS12: Final = "PKCS12"
+VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+RULE: Final = re2.compile(r"(?s)\s*(DEFAULT)|\s*RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
+SHORT_NAMES: Final = {
+    "commonName": "CN",
+    "countryName": "C",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+EMAIL_OID: Final = "1.2.840.113549.1.9.1"
+
+
+class TlsError(ValueError):
+    """Settings that no context can be made of, told with the name of the setting."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TlsSettings:
+    """What `ssl.*` says for one listener or one client. It holds secrets, so it is not shown."""
+
+    keystore_type: str = PEM
+    keystore_location: str | None = None
+    keystore_password: str | None = None
+    key_password: str | None = None
+    keystore_key: str | None = None
+    keystore_chain: str | None = None
+    truststore_type: str = PEM
+    truststore_location: str | None = None
+    truststore_password: str | None = None
+    truststore_certificates: str | None = None
+    client_auth: str = "none"
+    protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    cipher_suites: tuple[str, ...] = ()
+    check_hostname: bool = True
+    principal_mapping_rules: str = "DEFAULT"
+
+    def __repr__(self) -> str:
+        return f"TlsSettings(keystore={self.keystore_location}, truststore={self.truststore_location})"
+
+    @classmethod
+    def read(cls, value: Callable[[str], Any]) -> TlsSettings:
+        """Take settings from wherever `value(name)` finds them; a missing one is None."""
+
+        def text(name: str) -> str | None:
+            found = value(name)
+            return found if isinstance(found, str) and found else None
+
+        def several(name: str) -> tuple[str, ...]:
+            found = value(name) or ()
+            if isinstance(found, str):
+                found = tuple(part.strip() for part in found.split(",") if part.strip())
+            return tuple(found)
+
+        algorithm = value("ssl.endpoint.identification.algorithm")
+        return cls(
+            keystore_type=_store_type(text("ssl.keystore.type"), text("ssl.keystore.location")),
+            keystore_location=text("ssl.keystore.location"),
+            keystore_password=text("ssl.keystore.password"),
+            key_password=text("ssl.key.password"),
+            keystore_key=text("ssl.keystore.key"),
+            keystore_chain=text("ssl.keystore.certificate.chain"),
+            truststore_type=_store_type(text("ssl.truststore.type"), text("ssl.truststore.location")),
+            truststore_location=text("ssl.truststore.location"),
+            truststore_password=text("ssl.truststore.password"),
+            truststore_certificates=text("ssl.truststore.certificates"),
+            client_auth=text("ssl.client.auth") or "none",
+            protocols=several("ssl.enabled.protocols") or ("TLSv1.2", "TLSv1.3"),
+            cipher_suites=several("ssl.cipher.suites"),
+            check_hostname=algorithm is None or str(algorithm).lower() == "https",
+            principal_mapping_rules=text("ssl.principal.mapping.rules") or "DEFAULT",
+        )
+
+    @property
+    def files(self) -> list[str]:
+        """Files that the context is made of."""
+        return [each for each in (self.keystore_location, self.truststore_location) if each is not None]
+
+    def stamps(self) -> list[tuple[str, int, int]]:
+        """What changes when a file changes."""
+        found = []
+        for path in self.files:
+            try:
+                stat = os.stat(path)
+            except OSError:
+                found.append((path, 0, -1))
+            else:
+                found.append((path, stat.st_mtime_ns, stat.st_size))
+        return found
+
+
+def _store_type(wanted: str | None, location: str | None) -> str:
+    """The type of a store. Kafka's default is JKS, which only the JVM reads: the file's name decides instead."""
+    if wanted is not None and wanted.upper() != "JKS":
+        return wanted.upper()
+    if location is not None and location.lower().endswith((".p12", ".pfx", ".pkcs12")):
+        return PKCS12
+    if location is not None and location.lower().endswith(".jks"):
+        return "JKS"
+    return PEM
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """A context for a listener."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _set_versions(context, settings)
+    if not _load_key(context, settings):
+        raise TlsError("ssl.keystore.location: a TLS listener needs a private key and a certificate")
+    try:
+        context.verify_mode = VERIFY[settings.client_auth.lower()]
+    except KeyError:
+        raise TlsError(f"ssl.client.auth: {settings.client_auth} is not none, requested or required") from None
+    if context.verify_mode is not ssl.CERT_NONE and not _load_trust(context, settings):
+        raise TlsError("ssl.truststore.location: certificates of clients can only be checked with a trust store")
+    return context
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """A context for a client: the system's certificates are trusted unless a trust store is given."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set_versions(context, settings)
+    context.check_hostname = settings.check_hostname
+    if not _load_trust(context, settings):
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    _load_key(context, settings)
+    return context
+
+
+def _set_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    unknown = [each for each in settings.protocols if each not in VERSIONS]
+    if unknown:
+        raise TlsError(f"ssl.enabled.protocols: {', '.join(unknown)} is not served, only {', '.join(VERSIONS)}")
+    versions = sorted(VERSIONS[each] for each in settings.protocols)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    # The names of Java are those of OpenSSL for TLS 1.3, which has no others; for 1.2 OpenSSL's own are taken.
+    older = [each for each in settings.cipher_suites if not each.startswith("TLS_AES") and "CHACHA20" not in each]
+    if older:
+        try:
+            context.set_ciphers(":".join(older))
+        except ssl.SSLError as error:
+            raise TlsError(f"ssl.cipher.suites: none of {', '.join(older)} is known to OpenSSL") from error
+
+
+def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
+    if settings.keystore_key is not None:
+        if settings.keystore_chain is None:
+            raise TlsError("ssl.keystore.certificate.chain: ssl.keystore.key needs it")
+        data = f"{settings.keystore_key}\n{settings.keystore_chain}\n".encode()
+        _load_pem(context, data, settings.key_password, "ssl.keystore.key")
+        return True
+    location = settings.keystore_location
+    if location is None:
+        return False
+    data = _read(location, "ssl.keystore.location")
+    if settings.keystore_type == PKCS12:
+        data, password = _from_pkcs12(data, settings.keystore_password, location)
+        _load_pem(context, data, password, "ssl.keystore.location")
+    elif settings.keystore_type == PEM:
+        _load_pem(context, data, settings.key_password, "ssl.keystore.location")
+    else:
+        raise TlsError(f"ssl.keystore.type: {settings.keystore_type} cannot be read here; use PEM or PKCS12")
+    return True
+
+
+def _load_pem(context: ssl.SSLContext, data: bytes, password: str | None, setting: str) -> None:
+    # OpenSSL's interface in the standard library takes files only.
+    descriptor, path = tempfile.mkstemp(suffix=".pem")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        # Without a password nobody must be asked for one on the terminal.
+        context.load_cert_chain(path, password=password or (lambda: b""))
+    except (ssl.SSLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or type(error).__name__
+        raise TlsError(f"{setting}: no private key with a certificate could be read ({reason})") from None
+    finally:
+        os.unlink(path)
+
+
+def _from_pkcs12(data: bytes, password: str | None, location: str) -> tuple[bytes, str]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise TlsError(
+            "ssl.keystore.type: PKCS12 needs the package cryptography: pip install 'ottla[security]'"
+        ) from None
+    try:
+        key, certificate, others = pkcs12.load_key_and_certificates(data, password.encode() if password else None)
+    except ValueError:
+        raise TlsError(f"ssl.keystore.location: {location} cannot be opened with ssl.keystore.password") from None
+    if key is None or certificate is None:
+        raise TlsError(f"ssl.keystore.location: {location} holds no private key with a certificate")
+    transit = os.urandom(16).hex()  # the key touches the disk only encrypted
+    parts = [
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(transit.encode()),
+        )
+    ]
+    parts += [each.public_bytes(serialization.Encoding.PEM) for each in (certificate, *others)]
+    return b"".join(parts), transit
+
+
+def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> bool:
+    if settings.truststore_certificates is not None:
+        text = settings.truststore_certificates
+    elif settings.truststore_location is not None:
+        data = _read(settings.truststore_location, "ssl.truststore.location")
+        if settings.truststore_type == PKCS12:
+            text = _trusted_of_pkcs12(data, settings)
+        elif settings.truststore_type == PEM:
+            text = data.decode("ascii", "replace")
+        else:
+            raise TlsError(f"ssl.truststore.type: {settings.truststore_type} cannot be read here; use PEM or PKCS12")
+    else:
+        return False
+    try:
+        context.load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        raise TlsError("ssl.truststore.location: no certificates could be read") from None
+    return True
+
+
+def _trusted_of_pkcs12(data: bytes, settings: TlsSettings) -> str:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise TlsError(
+            "ssl.truststore.type: PKCS12 needs the package cryptography: pip install 'ottla[security]'"
+        ) from None
+    password = settings.truststore_password
+    try:
+        store = pkcs12.load_pkcs12(data, password.encode() if password else None)
+    except ValueError:
+        raise TlsError(
+            f"ssl.truststore.location: {settings.truststore_location} cannot be opened with ssl.truststore.password"
+        ) from None
+    found = [each.certificate for each in (store.cert, *store.additional_certs) if each is not None]
+    return "".join(each.public_bytes(serialization.Encoding.PEM).decode() for each in found)
+
+
+def _read(path: str, setting: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise TlsError(f"{setting}: {path}: {error.strerror}") from None
+
+
+# Names out of certificates.
+
+
+def distinguished_name(certificate: Mapping[str, Any]) -> str:
+    """The subject of a certificate as Java writes it (RFC 2253): most special part first, no blanks between."""
+    names = reversed(certificate.get("subject", ()))
+    return ",".join("+".join(_attribute(name, value) for name, value in relative) for relative in names)
+
+
+def _attribute(name: str, value: str) -> str:
+    if name == "emailAddress":
+        raw = value.encode("ascii", "replace")
+        return f"{EMAIL_OID}=#16{len(raw):02x}{raw.hex()}"
+    escaped = "".join(f"\\{each}" if each in ',+"\\<>;=' else each for each in value)
+    if escaped.startswith(("#", " ")):
+        escaped = "\\" + escaped
+    if escaped.endswith(" ") and not escaped.endswith("\\ "):
+        escaped = escaped[:-1] + "\\ "
+    return f"{SHORT_NAMES.get(name, name)}={escaped}"
+
+
+@dataclass(slots=True)
+class PrincipalMapper:
+    """`ssl.principal.mapping.rules`: the first rule whose pattern matches the whole name makes the principal."""
+
+    rules: str = "DEFAULT"
+    _parsed: list[tuple[Any, str, str]] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        position, text = 0, self.rules.strip()
+        while position < len(text):
+            match = RULE.match(text, position)
+            if match is None:
+                raise TlsError(
+                    f"ssl.principal.mapping.rules: {text[position:]!r} is neither DEFAULT nor RULE:pattern/replacement/"
+                )
+            position = match.end()
+            if match.group(1):
+                self._parsed.append((None, "", ""))
+            else:
+                pattern, replacement, case = (each or "" for each in match.group(2, 3, 4))
+                try:
+                    compiled = re2.compile(pattern.replace("\\/", "/"))
+                except re2.error as error:
+                    raise TlsError(f"ssl.principal.mapping.rules: {pattern!r} is no pattern: {error}") from None
+                self._parsed.append((compiled, replacement, case))
+            rest = text[position:].lstrip()
+            if rest and not rest.startswith(","):
+                raise TlsError("ssl.principal.mapping.rules: rules have commas between them")
+            position = len(text) - len(rest) + 1 if rest else len(text)
+
+    def principal(self, name: str) -> str:
+        """The principal of a distinguished name; itself where no rule says otherwise."""
+        for compiled, replacement, case in self._parsed:
+            if compiled is None:
+                return name
+            match = compiled.fullmatch(name)
+            if match is None:
+                continue
+            result = _substitute(replacement, match)
+            return result.lower() if case == "L" else result.upper() if case == "U" else result
+        raise TlsError(f"no rule of ssl.principal.mapping.rules applies to {name}")
+
+
+def _substitute(replacement: str, match: Any) -> str:
+    result, index = [], 0
+    while index < len(replacement):
+        char = replacement[index]
+        if char == "\\" and index + 1 < len(replacement):
+            result.append(replacement[index + 1])
+            index += 2
+        elif char == "$" and index + 1 < len(replacement) and replacement[index + 1].isdigit():
+            result.append(match.group(int(replacement[index + 1])) or "")
+            index += 2
+        else:
+            result.append(char)
+            index += 1
+    return "".join(result)
