@@ -153,7 +153,7 @@ def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to:
         replicas: dict[TopicPartition, int] | None = None
         for name in sorted(os.listdir(directory.path)):
             named = parse_partition_dir(name)
-            if named is None or named.mark or named.topic_partition.topic == METADATA_TOPIC:
+            if named is None or named.mark:
                 continue
             key = named.topic_partition
             topics.add(key.topic)
@@ -294,9 +294,9 @@ class Log:
                 raise OptionError(f"a point in time cannot be found in {segment.path()}: {error}") from error
         return None
 
-    def transactions(self) -> tuple[int, list[AbortedTransaction]]:
-        """The last stable offset, and all aborted transactions below it: from the indexes, and from the log itself
-        behind the last snapshot, where a running broker may be a step ahead of its index.
+    def transactions(self) -> tuple[int, list[AbortedTransaction], list[AbortedTransaction]]:
+        """The last stable offset, all aborted transactions, and those that are open: from the indexes, and from the
+        log itself behind the last snapshot, where a running broker may be a step ahead of its index.
         """
         aborted: dict[tuple[int, int], AbortedTransaction] = {}
         for segment in self.segments:
@@ -331,7 +331,9 @@ class Log:
                         aborted[key] = AbortedTransaction(*completed[:3])
         unstable = state.first_unstable_offset
         stable = self.end_offset if unstable is None else min(unstable, self.end_offset)
-        return max(stable, self.start_offset), sorted(aborted.values(), key=lambda each: each.first_offset)
+        undecided = [AbortedTransaction(producer, first, self.end_offset) for first, producer in state.ongoing.items()]
+        decided = sorted(aborted.values(), key=lambda each: each.first_offset)
+        return max(stable, self.start_offset), decided, undecided
 
     def _next_base(self, segment: SegmentFiles) -> int:
         return self.segments[self.segments.index(segment) + 1].base_offset

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ottla.storage.indexes import OffsetIndex
     from ottla.storage.scan import SegmentFiles
 
+# The last is for tables of decisions: records of open transactions are left out and what lies behind them is not.
+ISOLATIONS: Final = ("read_uncommitted", "read_committed", "decided")
+READ_UNCOMMITTED, READ_COMMITTED, DECIDED = ISOLATIONS
 SMALLEST_TASK: Final = 4 << 20
 LARGEST_TASK: Final = 64 << 20
 
@@ -58,7 +61,7 @@ class ScanRange:
 
 
 def choose_ranges(
-    logs: list[Log], start: Bound, end: Bound, limits: Limits, *, committed: bool, strict_times: bool
+    logs: list[Log], start: Bound, end: Bound, limits: Limits, *, isolation: str, strict_times: bool
 ) -> list[ScanRange]:
     """Turn the options and Spark's filters into offsets, partition by partition."""
     known = {log.partition for log in logs}
@@ -71,7 +74,12 @@ def choose_ranges(
         topic, number = log.partition
         if not log.segments or not limits.partition(topic, number):
             continue
-        stable, aborted = log.transactions() if committed else (log.end_offset, [])
+        stable = log.end_offset
+        hidden: list[AbortedTransaction] = []
+        if isolation != READ_UNCOMMITTED:
+            stable, hidden, undecided = log.transactions()
+            if isolation == DECIDED:
+                stable, hidden = log.end_offset, sorted([*hidden, *undecided], key=lambda each: each.first_offset)
         first = _start(log, start, strict_times)
         last = _end(log, end)
         low, high = limits.offsets
@@ -80,9 +88,7 @@ def choose_ranges(
             found = log.offset_at(limits.earliest)
             first = last if found is None else max(first, found)
         if first < last:
-            overlapping = [
-                each for each in aborted if each.first_offset < last and (each.last_offset or first) >= first
-            ]
+            overlapping = [each for each in hidden if each.first_offset < last and (each.last_offset or first) >= first]
             ranges.append(ScanRange(log, first, last, overlapping))
     return ranges
 

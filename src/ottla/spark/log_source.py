@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from ottla.spark.columns import COLUMN_OPTIONS, Columns, choose_columns
 from ottla.spark.log_files import READ_UP_TO, find_log_directories, find_logs
-from ottla.spark.log_plan import LARGEST_TASK, Piece, choose_ranges, plan_tasks
+from ottla.spark.log_plan import DECIDED, ISOLATIONS, LARGEST_TASK, READ_UNCOMMITTED, Piece, choose_ranges, plan_tasks
 from ottla.spark.log_read import ReadSettings, read_piece
 from ottla.spark.offsets import EARLIEST, RANGE_OPTIONS, Bound, Selection, parse_end, parse_selection, parse_start
 from ottla.spark.options import OptionError, Options
@@ -50,7 +50,7 @@ class Plan:
     start: Bound
     end: Bound
     settings: ReadSettings
-    committed: bool
+    isolation: str
     strict_times: bool
     read_up_to: str
     least_tasks: int
@@ -58,8 +58,8 @@ class Plan:
     pushdown: bool
 
     @classmethod
-    def parse(cls, given: Any) -> Plan:
-        """Check all options at once, before anything is read."""
+    def parse(cls, given: Any, isolation: str = READ_UNCOMMITTED) -> Plan:
+        """Check all options at once, before anything is read; `isolation` is taken where none is given."""
         options = Options("ottla-log", given, KNOWN)
         path = options.text("path")
         if not path:
@@ -71,7 +71,7 @@ class Plan:
         columns: Columns = choose_columns(
             options, batch=options.boolean("includeBatch", False) or control, bad=bad == "column"
         )
-        levels = ("read_uncommitted", "read_committed")
+        levels = ISOLATIONS if isolation == DECIDED else ISOLATIONS[:2]
         name = "isolation.level" if "isolation.level" in options else "kafka.isolation.level"
         strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
         return cls(
@@ -80,7 +80,7 @@ class Plan:
             parse_start(options, default=EARLIEST),
             parse_end(options),
             ReadSettings(columns, bad, control, options.boolean("failOnDataLoss", True)),
-            options.choice(name, levels, levels[0]) == levels[1],
+            options.choice(name, levels, isolation),
             strategy == "error",
             options.choice("readUpTo", READ_UP_TO, READ_UP_TO[0]),
             options.integer("minPartitions", 0) or 0,
@@ -131,7 +131,7 @@ class LogReader(DataSourceReader):
         plan = self._plan
         logs = find_logs(find_log_directories(plan.path), plan.selection, plan.read_up_to)
         ranges = choose_ranges(
-            logs, plan.start, plan.end, self._limits, committed=plan.committed, strict_times=plan.strict_times
+            logs, plan.start, plan.end, self._limits, isolation=plan.isolation, strict_times=plan.strict_times
         )
         tasks = plan_tasks(ranges, largest=plan.largest_task, least_tasks=plan.least_tasks)
         return [LogTask(pieces) for pieces in tasks] or [LogTask([])]

@@ -1,0 +1,295 @@
+"""System tables of files with a JSON object a line: the event log, and captures of `ottla tap`.
+
+Big files are cut by bytes: a task reads the lines that begin in its part.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from ottla.events import ENVELOPE, FIELDS
+from ottla.protocol.capture import REQUEST, from_line
+from ottla.protocol.errors import KafkaError, ProtocolError
+from ottla.protocol.framing import decode_request, decode_response
+from ottla.protocol.internal_records import as_plain
+from ottla.spark.columns import spark_schema
+from ottla.spark.options import OptionError, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.types import StructType
+
+PART_BYTES: Final = 32 << 20
+ROWS: Final = 5000
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+Row = dict[str, Any]
+
+
+class DamagedLineError(Exception):
+    """A line that is not what its file should hold."""
+
+
+class LinePart(InputPartition):
+    """Some bytes of a file."""
+
+    def __init__(self, path: str, start: int, end: int) -> None:
+        super().__init__(None)
+        self.path = path
+        self.start = start
+        self.end = end
+
+
+class LineTable(DataSource):
+    """A table made of files with a JSON object a line."""
+
+    fields: ClassVar[tuple[pa.Field, ...]]
+    what: ClassVar[str]
+    known: ClassVar[tuple[str, ...]] = ("badRecords", "maxPartitionBytes", "minPartitions")
+
+    @classmethod
+    def decode(cls, line: bytes, settings: LineSettings) -> Row | None:
+        """What a line says; None for one that says nothing of its own. ValueError for what does not belong here."""
+        raise NotImplementedError
+
+    @classmethod
+    def arrow(cls) -> pa.Schema:
+        """The columns."""
+        return pa.schema(cls.fields)
+
+    def schema(self) -> StructType:
+        """The columns; wrong options and missing files end here, at load()."""
+        self._settings()
+        return spark_schema(self.arrow())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of all files."""
+        if schema != spark_schema(self.arrow()):
+            raise OptionError(f"{self.name()} has columns of its own: leave .schema(...) out")
+        return LineReader(type(self), self._settings())
+
+    def _settings(self) -> LineSettings:
+        options = Options(self.name(), self.options, self.known)
+        path = options.text("path")
+        if not path:
+            raise OptionError(
+                f'{self.name()} needs a path: spark.read.format("{self.name()}").load("/path/to/{self.what}")'
+            )
+        files = _find_files(path)
+        if not files:
+            raise OptionError(f"there is no file at {path!r}")
+        return LineSettings(
+            tuple(files),
+            options.choice("badRecords", ("fail", "drop"), "fail"),
+            options.size("maxPartitionBytes", PART_BYTES),
+            options.integer("minPartitions", 0) or 0,
+            options.boolean("decode", True) if "decode" in self.known else True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LineSettings:
+    """What the options say."""
+
+    files: tuple[str, ...]
+    bad_records: str
+    part_bytes: int
+    least_tasks: int
+    decode: bool
+
+
+def _find_files(path: str) -> list[str]:
+    """The files at a path: one, all of a folder, those of a pattern, or several with commas between."""
+    found: list[str] = []
+    for each in path.split(","):
+        place = each.strip().removeprefix("file://")
+        if os.path.isdir(place):
+            names = (os.path.join(place, name) for name in os.listdir(place) if not name.startswith((".", "_")))
+            found += sorted(name for name in names if os.path.isfile(name))
+        elif os.path.isfile(place):
+            found.append(place)
+        else:
+            found += sorted(name for name in glob.glob(place) if os.path.isfile(name))
+    return found
+
+
+class LineReader(DataSourceReader):
+    """Cuts files into parts and reads their lines."""
+
+    def __init__(self, table: type[LineTable], settings: LineSettings) -> None:
+        self._table = table
+        self._settings = settings
+
+    def partitions(self) -> list[InputPartition]:
+        """Parts of about the wanted size."""
+        settings = self._settings
+        sizes = {path: os.path.getsize(path) for path in settings.files}
+        size = settings.part_bytes
+        if settings.least_tasks:
+            size = max(min(size, -(-sum(sizes.values()) // settings.least_tasks)), 1)
+        parts = []
+        for path, length in sizes.items():
+            parts += [LinePart(path, start, min(start + size, length)) for start in range(0, length, size)]
+        return parts or [LinePart(settings.files[0], 0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part."""
+        assert isinstance(partition, LinePart)
+        schema = self._table.arrow()
+        rows: list[Row] = []
+        for position, line in _lines(partition):
+            try:
+                row = self._table.decode(line, self._settings)
+            except ValueError as error:
+                if not line.endswith(b"\n"):
+                    continue  # the last line of a file that is being written, or was when its writer died
+                if self._settings.bad_records == "drop":
+                    continue
+                raise DamagedLineError(f"{partition.path} at byte {position}: {error}") from error
+            if row is not None:
+                rows.append(row)
+            if len(rows) >= ROWS:
+                yield pa.RecordBatch.from_pylist(rows, schema=schema)
+                rows = []
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def _lines(part: LinePart) -> Iterator[tuple[int, bytes]]:
+    """The lines that begin within a part, with their positions."""
+    with open(part.path, "rb") as file:
+        position = part.start
+        if position:
+            file.seek(position - 1)
+            position += len(file.readline()) - 1
+        while position < part.end:
+            line = file.readline()
+            if not line:
+                return
+            if line.strip():
+                yield position, line
+            position += len(line)
+
+
+def _type_of(description: str) -> pa.DataType:
+    """A field's type from the words in which the event log declares it."""
+    word = description.partition(":")[0].strip()
+    match word.removesuffix(" or null"):
+        case "int":
+            return pa.int64()
+        case "float":
+            return pa.float64()
+        case "bool":
+            return pa.bool_()
+        case "list of strings":
+            return pa.list_(pa.field("element", pa.string()))
+        case "list of {topic, partition, offset}":
+            parts = [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
+            return pa.list_(pa.field("element", pa.struct(parts)))
+        case kind if kind.startswith("map of topic name to"):
+            numbers = pa.list_(pa.field("element", pa.int32()))
+            return pa.map_(pa.string(), pa.field("value", numbers))
+    return pa.string()
+
+
+class EventsTable(LineTable):
+    """`ottla-events`: the event log, a column for each field that an event may have."""
+
+    what = "events.jsonl"
+    fields = (
+        *(pa.field(name, _TIMESTAMP if name == "time" else _type_of(kind)) for name, kind in ENVELOPE.items()),
+        *(pa.field(name, _type_of(kind)) for name, kind in sorted(FIELDS.items())),
+        pa.field("event", pa.string()),
+    )
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "ottla-events"
+
+    @classmethod
+    def decode(cls, line: bytes, settings: LineSettings) -> Row | None:
+        """One event."""
+        text = line.decode("utf-8", errors="replace").strip()
+        event = json.loads(text)
+        if not isinstance(event, dict) or not ENVELOPE.keys() <= event.keys():
+            raise ValueError(f"expected an event with {', '.join(ENVELOPE)}, got {text[:60]!r}")
+        row: Row = {}
+        for field in cls.fields:
+            value = event.get(field.name)
+            if value is not None and pa.types.is_map(field.type):
+                value = list(value.items())
+            row[field.name] = value
+        row["time"] = int(event["time"]) * 1000
+        row["event"] = text
+        return row
+
+
+class WireTable(LineTable):
+    """`ottla-wire`: the frames of a capture, with what they say."""
+
+    what = "capture.jsonl"
+    known = (*LineTable.known, "decode")
+    fields = (
+        pa.field("time", _TIMESTAMP),
+        pa.field("connection", pa.int64()),
+        pa.field("direction", pa.string()),
+        pa.field("client", pa.string()),
+        pa.field("server", pa.string()),
+        pa.field("node", pa.int32()),
+        pa.field("apiKey", pa.int16()),
+        pa.field("api", pa.string()),
+        pa.field("version", pa.int16()),
+        pa.field("correlationId", pa.int32()),
+        pa.field("clientId", pa.string()),
+        pa.field("size", pa.int32()),
+        pa.field("frame", pa.binary()),
+        pa.field("message", pa.string()),
+        pa.field("error", pa.string()),
+    )
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "ottla-wire"
+
+    @classmethod
+    def decode(cls, line: bytes, settings: LineSettings) -> Row | None:
+        """One frame; what it says is JSON, unless it was cut short or is no message."""
+        found = from_line(line)
+        if found is None:
+            return None
+        row: Row = {
+            "time": found.time_us,
+            "connection": found.connection,
+            "direction": found.direction,
+            "client": found.client,
+            "server": found.server,
+            "node": found.node,
+            "apiKey": found.api_key,
+            "api": found.api,
+            "version": found.version,
+            "correlationId": found.correlation_id,
+            "clientId": found.client_id,
+            "size": found.size,
+            "frame": found.frame,
+        }
+        if settings.decode:
+            if not found.is_whole:
+                return row | {"error": f"only {len(found.frame)} of {found.size} bytes were captured"}
+            try:
+                if found.direction == REQUEST:
+                    message = decode_request(found.frame)[1]
+                else:
+                    message = decode_response(found.frame, found.api_key, found.version)[1]
+                row["message"] = json.dumps(as_plain(message, found.version), ensure_ascii=False, separators=(",", ":"))
+            except (ProtocolError, KafkaError, KeyError) as error:
+                row["error"] = str(error)
+        return row
