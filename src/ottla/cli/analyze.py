@@ -28,7 +28,6 @@ Master = Annotated[
 ]
 Engine = Annotated[str, typer.Option("--engine", metavar="ENGINE", help=SMALL_HELP)]
 Group = Annotated[str | None, typer.Option("--group", "-g", help="Only this group.")]
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A Kafka log directory.")]
 FOUND = 1
 
 
@@ -44,6 +43,13 @@ def register(app: typer.Typer) -> None:
     add("txn-timeout", epilog=examples("ottla analyze txn-timeout events.jsonl --html report.html"))(txn_timeout)
     add("client-trace", epilog=examples("ottla analyze client-trace client.log -p 3 --topic orders"))(client_trace)
     add("rebalances", epilog=examples("ottla analyze rebalances events.jsonl"))(rebalances)
+    add("lag", epilog=examples("ottla analyze lag /var/lib/kafka --max-lag 10000"))(lag)
+    add("hot-partitions", epilog=examples("ottla analyze hot-partitions /var/lib/kafka"))(hot_partitions)
+    add("exactly-once", epilog=examples("ottla analyze exactly-once /var/lib/kafka --input orders --output bills"))(
+        exactly_once
+    )
+    add("anomalies", epilog=examples("ottla analyze anomalies history.jsonl"))(anomalies)
+    add("diff", epilog=examples("ottla analyze diff /var/lib/kafka#orders localhost:9092#orders"))(diff)
     app.add_typer(analyze)
 
 
@@ -121,7 +127,134 @@ def rebalances(
     _run("rebalances", paths, {"group": group}, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
 
 
+def lag(
+    paths: Paths,
+    group: Group = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only of this topic.")] = None,
+    max_lag: Annotated[int | None, typer.Option("--max-lag", help="More than this is a finding.")] = None,
+    as_json: AsJson = False,
+    html: Html = None,
+    sql: Sql = None,
+    master: Master = None,
+    engine: Engine = "auto",
+) -> None:
+    """Lag per group and partition over time, from the offsets topic and the logs alone."""
+    options = {"group": group, "topic": topic, "max_lag": max_lag}
+    _run("lag", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
+
+
+def hot_partitions(
+    paths: Paths,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")] = None,
+    factor: Annotated[float, typer.Option("--factor", help="This many times the average is too much.")] = 2.0,
+    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
+    as_json: AsJson = False,
+    html: Html = None,
+    sql: Sql = None,
+    master: Master = None,
+    engine: Engine = "auto",
+) -> None:
+    """Partitions that get much more than their share, in bytes and in records."""
+    options = {"topic": topic, "factor": factor, "internal": internal or None}
+    _run("hot-partitions", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
+
+
+def anomalies(
+    paths: Annotated[list[Path], typer.Argument(metavar="HISTORY...", help="Histories, as JSON lines.")],
+    everything_read: Annotated[
+        bool, typer.Option("--everything-read", help="All was read to its end: what nobody read is lost.")
+    ] = False,
+    as_json: AsJson = False,
+    html: Html = None,
+    sql: Sql = None,
+    master: Master = None,
+    engine: Engine = "auto",
+) -> None:
+    """What a correct log could not have done, from what clients saw."""
+    options = {"everything_read": everything_read or None}
+    _run("anomalies", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
+
+
+def exactly_once(
+    where: Annotated[str, typer.Argument(metavar="DIR|HOST:PORT", help="A log directory, or a cluster.")],
+    source: Annotated[str, typer.Option("--input", metavar="TOPIC", help="The topic that was read.")],
+    result: Annotated[str, typer.Option("--output", metavar="TOPIC", help="The topic that was written.")],
+    by: Annotated[str, typer.Option("--by", help="key, value, or header:NAME: what tells records apart.")] = "key",
+    as_json: AsJson = False,
+    html: Html = None,
+    sql: Sql = None,
+    master: Master = None,
+) -> None:
+    """An audit that an output topic holds each record of its input once."""
+    from ottla.spark.analysis import exactly_once as audit
+    from ottla.spark.analysis.topics import read_topic
+
+    places = _places(f"{where}#{source}", f"{where}#{result}")
+    with _spark(master) as spark, _jobs(spark), _reading():
+        if sql is not None:
+            read_topic(spark, places[0]).createOrReplaceTempView("input")
+            read_topic(spark, places[1]).createOrReplaceTempView("output")
+            _query(spark, sql, as_json=as_json)
+            return
+        report = audit.run(spark, places[0], places[1], by)
+    show(report, as_json=as_json, html=html)
+
+
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="DIR, DIR#topic, host:port or host:port#topic.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The same, for the other side.")],
+    by: Annotated[str, typer.Option("--by", help="offset, or position in the partition.")] = "offset",
+    ignore: Annotated[
+        list[str] | None, typer.Option("--ignore", help="A field to leave out: key, value, headers, timestamp.")
+    ] = None,
+    as_json: AsJson = False,
+    html: Html = None,
+    sql: Sql = None,
+    master: Master = None,
+) -> None:
+    """Two topics or clusters, record by record."""
+    from ottla.spark.analysis import diff as comparison
+    from ottla.spark.analysis.topics import read_topic
+
+    places = _places(first, second)
+    with _spark(master) as spark, _jobs(spark), _reading():
+        if sql is not None:
+            read_topic(spark, places[0]).createOrReplaceTempView("a")
+            read_topic(spark, places[1]).createOrReplaceTempView("b")
+            _query(spark, sql, as_json=as_json)
+            return
+        report = comparison.run(spark, places[0], places[1], by, tuple(ignore or ()))
+    show(report, as_json=as_json, html=html)
+
+
 # Running and showing
+
+
+def _places(*texts: str) -> list[Any]:
+    from ottla.spark.analysis.inputs import InputError
+    from ottla.spark.analysis.topics import Place
+
+    try:
+        return [Place.parse(text) for text in texts]
+    except InputError as error:
+        raise fail(str(error)) from None
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """What goes wrong while Spark reads, in one sentence."""
+    from pyspark.errors import PySparkException
+
+    from ottla.spark.analysis.inputs import InputError
+
+    try:
+        yield
+    except InputError as error:
+        raise fail(str(error)) from None
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = next((line for line in reversed(lines) if "Error: " in line), lines[0] if lines else "unknown")
+        raise fail(f"Spark could not read the input: {said}") from None
 
 
 def _run(
@@ -159,8 +292,13 @@ def _run(
         with _progress("reading", size) as advance:
             report = run_here(ANALYSES[name], pieces, chosen, advance)
     else:
-        with _spark(master) as spark, _jobs(spark):
-            report = run_in_spark(ANALYSES[name], spark, texts, chosen)
+        with _spark(master) as spark, _jobs(spark), _reading():
+            if name == "anomalies":
+                from ottla.spark.analysis import anomalies as checker
+
+                report = checker.run_in_spark(spark, texts, chosen)
+            else:
+                report = run_in_spark(ANALYSES[name], spark, texts, chosen)
     show(report, as_json=as_json, html=html)
 
 

@@ -70,7 +70,7 @@ class Overview:
                     f"in {each.path} a clock goes back {each.jumps} times, by up to {length(each.worst_jump_ms)}: "
                     f"the order of events around that is uncertain"
                 )
-        ranges = [each for each in self.inputs if each.first_ms is not None]
+        ranges = [each for each in self.inputs if each.first_ms is not None and "kafka-log" not in each.formats]
         if len(ranges) > 1:
             late = max(ranges, key=lambda each: each.first_ms or 0)
             early = min(ranges, key=lambda each: each.last_ms or 0)

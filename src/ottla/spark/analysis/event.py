@@ -91,6 +91,8 @@ EVENTS: Final[dict[str, str]] = {
     "position": "a client set its position in a partition",
     "fetch": "a client fetched from a partition; `offset` is the one it goes on from",
     "produce": "records were written to a partition; `offset` is the first",
+    "append": "a log grew to `offset` within this second; `text` is records and bytes (of log directories, on request)",
+    "history": "an operation of a history of `ottla.history`, as it stands there, in `text`",
     "txn.init": "a transactional id got its producer id and epoch, which fences the one before",
     "txn.begin": "a transaction began",
     "txn.add": "partitions (or a group) became part of a transaction",

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
-from ottla.spark.analysis import parse_java, parse_kgo, parse_librdkafka, parse_ottla
+from ottla.spark.analysis import parse_history, parse_java, parse_kgo, parse_librdkafka, parse_ottla
 from ottla.spark.analysis.event import CLIENT, Event
 from ottla.spark.analysis.log_directory import folder_events, is_log_directory, partition_folders, topic_names
 
@@ -32,12 +32,14 @@ Parser = Callable[[str, Event], "list[Event] | None"]
 
 PARSERS: Final[dict[str, Parser]] = {
     parse_ottla.FORMAT: parse_ottla.parse,
+    parse_history.FORMAT: parse_history.parse,
     parse_kgo.FORMAT: parse_kgo.parse,
     parse_librdkafka.FORMAT: parse_librdkafka.parse,
     parse_java.FORMAT: parse_java.parse,
 }
 _RECOGNISE: Final = {
     parse_ottla.FORMAT: parse_ottla.looks_like,
+    parse_history.FORMAT: parse_history.looks_like,
     parse_librdkafka.FORMAT: parse_librdkafka.looks_like,
     parse_java.FORMAT: parse_java.looks_like,
     parse_kgo.FORMAT: parse_kgo.looks_like,
@@ -163,7 +165,7 @@ def read_piece(piece: Piece, wanted: Collection[str] | None = None) -> Iterator[
     """The events of a piece that are wanted (all, if none are named), and its summary at the end."""
     summary = Summary(piece.path)
     if piece.end < 0:
-        source = _folder(piece, summary)
+        source = _folder(piece, summary, appends=wanted is not None and "append" in wanted)
     else:
         source = _lines(piece, summary)
     for event in source:
@@ -175,9 +177,9 @@ def read_piece(piece: Piece, wanted: Collection[str] | None = None) -> Iterator[
     yield Event(None, SUMMARY, file=piece.path, position=piece.start, text=summary.to_text())
 
 
-def _folder(piece: Piece, summary: Summary) -> Iterator[Event]:
+def _folder(piece: Piece, summary: Summary, *, appends: bool) -> Iterator[Event]:
     names = topic_names(piece.directory) if "__consumer_offsets" in piece.path else {}
-    for event in folder_events(piece.path, names):
+    for event in folder_events(piece.path, names, appends=appends):
         summary.lines += 1
         summary.formats[event.format] += 1
         if event.event == "unparsed":

@@ -55,14 +55,19 @@ def topic_names(path: str) -> dict[str, str]:
     return {str(topic_id): name for name, topic_id in facts.topic_ids.items()}
 
 
-def folder_events(folder: str, names: dict[str, str], disk: Disk | None = None) -> Iterator[Event]:
-    """The events of one partition's folder; data partitions give markers and open transactions only."""
+def folder_events(
+    folder: str, names: dict[str, str], disk: Disk | None = None, *, appends: bool = False
+) -> Iterator[Event]:
+    """The events of one partition's folder; data partitions give markers, open transactions, and appends if wanted."""
     disk = disk or RealDisk()
     listed = read_folder(disk, folder)
     watch = _Open(folder, listed.partition)
+    growth = _Growth(folder, listed.partition)
     for segment in listed.segments:
         try:
             for header, data in scan_batches(disk, segment.path(), segment.size):
+                if appends:
+                    yield from growth.batch(header)
                 if listed.partition.topic in (GROUPS, TRANSACTIONS) and not header.is_control:
                     for record in iter_records(data, header._replace(position=0)):
                         if listed.partition.topic == GROUPS:
@@ -79,7 +84,44 @@ def folder_events(folder: str, names: dict[str, str], disk: Disk | None = None) 
             yield Event(
                 None, "unparsed", format=FORMAT, file=segment.path(), text=f"{segment.path()} ends early: {error}"
             )
+    yield from growth.rest()
     yield from watch.open()
+
+
+class _Growth:
+    """How a log grows, second by second: one event tells what was appended in it."""
+
+    def __init__(self, folder: str, partition: TopicPartition) -> None:
+        self._folder = folder
+        self._partition = partition
+        self._second = -1
+        self._records = self._bytes = self._end = 0
+        self._latest_ms = -1
+
+    def batch(self, header: BatchHeader) -> Iterator[Event]:
+        self._latest_ms = max(self._latest_ms, header.max_timestamp)  # as a log's end, time does not go back
+        if self._latest_ms // 1000 != self._second:
+            yield from self.rest()
+            self._second = self._latest_ms // 1000
+        self._end = header.next_offset
+        self._bytes += header.size
+        self._records += 0 if header.is_control else header.record_count
+
+    def rest(self) -> Iterator[Event]:
+        """What is not told yet."""
+        if self._bytes:
+            yield Event(
+                self._second * 1000,
+                "append",
+                format=FORMAT,
+                file=self._folder,
+                position=self._end,
+                topic=self._partition.topic,
+                partition=self._partition.partition,
+                offset=self._end,
+                text=f"{self._records} {self._bytes}",
+            )
+        self._records = self._bytes = 0
 
 
 class _Open:

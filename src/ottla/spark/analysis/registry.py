@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.spark.analysis import client_trace, dual_assign, rebalances, txn_timeout
+from ottla.spark.analysis import (
+    anomalies,
+    client_trace,
+    dual_assign,
+    hot_partitions,
+    lag,
+    rebalances,
+    txn_timeout,
+)
 
 if TYPE_CHECKING:
     from ottla.spark.analysis.engine import Analysis
 
 ANALYSES: Final[dict[str, Analysis]] = {
-    each.name: each for each in (dual_assign.ANALYSIS, txn_timeout.ANALYSIS, client_trace.ANALYSIS, rebalances.ANALYSIS)
+    each.name: each
+    for each in (
+        dual_assign.ANALYSIS,
+        txn_timeout.ANALYSIS,
+        client_trace.ANALYSIS,
+        rebalances.ANALYSIS,
+        lag.ANALYSIS,
+        hot_partitions.ANALYSIS,
+        anomalies.ANALYSIS,
+    )
 }

@@ -59,6 +59,14 @@ class Table:
 
 
 @dataclass(slots=True)
+class Series:
+    """A line of a chart: times and values."""
+
+    label: str
+    points: list[tuple[int, float]]
+
+
+@dataclass(slots=True)
 class Report:
     """The answer of an analysis."""
 
@@ -71,6 +79,7 @@ class Report:
     inputs: list[Summary] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)
 
 
 def clock(time_ms: int | None) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import Any, Final
 
-from ottla.spark.analysis.report import Finding, Report, Span, Step, Table, clock, length
+from ottla.spark.analysis.report import Finding, Report, Series, Span, Step, Table, clock, length
 
 LANE: Final = 26
 LEFT: Final = 240
 WIDTH: Final = 1100
+LINES: Final = ("#4c78a8", "#d62728", "#59a14f", "#f2a93b", "#9467bd", "#17becf", "#8c564b", "#e377c2")
 COLOURS: Final = {"owns": "#4c78a8", "fault": "#d62728", "waits": "#f2a93b", "ok": "#59a14f"}
 MOST_LANES: Final = 40
 MOST_MARKS: Final = 400
@@ -36,6 +37,8 @@ def to_html(report: Report) -> str:
     spans = report.spans or [span for finding in report.findings[:10] for span in finding.spans]
     if spans:
         parts.append(to_svg(spans, report.steps))
+    if report.series:
+        parts.append(to_chart(report.series))
     for number, finding in enumerate(report.findings, 1):
         parts += _finding(number, finding, own_picture=len(report.findings) > 1)
     parts += [_table(table) for table in report.tables]
@@ -132,5 +135,43 @@ def to_svg(spans: list[Span], steps: list[Step]) -> str:
         parts.append(f"<line x1='{x(time_ms):.1f}' x2='{x(time_ms):.1f}' y1='6' y2='{bottom}' stroke='#eee'/>")
         label = clock(time_ms) if quarter == 0 else f"+{length(time_ms - start)}"
         parts.append(f"<text x='{x(time_ms):.1f}' y='{bottom + 16}' text-anchor='{anchor}'>{escape(label)}</text>")
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def to_chart(series: list[Series]) -> str:
+    """Lines over time, the first eight of them."""
+    shown = [each for each in series if each.points][: len(LINES)]
+    if not shown:
+        return ""
+    times = [time_ms for each in shown for time_ms, _ in each.points]
+    start, end = min(times), max(max(times), min(times) + 1)
+    top = max(max(value for each in shown for _, value in each.points), 1)
+    left, height, foot = 80, 260, 60 + 16 * len(shown)
+
+    def x(time_ms: int) -> float:
+        return left + (time_ms - start) / (end - start) * (WIDTH - left - 20)
+
+    def y(value: float) -> float:
+        return 10 + (1 - value / top) * (height - 20)
+
+    parts = [
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height + foot}' width='{WIDTH}' "
+        f"height='{height + foot}' role='img' font-family='system-ui, sans-serif' font-size='11'>"
+    ]
+    for quarter in range(5):
+        value, time_ms = top * quarter / 4, start + (end - start) * quarter // 4
+        anchor = "start" if quarter == 0 else "end" if quarter == 4 else "middle"
+        parts.append(f"<line x1='{left}' x2='{WIDTH - 20}' y1='{y(value):.1f}' y2='{y(value):.1f}' stroke='#e5e5e5'/>")
+        parts.append(f"<text x='{left - 6}' y='{y(value) + 4:.1f}' text-anchor='end'>{value:,.0f}</text>")
+        label = clock(time_ms) if quarter == 0 else f"+{length(time_ms - start)}"
+        parts.append(f"<text x='{x(time_ms):.1f}' y='{height + 8}' text-anchor='{anchor}'>{escape(label)}</text>")
+    for place, each in enumerate(shown):
+        path = " ".join(f"{x(time_ms):.1f},{y(value):.1f}" for time_ms, value in each.points)
+        colour = LINES[place]
+        parts.append(f"<polyline points='{path}' fill='none' stroke='{colour}' stroke-width='1.6'/>")
+        at = height + 30 + 16 * place
+        parts.append(f"<rect x='{left}' y='{at - 9}' width='14' height='4' fill='{colour}'/>")
+        parts.append(f"<text x='{left + 20}' y='{at - 3}'>{escape(each.label)}</text>")
     parts.append("</svg>")
     return "".join(parts)
