@@ -117,10 +117,7 @@ def _report(
     producers: list[list[Any]],
     aborted: int,
 ) -> Report:
-    findings = []
-    for what, rows in wrong.items():
-        for row in rows:
-            findings.append(_finding(what, row, result.topic or "output"))
+    findings = [_finding(what, row, result.topic or "output") for what, rows in wrong.items() for row in rows]
     once = totals.get("once", 0)
     bad = {what: totals[what] for what in ("duplicate", "missing", "unexpected") if totals.get(what)}
     if bad:
