@@ -186,6 +186,9 @@ class Cluster:
             for node in self.nodes.values():
                 node.configs_changed()
         if changes.acls and self.authorizer is not None:
+        if changes.client_quotas:
+            for node in self.nodes.values():
+                node.quotas.changed()
             self.authorizer.changed()
         if self.events is not None:
             _tell_topics(self.events, changes)

@@ -13,6 +13,7 @@ from ottla.cluster.registrations import GROUP_METADATA_TOPIC
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.security.quotas import Quotas
 from ottla.transactions.coordinator import TransactionCoordinator
 from ottla.transactions.verification import PartitionVerifier
 
@@ -54,6 +55,12 @@ class Broker:
         self.endpoints: dict[str, Endpoint] = {}
         self.epoch = -1
         self._values: dict[str, Value] = {}
+        self.quotas = Quotas(
+            lambda: cluster.image.client_quotas,
+            cluster.world.clock.monotonic,
+            samples=self.config_int("quota.window.num"),
+            sample_seconds=self.config_int("quota.window.size.seconds"),
+        )
         self.authentication: dict[str, ListenerAuthentication] = {}
         self.group_configs = GroupConfigs(self)
         logs = CoordinatorLogs(self)

@@ -69,6 +69,9 @@ class Call:
     version: int
     correlation_id: int
     client_id: str | None
+    size: int = 0
+    """Bytes of the request."""
+    began: float = 0.0
 
     # What the caller may do. Without an authorizer everybody may do everything.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.fetch_wait import FetchWait
+from ottla.broker.throttle import most_to_fetch
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
@@ -101,6 +102,8 @@ class _Attempt:
         self.call = call
         self.context = context
         self.max_bytes = min(request.max_bytes, call.broker.config_int("fetch.max.bytes"))
+        if call.broker.quotas.active:
+            self.max_bytes = min(self.max_bytes, most_to_fetch(call))
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.rack = request.rack_id

@@ -7,6 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.session import Call, Disconnect
+from ottla.broker.throttle import throttle
 from ottla.handlers.registry import Api, apis, kafka_error
 from ottla.pending import Pending
 from ottla.protocol.api import find_api, request_class
@@ -73,6 +74,7 @@ class Dispatch:
         self.control: Control | None = None
         self.metrics: RequestMetrics | None = None
         self._clock = broker.cluster.world.clock
+        self._quotas = broker.quotas
         self._events = None
         if broker.events is not None:
             self._events = RequestEvents(broker, broker.events, broker.cluster.world.clock)
@@ -98,7 +100,9 @@ class Dispatch:
             request, _ = route.decode(frame, position, version)
         except ProtocolError as error:
             raise BadFrameError(str(error)) from error
-        call = Call(self._broker, session, key, version, correlation_id, client_id)
+        call = Call(self._broker, session, key, version, correlation_id, client_id, len(frame))
+        if self._quotas.active:
+            call.began = self._clock.monotonic()
         started = 0.0
         if self.metrics is not None:
             self.metrics.received(key, len(frame))
@@ -122,6 +126,14 @@ class Dispatch:
             raise BadFrameError(str(reason)) from reason
         except Exception as error:
             response = self._failed(route, request, error)
+        if self._quotas.active:
+            if response is None:
+                throttle(call, None)
+            elif not isinstance(response, Pending):
+                response = throttle(call, response)
+            else:
+                handled = self._clock.monotonic() - call.began
+                response = response.map(lambda answer: throttle(call, answer, handled))
         if response is None:
             return None
         if isinstance(response, Pending):

@@ -128,6 +128,8 @@ class NodeServer:
         session = Session(next(self._ids), listener, host, port, mute=connection.mute)
         if not self._meet(session, connection):
             return None
+        if self.broker.quotas.active:
+            self._slow_down(connection, host)
         self.accepted += 1
         self.connections[connection] = None
         self.per_host[host] = self.per_host.get(host, 0) + 1
@@ -148,6 +150,13 @@ class NodeServer:
             session.conversation = authentication.conversation()
             session.authenticated = False
         return True
+
+    def _slow_down(self, connection: Connection, host: str) -> None:
+        """Keep a connection that its address may not make yet waiting, and close it then."""
+        seconds = self.broker.quotas.connection_wait(host)
+        if seconds > 0:
+            connection.mute(seconds + 1)
+            self.clock.call_later(seconds, connection.abort)
 
     def _renew_certificates(self) -> None:
         """Let listeners accept with the certificates that their files hold now."""

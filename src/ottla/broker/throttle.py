@@ -1,0 +1,71 @@
+"""What a quota does to an answer: it tells how long the client has to wait, and nothing is taken from it meanwhile.
+
+The answer goes out at once (KIP-219); a fetch that is over its quota gets an empty one, because the bytes are what it
+may not have yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.protocol.messages.k01_fetch import FetchResponse
+from ottla.security.quotas import FETCH, PRODUCE, REQUEST
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+
+PRODUCE_API, FETCH_API = 0, 1
+LONGEST_MS: Final = 2**31 - 1
+UNLIMITED: Final = 2**31 - 1
+
+
+def throttle(call: Call, response: Any, handled: float | None = None) -> Any:
+    """Count a request against its quotas; the answer, with the wait in it if there is one."""
+    if not call.session.authenticated:
+        return response
+    user, client_id = quota_names(call)
+    broker = call.broker
+    quotas = broker.quotas
+    spent = broker.cluster.world.clock.monotonic() - call.began if handled is None else handled
+    window = float(broker.config_int("quota.window.size.seconds"))
+    wait = quotas.wait(REQUEST, user, client_id, spent * 100, most=window)
+    fetched = 0
+    if call.api_key == PRODUCE_API:
+        wait = max(wait, quotas.wait(PRODUCE, user, client_id, call.size))
+    elif call.api_key == FETCH_API:
+        fetched = _bytes_of(response)
+        wait = max(wait, quotas.wait(FETCH, user, client_id, fetched))
+    milliseconds = min(round(wait * 1000), LONGEST_MS)
+    if milliseconds <= 0:
+        return response
+    if call.api_key == FETCH_API:
+        quotas.take_back(FETCH, user, client_id, fetched)
+        response = _emptied(response)
+    if response is not None and hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = max(milliseconds, response.throttle_time_ms)
+    call.session.mute(milliseconds / 1000)
+    return response
+
+
+def most_to_fetch(call: Call) -> int:
+    """How many bytes one fetch may ask for, so that it can be answered within its quota at all."""
+    most = call.broker.quotas.most_in_window(FETCH, *quota_names(call))
+    return UNLIMITED if most is None else min(int(most), UNLIMITED)
+
+
+def quota_names(call: Call) -> tuple[str, str]:
+    """User and client id as quotas name them."""
+    return call.session.principal.partition(":")[2], call.client_id or ""
+
+
+def _bytes_of(response: FetchResponse) -> int:
+    return sum(len(data.records) for topic in response.responses for data in topic.partitions if data.records)
+
+
+def _emptied(response: FetchResponse) -> FetchResponse:
+    for topic in response.responses:
+        for data in topic.partitions:
+            release = getattr(data.records, "release", None)
+            if release is not None:
+                release()
+    return FetchResponse(session_id=response.session_id)

@@ -1,0 +1,170 @@
+"""Client quotas: how much somebody may send, receive and ask for, and how long they wait when it was more.
+
+Rates are measured as Apache Kafka measures them: samples of `quota.window.size.seconds`, `quota.window.num` of them,
+and a wait that brings the average of the whole window back to the limit (KIP-124). What is done with the wait (tell
+it, then take nothing from the connection, KIP-219) is the server's business.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ottla.cluster.client_quotas import CLIENT_ID, IP, USER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.cluster.registrations import QuotaEntity
+
+PRODUCE: Final = "producer_byte_rate"
+FETCH: Final = "consumer_byte_rate"
+REQUEST: Final = "request_percentage"
+CONNECTIONS: Final = "connection_creation_rate"
+MOST_RATES: Final = 10_000
+"""Rates that are kept; names of clients come from outside, so there must be an end."""
+
+
+@dataclass(slots=True)
+class Rate:
+    """An average per second over the last samples."""
+
+    samples: int
+    sample_seconds: float
+    _values: deque[tuple[float, float]] = field(default_factory=deque)
+
+    def record(self, value: float, now: float) -> None:
+        """Count something that happened now."""
+        self._forget(now)
+        if self._values and now - self._values[-1][0] < self.sample_seconds:
+            began, total = self._values[-1]
+            self._values[-1] = (began, total + value)
+        else:
+            self._values.append((now, value))
+
+    def measure(self, now: float) -> float:
+        """The average now."""
+        self._forget(now)
+        return sum(total for _, total in self._values) / self.window(now)
+
+    def window(self, now: float) -> float:
+        """Seconds that the average is of: at least all samples but one, so that a first burst is not a high rate."""
+        elapsed = now - self._values[0][0] if self._values else 0.0
+        full = (self.samples - 1) * self.sample_seconds
+        whole = int(elapsed / self.sample_seconds) * self.sample_seconds
+        return (elapsed + max(full - whole, 0.0)) or self.sample_seconds
+
+    def _forget(self, now: float) -> None:
+        oldest = now - self.samples * self.sample_seconds
+        while self._values and self._values[0][0] <= oldest:
+            self._values.popleft()
+
+
+class Quotas:
+    """The limits that the metadata image holds, and how close everybody is to theirs."""
+
+    def __init__(
+        self,
+        image: Callable[[], Mapping[QuotaEntity, Mapping[str, float]]],
+        monotonic: Callable[[], float],
+        *,
+        samples: int = 11,
+        sample_seconds: float = 1.0,
+    ) -> None:
+        self._image = image
+        self._now = monotonic
+        self._samples = samples
+        self._sample_seconds = sample_seconds
+        self._rates: dict[tuple[str, QuotaEntity], Rate] = {}
+        self._limits: dict[tuple[str, str, str], tuple[float, QuotaEntity] | None] = {}
+        self.active = False
+        self.changed()
+
+    def changed(self) -> None:
+        """The image's quotas are others now. What was measured stays."""
+        self._limits.clear()
+        self.active = bool(self._image())
+
+    def wait(self, key: str, user: str, client_id: str, amount: float, *, most: float | None = None) -> float:
+        """Count an amount, and tell how many seconds somebody has to wait; `most` bounds the wait."""
+        limit = self._limit(key, user, client_id)
+        if limit is None:
+            return 0.0
+        bound, entity = limit
+        rate = self._rate(key, entity)
+        now = self._now()
+        rate.record(amount, now)
+        found = self._wait(rate, bound, now)
+        return found if most is None else min(found, most)
+
+    def take_back(self, key: str, user: str, client_id: str, amount: float) -> None:
+        """Uncount an amount that was not sent after all."""
+        limit = self._limit(key, user, client_id)
+        if limit is not None:
+            self._rate(key, limit[1]).record(-amount, self._now())
+
+    def most_in_window(self, key: str, user: str, client_id: str) -> float | None:
+        """The largest amount that a whole window allows; None without a limit."""
+        limit = self._limit(key, user, client_id)
+        return None if limit is None else limit[0] * max(self._samples - 1, 1) * self._sample_seconds
+
+    def connection_wait(self, host: str) -> float:
+        """Count a connection of an address, and tell how many seconds it has to wait."""
+        image = self._image()
+        for entity in (((IP, host),), ((IP, None),)):
+            bound = image.get(entity, {}).get(CONNECTIONS)
+            if bound is None:
+                continue
+            rate = self._rate(CONNECTIONS, ((IP, host),))
+            now = self._now()
+            rate.record(1, now)
+            found = self._wait(rate, bound, now)
+            if found:
+                rate.record(-1, now)  # one that is turned away is no connection
+            return found
+        return 0.0
+
+    # Inside.
+
+    @staticmethod
+    def _wait(rate: Rate, bound: float, now: float) -> float:
+        value = rate.measure(now)
+        if value <= bound:
+            return 0.0
+        return (value - bound) / bound * rate.window(now)
+
+    def _rate(self, key: str, entity: QuotaEntity) -> Rate:
+        rate = self._rates.get((key, entity))
+        if rate is None:
+            if len(self._rates) >= MOST_RATES:
+                self._rates.clear()
+            rate = self._rates[key, entity] = Rate(self._samples, self._sample_seconds)
+        return rate
+
+    def _limit(self, key: str, user: str, client_id: str) -> tuple[float, QuotaEntity] | None:
+        asked = (key, user, client_id)
+        if asked not in self._limits:
+            if len(self._limits) >= MOST_RATES:
+                self._limits.clear()
+            self._limits[asked] = self._find(key, user, client_id)
+        return self._limits[asked]
+
+    def _find(self, key: str, user: str, client_id: str) -> tuple[float, QuotaEntity] | None:
+        """The most special quota, and who shares it: everybody whom it was set for, not one connection."""
+        image = self._image()
+        both: QuotaEntity = ((CLIENT_ID, client_id), (USER, user))
+        for entity, shared in (
+            (both, both),
+            (((CLIENT_ID, None), (USER, user)), both),
+            (((USER, user),), ((USER, user),)),
+            (((CLIENT_ID, client_id), (USER, None)), both),
+            (((CLIENT_ID, None), (USER, None)), both),
+            (((USER, None),), ((USER, user),)),
+            (((CLIENT_ID, client_id),), ((CLIENT_ID, client_id),)),
+            (((CLIENT_ID, None),), ((CLIENT_ID, client_id),)),
+        ):
+            bound = image.get(entity, {}).get(key)
+            if bound is not None:
+                return bound, shared
+        return None
