@@ -81,4 +81,4 @@ def _step(broker: Broker, partition: Partition, source: LogDirectory, target: Lo
         source.delete_log(place)
         partition.replace_log(future)
         return
-    broker.cluster.world.clock.call_later(0, lambda: _step(broker, partition, source, target, future))
+    broker.cluster.world.clock.call_soon(_step, broker, partition, source, target, future)

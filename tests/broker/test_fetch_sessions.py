@@ -1,0 +1,175 @@
+"""Fetch sessions: the four rows of KIP-227's table, what an incremental answer leaves out, and who makes room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k01_fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+)
+from ottla.protocol.schema import ZERO_UUID
+from ottla.records.builder import build_batch
+from ottla.records.iterate import Record
+from tests.handlers.local_talk import LocalTalk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+VERSIONS = [12, 18]
+LEGACY, FIRST, END = -1, 0, -1
+
+
+@pytest.fixture
+def local() -> Iterator[LocalTalk]:
+    talk = LocalTalk({"max.incremental.fetch.session.cache.slots": "2"})
+    talk.create("t", 3)
+    talk.create("u")
+    yield talk
+    talk.close()
+
+
+def write(local: LocalTalk, partition: int, value: bytes = b"x", topic: str = "t") -> None:
+    batch = build_batch([Record(0, local.world.clock.now_ms(), None, value)])
+    local.cluster.partitions[topic, partition].append(batch)
+
+
+def fetch(
+    local: LocalTalk,
+    version: int,
+    session: int,
+    epoch: int,
+    offsets: Mapping[int, int] | None = None,
+    *,
+    forget: Mapping[str, list[int]] | None = None,
+    topic: str = "t",
+) -> FetchResponse:
+    def named(name: str) -> dict[str, object]:
+        if version < 13:
+            return {"topic": name}
+        found = local.cluster.image.topic(name)
+        return {"topic_id": ZERO_UUID if found is None else found.id}
+
+    partitions = [
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+        for index, offset in (offsets or {}).items()
+    ]
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        session_id=session,
+        session_epoch=epoch,
+        topics=[FetchTopic(partitions=partitions, **named(topic))] if partitions else [],  # type: ignore[arg-type]
+        forgotten_topics_data=[
+            ForgottenTopic(partitions=indexes, **named(name))  # type: ignore[arg-type]
+            for name, indexes in (forget or {}).items()
+        ],
+    )
+    return local.quietly(request, FetchResponse, version=version)
+
+
+def told(answer: FetchResponse) -> list[int]:
+    assert answer.error_code == 0
+    return [each.partition_index for topic in answer.responses for each in topic.partitions]
+
+
+def sessions(local: LocalTalk) -> int:
+    return len(local.cluster.nodes[1].fetch_sessions)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_without_a_session_nothing_is_remembered(local: LocalTalk, version: int) -> None:
+    answer = fetch(local, version, 0, LEGACY, {0: 0, 1: 0})
+    assert (answer.session_id, told(answer)) == (0, [0, 1])
+    assert sessions(local) == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_epoch_0_makes_a_session_and_tells_everything(local: LocalTalk, version: int) -> None:
+    first = fetch(local, version, 0, FIRST, {0: 0, 1: 0, 2: 0})
+    assert first.session_id > 0
+    assert told(first) == [0, 1, 2]
+    # With the id of an old one it takes its place.
+    second = fetch(local, version, first.session_id, FIRST, {0: 0})
+    assert second.session_id not in (0, first.session_id)
+    assert sessions(local) == 1
+    gone = fetch(local, version, first.session_id, 1)
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_in_a_session_only_changes_are_told(local: LocalTalk, version: int) -> None:
+    session = fetch(local, version, 0, FIRST, {0: 0, 1: 0, 2: 0}).session_id
+    assert told(fetch(local, version, session, 1)) == []
+    write(local, 1)
+    answer = fetch(local, version, session, 2)
+    assert told(answer) == [1]
+    assert answer.session_id == session
+    # The position has moved only once the client says so.
+    assert told(fetch(local, version, session, 3)) == [1]
+    assert told(fetch(local, version, session, 4, {1: 1})) == []
+    write(local, 0)
+    write(local, 2)
+    assert sorted(told(fetch(local, version, session, 5))) == [0, 2]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_partitions_come_and_go(local: LocalTalk, version: int) -> None:
+    write(local, 0)
+    write(local, 1)
+    session = fetch(local, version, 0, FIRST, {0: 0}).session_id
+    assert sorted(told(fetch(local, version, session, 1, {1: 0}))) == [0, 1]
+    assert told(fetch(local, version, session, 2, forget={"t": [0]})) == [1]
+    # A session without partitions is none.
+    last = fetch(local, version, session, 3, forget={"t": [1]})
+    assert (last.session_id, told(last), sessions(local)) == (0, [], 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_epoch_minus_one_ends_a_session(local: LocalTalk, version: int) -> None:
+    session = fetch(local, version, 0, FIRST, {0: 0}).session_id
+    answer = fetch(local, version, session, END, {0: 0})
+    assert (answer.session_id, told(answer), sessions(local)) == (0, [0], 0)
+    assert fetch(local, version, session, 1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_epoch_out_of_turn_is_refused(local: LocalTalk, version: int) -> None:
+    session = fetch(local, version, 0, FIRST, {0: 0}).session_id
+    assert fetch(local, version, session, 2).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert fetch(local, version, session, 1).error_code == 0
+    assert fetch(local, version, session, 1).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_a_session_stays_with_names_or_with_ids(local: LocalTalk) -> None:
+    session = fetch(local, 12, 0, FIRST, {0: 0}).session_id
+    assert fetch(local, 18, session, 1).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_when_there_is_no_room_the_answer_has_no_session_until_an_old_one_is_stale(local: LocalTalk) -> None:
+    one = fetch(local, 18, 0, FIRST, {0: 0}).session_id
+    two = fetch(local, 18, 0, FIRST, {1: 0}).session_id
+    assert fetch(local, 18, 0, FIRST, {2: 0}).session_id == 0
+    local.world.clock.advance(200)
+    assert fetch(local, 18, two, 1).error_code == 0
+    three = fetch(local, 18, 0, FIRST, {2: 0}).session_id
+    assert three > 0
+    assert sessions(local) == 2
+    assert fetch(local, 18, one, 1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert fetch(local, 18, two, 2).error_code == 0
+
+
+def test_a_partition_with_an_error_is_told_every_time(local: LocalTalk) -> None:
+    session = fetch(local, 18, 0, FIRST, {0: 0, 1: 99}).session_id
+    for epoch in (1, 2):
+        answer = fetch(local, 18, session, epoch)
+        assert [(each.partition_index, each.error_code) for topic in answer.responses for each in topic.partitions] == [
+            (1, ErrorCode.OFFSET_OUT_OF_RANGE)
+        ]

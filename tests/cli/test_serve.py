@@ -1,0 +1,206 @@
+"""`ottla serve` as a process: what it says, what it serves, how it ends, and what it does not load."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
+
+from ottla.cli import build
+from ottla.client import Client
+from ottla.protocol.record_schemas.metadata import PartitionRecord, TopicRecord
+from ottla.protocol.record_values import encode_metadata_record
+from ottla.protocol.schema import Uuid
+from ottla.records.builder import build_batch
+from ottla.records.iterate import Record
+from ottla.storage.names import CLEAN_SHUTDOWN_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SECONDS = 60
+TOPIC_ID = Uuid(bytes.fromhex("00000000000040008000000000000091"))
+
+
+class Serving:
+    """`ottla serve` with some words, until the test ends."""
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def __call__(self, *words: str) -> dict[str, Any]:
+        process = self.start(*words, "--json", "-l", "warn")
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], SECONDS)
+        line = process.stdout.readline() if ready else ""
+        assert line, "it did not start: " + (process.stderr.read() if process.stderr and process.poll() else "")
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ottla", "serve", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self._processes.append(process)
+        return process
+
+    @property
+    def last(self) -> subprocess.Popen[str]:
+        return self._processes[-1]
+
+    def end(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serving]:
+    serving = Serving()
+    yield serving
+    serving.end()
+
+
+def test_the_first_lines_say_where_it_is_and_how_to_go_on(serve: Serving) -> None:
+    process = serve.start("-p", "0", "-l", "none", "--seed-topic", "orders:3", "--metrics", "0")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(5)]
+    assert "serves 127.0.0.1:" in lines[0]
+    assert "in memory" in lines[0]
+    assert "http://127.0.0.1:" in lines[1]
+    assert "bootstrap.servers=127.0.0.1:" in lines[2]
+    assert "ottla topic list" in lines[3]
+    assert "Ctrl-C" in lines[4]
+    where = lines[2].split("bootstrap.servers=")[1].split()[0]
+    assert len(AdminClient({"bootstrap.servers": where}).list_topics(timeout=30).topics["orders"].partitions) == 3
+    with urllib.request.urlopen(lines[1].split()[1], timeout=30) as page:
+        text = page.read().decode()
+    assert 'ottla_requests_total{api="Metadata",node="1"}' in text
+    assert "process_resident_memory_bytes" in text
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_it_ends_cleanly_when_told_to(serve: Serving, tmp_path: Path, how: signal.Signals) -> None:
+    where = serve("-p", "0", "-d", str(tmp_path), "--sync", "--seed-topic", "kept")["bootstrap"]
+    producer = Producer({"bootstrap.servers": where})
+    producer.produce("kept", b"record")
+    assert producer.flush(30) == 0
+    serve.last.send_signal(how)
+    assert serve.last.wait(SECONDS) == 0
+    assert (tmp_path / CLEAN_SHUTDOWN_FILE).exists()
+    assert serve("-p", "0", "-d", str(tmp_path))["cluster_id"]
+    assert not (tmp_path / CLEAN_SHUTDOWN_FILE).exists()
+
+
+def test_several_ports_are_several_nodes(serve: Serving, tmp_path: Path) -> None:
+    told = serve("-p", "0,0,0", "-d", str(tmp_path), "--seed-topic", "spread:6")
+    assert len(told["bootstrap"].split(",")) == 3
+    with Client(told["bootstrap"]) as client:
+        assert sorted(client.brokers) == [1, 2, 3]
+        assert {each.leader for each in client.topic("spread").partitions.values()} == {1, 2, 3}
+    assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == ["node-1", "node-2", "node-3"]
+
+
+def test_the_directory_of_the_blog_is_served_from_its_server_properties(serve: Serving, tmp_path: Path) -> None:
+    """Nothing but a metadata log (its folder without a number) and a topic's log: no ids, no checkpoints, no index."""
+    logs = tmp_path / "kraft-combined-logs"
+    (logs / "__cluster_metadata").mkdir(parents=True)
+    (logs / "test-topic-0").mkdir()
+    records = [
+        TopicRecord(name="test-topic", topic_id=TOPIC_ID),
+        PartitionRecord(
+            partition_id=0, topic_id=TOPIC_ID, replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0
+        ),
+    ]
+    values = [Record(0, 1_700_000_000_000, None, encode_metadata_record(each, 0)) for each in records]
+    (logs / "__cluster_metadata" / "00000000000000000000.log").write_bytes(build_batch(values))
+    data = b"".join(
+        build_batch([Record(0, 1_700_000_000_000, None, text)], offset)
+        for offset, text in enumerate([b"Hello", b"World!"])
+    )
+    (logs / "test-topic-0" / "00000000000000000000.log").write_bytes(data)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"process.roles=broker,controller\nnode.id=1\nlisteners=PLAINTEXT://:0\nlog.dirs={logs}\n")
+    where = serve(str(properties), "-c", "listeners=PLAINTEXT://127.0.0.1:0")["bootstrap"]
+    with Client(where) as client:
+        topic = client.topic("test-topic")
+        assert topic.id == TOPIC_ID
+        fetched = client.fetch("test-topic", {0: 0})[0]
+        assert bytes(fetched.records)[: len(data)] == data
+        assert fetched.high_watermark == 2
+    consumer = Consumer({"bootstrap.servers": where, "group.id": "g"})
+    consumer.assign([TopicPartition("test-topic", 0, 0)])
+    seen = [consumer.poll(30) for _ in range(2)]
+    assert [message.value() for message in seen if message is not None] == [b"Hello", b"World!"]
+    consumer.close()
+    producer = Producer({"bootstrap.servers": where})
+    producer.produce("test-topic", b"more")
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-p", "x"], "write port numbers"),
+        (["-p", "9092,9092"], "twice"),
+        (["-c", "nonsense"], "write key=value"),
+        (["-l", "loud"], "use one of none, error, warn, info, debug"),
+        (["--seed-topic", "t:none"], "name:partitions"),
+        (["--as-version", "0.7"], "no release that can be played"),
+        (["--metrics", "here"], "write a port"),
+        (["no.such.properties"], "no.such.properties"),
+    ],
+)
+def test_a_wrong_call_is_explained_and_ends_with_2(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(build(["serve"]), ["serve", *words])
+    assert result.exit_code == 2, result.stderr
+    assert result.stdout == ""
+    assert said in result.stderr
+
+
+def test_a_topic_that_cannot_be_made_ends_with_2(serve: Serving) -> None:
+    process = serve.start("-p", "0", "--seed-topic", "bad name")
+    out, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out) == (2, "")
+    assert "INVALID_TOPIC_EXCEPTION" in err
+    assert "Traceback" not in err
+
+
+def test_what_cannot_start_ends_with_1(serve: Serving, tmp_path: Path) -> None:
+    told = serve("-p", "0", "-d", str(tmp_path))
+    port = told["bootstrap"].rpartition(":")[2]
+    taken = serve.start("-p", port)
+    _, err = taken.communicate(timeout=SECONDS)
+    assert taken.returncode == 1
+    assert "Traceback" not in err
+    locked = serve.start("-p", "0", "-d", str(tmp_path))
+    _, err = locked.communicate(timeout=SECONDS)
+    assert locked.returncode == 1
+    assert "is in use by another process" in err
+
+
+def test_serving_loads_nothing_that_it_does_not_need() -> None:
+    """Start time and memory are a promise; what only other commands need must stay out."""
+    program = "import sys, ottla.cli\nottla.cli.build(['serve'])\nprint('\\n'.join(sys.modules))\n"
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={**os.environ}
+    )
+    loaded = set(found.stdout.split())
+    heavy = {
+        "pyspark", "pyarrow", "pandas", "numpy", "prometheus_client", "cryptography", "joserfc", "confluent_kafka",
+        "http.server", "unittest", "ottla.spark", "ottla.client", "ottla.testing", "ottla.cli.connect", "rich.table",
+        "rich.console",
+    }  # fmt: skip
+    assert sorted(loaded & heavy) == []

@@ -1,0 +1,88 @@
+"""A raw socket that speaks Kafka's frames and nothing else: what no well-behaved client would send, this can."""
+
+from __future__ import annotations
+
+import socket
+from struct import Struct
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from ottla.protocol.api import response_header_version
+from ottla.protocol.framing import encode_request
+from ottla.protocol.messages.header import ResponseHeader
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ottla.protocol.schema import Message
+
+R = TypeVar("R", bound="Message")
+LENGTH = Struct(">i")
+SECONDS = 30.0
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, bootstrap: str, *, receive_buffer: int | None = None) -> None:
+        host, _, port = bootstrap.split(",")[0].rpartition(":")
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if receive_buffer is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(SECONDS)
+        self.socket.connect((host, int(port)))
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Bytes as they are."""
+        self.socket.sendall(data)
+
+    def frame(self, body: bytes) -> None:
+        """Bytes behind their length."""
+        self.send(LENGTH.pack(len(body)) + body)
+
+    def request(self, request: Message, version: int, correlation_id: int = 1) -> None:
+        """A proper request."""
+        key = request.__schema__.api_key
+        assert key is not None
+        self.send(encode_request(key, version, correlation_id, "wire", request))
+
+    def read_frame(self) -> bytes:
+        """The next frame, without its length."""
+        return self._exactly(LENGTH.unpack(self._exactly(4))[0])
+
+    def answer(self, response: type[R], version: int, correlation_id: int = 1) -> R:
+        """The next answer, which must be to that request."""
+        frame = self.read_frame()
+        key = response.__schema__.api_key
+        assert key is not None
+        header, position = ResponseHeader.decode_from(frame, 0, response_header_version(key, version))
+        assert header.correlation_id == correlation_id
+        decoded, end = response.decode_from(frame, position, version)
+        assert end == len(frame)
+        return cast("R", decoded)
+
+    def ask(self, request: Message, response: type[R], version: int) -> R:
+        """Send and wait."""
+        self.request(request, version)
+        return self.answer(response, version)
+
+    def closed(self) -> bool:
+        """Whether the broker hangs up now, with nothing more to say."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    def _exactly(self, count: int) -> bytes:
+        found = b""
+        while len(found) < count:
+            piece = self.socket.recv(count - len(found))
+            if not piece:
+                raise ConnectionError("the broker hung up")
+            found += piece
+        return found
