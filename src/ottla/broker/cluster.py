@@ -82,15 +82,16 @@ class Cluster:
 
     @property
     def controller(self) -> Broker:
-        """The node that changes metadata."""
-        return self.nodes[min(self.nodes)]
+        """The node that changes metadata: the first of those that run."""
+        image = self.metadata.image
+        return self.nodes[min(filter(image.broker_is_active, self.nodes), default=min(self.nodes))]
 
     def reachable_brokers(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """Node id, host, port and rack of every broker that has the listener which a client uses."""
         return [
             (node_id, endpoint.host or "localhost", endpoint.port, node.rack)
             for node_id, node in sorted(self.nodes.items())
-            if (endpoint := node.endpoints.get(listener)) is not None
+            if (endpoint := node.endpoints.get(listener)) is not None and not self.image.brokers[node_id].fenced
         ]
 
     @staticmethod

@@ -118,6 +118,14 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __iter__(self) -> Iterator[FetchSession]:
+        return iter(list(self._sessions.values()))
+
+    def partitions_of(self, session_id: int) -> list[FetchedPartition]:
+        """The partitions that a session remembers; none if there is no such session."""
+        session = self._sessions.get(session_id)
+        return [] if session is None else list(session.partitions.values())
+
     def context(self, request: FetchRequest, version: int) -> FetchContext:
         """Find out what a request asks for, by the four rows of KIP-227's table; errors of the session are raised."""
         by_id = version >= 13

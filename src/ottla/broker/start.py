@@ -124,6 +124,40 @@ def _open(
     return cluster
 
 
+def add_node(cluster: Cluster, config: ServerConfig, advertised: Sequence[Endpoint]) -> Broker:
+    """Open the directories of one more node and register it."""
+    assert config.node_id is not None
+    world = cluster.world
+    directories: list[LogDirectory] = []
+    for path in config.log_dirs:
+        _open_directory(world, path, cluster.sync, directories)
+    ids = {
+        each.path: _identify(
+            world, each, read_meta_properties(world.disk, each.path), config.node_id, cluster.cluster_id, ""
+        )
+        for each in directories
+    }
+    broker = Broker(cluster, config.node_id, config, directories)
+    broker.endpoints = {endpoint.listener: endpoint for endpoint in advertised}
+    cluster.nodes[config.node_id] = broker
+    for directory in directories:
+        directory.load(lambda topic: cluster.log_config(topic, broker)[0], is_stray=lambda *_: False)
+    broker.epoch, records = register_broker(
+        cluster.image,
+        broker_id=broker.node_id,
+        incarnation_id=Uuid(world.random.uuid()),
+        listeners=[_listener(each) for each in broker.endpoints.values()],
+        directories=[ids[directory.path] for directory in directories],
+        next_offset=cluster.metadata.next_offset,
+        layers=broker.layers,
+        rack=broker.rack,
+    )
+    cluster.change(records)
+    cluster.change(unfence_broker(cluster.image, broker.node_id, layers=broker.layers))
+    broker.transactions.start()
+    return broker
+
+
 def close_cluster(cluster: Cluster) -> None:
     """Stop cleanly: everything is durable and the next start needs no recovery."""
     cluster.housekeeping.stop()

@@ -122,6 +122,10 @@ class GroupCoordinator:
         """The groups of a partition, for those who look on (tests, metrics); None if it is not here."""
         return self._shards.get(partition)
 
+    def shards(self) -> list[Shard]:
+        """All that is here, in order, for those who look on."""
+        return [shard for _, shard in sorted(self._shards.items())]
+
     def _active(self, partition: int) -> Shard:
         shard = self._shards.get(partition)
         if shard is None:

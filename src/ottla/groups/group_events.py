@@ -91,7 +91,7 @@ class GroupEvents:
                 group,
                 member=member.member_id,
                 epoch=group.generation_id,
-                partitions=_classic_partitions(group, member),
+                partitions=classic_partitions(group, member),
             )
 
     # Both
@@ -244,7 +244,7 @@ class GroupEvents:
         self._events.emit(kind, group=group.group_id, type=group.type, **fields)
 
 
-def _classic_partitions(group: ClassicGroup, member: ClassicMember) -> dict[str, list[int]]:
+def classic_partitions(group: ClassicGroup, member: ClassicMember) -> dict[str, list[int]]:
     """What a consumer was assigned; what other kinds of members are given, nobody here can read."""
     if not group.uses_consumer_protocol or not member.assignment:
         return {}

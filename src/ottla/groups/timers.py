@@ -71,6 +71,15 @@ class Timers:
         if entry is not None:
             entry.timer.cancel()
 
+    def fire(self, name: Hashable) -> bool:
+        """Let a timer that is set be due now; False if it is not set."""
+        entry = self._entries.pop(name, None)
+        if entry is None:
+            return False
+        entry.timer.cancel()
+        entry.callback()
+        return True
+
     def cancel_all(self) -> None:
         """Forget all."""
         for entry in self._entries.values():

@@ -6,13 +6,15 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ottla.broker.start import close_cluster, open_cluster
+from ottla.broker.membership import remove_node, start_node, stop_node
+from ottla.broker.start import add_node, close_cluster, open_cluster
 from ottla.server.server import NodeServer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.cluster import Cluster
+    from ottla.broker.node import Broker
     from ottla.cluster.server_config import Endpoint, ServerConfig
     from ottla.events import Events
     from ottla.protocol.releases import Release
@@ -44,6 +46,7 @@ class RunningCluster:
         self._release = release
         self.servers: dict[int, NodeServer] = {}
         self.cluster: Cluster | None = None
+        self._removed: list[Broker] = []
 
     @property
     def bootstrap(self) -> str:
@@ -79,6 +82,51 @@ class RunningCluster:
             server.serve(self.cluster.nodes[node_id])
         return self.cluster
 
+    # Single nodes, while the others go on.
+
+    async def stop_node(self, node_id: int) -> None:
+        """Let a node die: its connections break, and others lead what it led."""
+        server = self.servers[node_id]
+        server.stop_listening()
+        await server.drain(0)
+        stop_node(self._serving, node_id)
+
+    async def start_node(self, node_id: int) -> None:
+        """Let a node that was stopped come back, at the same address."""
+        if self._serving.image.broker_is_active(node_id):
+            return
+        server, broker = self.servers[node_id], self._serving.nodes[node_id]
+        bound = [replace(each, port=broker.endpoints[each.listener].port) for each in broker.server_config.listeners]
+        await server.bind(bound, broker.layers)
+        start_node(self._serving, node_id)
+        server.serve(broker)
+
+    async def add_node(self, config: ServerConfig) -> Broker:
+        """Take in one more node."""
+        assert config.node_id is not None
+        server = NodeServer(self._world.transport, self._world.clock)
+        advertised = _advertised(config, await server.bind(config.listeners, config.layers()))
+        try:
+            broker = add_node(self._serving, config, advertised)
+        except BaseException:
+            server.stop_listening()
+            raise
+        self.servers[config.node_id] = server
+        server.serve(broker)
+        return broker
+
+    async def remove_node(self, node_id: int) -> None:
+        """Let a node go for good."""
+        broker = remove_node(self._serving, node_id)
+        await self.servers.pop(node_id).drain(0)
+        broker.transactions.stop()
+        self._removed.append(broker)
+
+    @property
+    def _serving(self) -> Cluster:
+        assert self.cluster is not None
+        return self.cluster
+
     async def stop(self, drain_seconds: float = DRAIN_SECONDS) -> None:
         """Finish what is in progress, close every connection, and stop the cluster cleanly."""
         cluster, self.cluster = self.cluster, None
@@ -90,6 +138,9 @@ class RunningCluster:
         for server in self.servers.values():
             await server.drain(drain_seconds)
         close_cluster(cluster)
+        for broker in self._removed:
+            for directory in broker.directories:
+                directory.close(broker.epoch)
         if self._events is not None:
             for node_id in cluster.nodes:
                 self._events.of_node(node_id).emit("node.stopped", reason="stopped")

@@ -3,35 +3,46 @@
     with Cluster(topics=["orders:3"]) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap})
 
-Everything that touches the broker runs on its loop; what a test gets are snapshots, safe on any thread.
+Everything that touches the broker runs on its loop; what a test gets are snapshots, safe on any thread. What it can be
+asked is in `StateReading`, what can be done to it in `Interventions`, and `on` chooses requests for control functions.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cluster.server_config import server_config
 from ottla.events import EventFile, Events, RecentEvents
-from ottla.records.iterate import iter_all_records
 from ottla.server.run import RunningCluster
+from ottla.testing import moves
+from ottla.testing.broker_control import NodeControl
+from ottla.testing.control import Controls, Rule
+from ottla.testing.disk import ControlledDisk
+from ottla.testing.interventions import Interventions
+from ottla.testing.reading import StateReading
+from ottla.testing.state import PartitionState, StoredRecord
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
 from ottla.world.random import SeededRandom
 from ottla.world.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
     from ottla.broker.cluster import Cluster as BrokerCluster
-    from ottla.events import Event
+    from ottla.cluster.server_config import ServerConfig
+    from ottla.testing.control import Api
+    from ottla.testing.requests_seen import SeenRequest
     from ottla.world.clock import VirtualClock
+
+__all__ = ["Cluster", "PartitionState", "StoredRecord"]
 
 T = TypeVar("T")
 
-_ABSENT = object()
 START_SECONDS = 30.0
 # What makes tests quick: groups do not wait for members that are not coming, heartbeats are frequent.
 TEST_CONFIGS = {
@@ -45,40 +56,15 @@ TEST_CONFIGS = {
 VIRTUAL_CONFIGS = {"log.message.timestamp.after.max.ms": str(2**63 - 1)}
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """A partition at the moment it was asked for."""
-
-    topic: str
-    index: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    log_start_offset: int
-    high_watermark: int
-    last_stable_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
-    """A record as it stands in a log."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    producer_id: int
-    transactional: bool
-
-
-class Cluster:
+class Cluster(StateReading, Interventions):
     """One or more brokers in this process, for a test.
 
     `topics` are names, `name:partitions`, or names with partitions and configs in a dict. With `data_dir` the data is
     on disk, in Apache Kafka's format, else in memory. With `clock` time moves only by `advance`. With `seed` ids and
     choices are the same in every run. With `events` the event log is also appended to that file.
+
+    Use it with `with`, `async with`, or as a decorator: the function gets a cluster of its own as the keyword
+    argument `cluster` in every call.
     """
 
     def __init__(
@@ -95,8 +81,9 @@ class Cluster:
         seed: int | str | None = None,
         events: str | None = None,
     ) -> None:
+        self._arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         self._ports = list(ports) if ports is not None else [0] * brokers
-        self._topics = _wanted_topics(topics)
+        self._topics = wanted_topics(topics)
         self._configs = {**TEST_CONFIGS, **(VIRTUAL_CONFIGS if clock is not None else {}), **(configs or {})}
         self._data_dir = data_dir
         self._sync = sync
@@ -106,6 +93,8 @@ class Cluster:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: RunningCluster | None = None
+        self._controls: Controls | None = None
+        self._disk: ControlledDisk | None = None
         self._stop: asyncio.Event | None = None
         self._failure: BaseException | None = None
         self._closing = threading.Lock()
@@ -153,76 +142,122 @@ class Cluster:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
 
-    # What a test asks.
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate a function, or a coroutine function: each call of it has a cluster like this one."""
+        signature = inspect.signature(function)
+        if "cluster" not in signature.parameters:
+            raise TypeError(f"{function.__name__} needs a parameter `cluster` to be given one")
+
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def with_cluster(*args: Any, **kwargs: Any) -> Any:
+                async with Cluster(**self._arguments) as cluster:
+                    return await function(*args, cluster=cluster, **kwargs)
+        else:
+
+            @functools.wraps(function)
+            def with_cluster(*args: Any, **kwargs: Any) -> Any:
+                with Cluster(**self._arguments) as cluster:
+                    return function(*args, cluster=cluster, **kwargs)
+
+        others = [each for name, each in signature.parameters.items() if name != "cluster"]
+        with_cluster.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return with_cluster
+
+    def reset(self) -> None:
+        """As new: connections are closed, topics, groups, transactions and control functions gone, nodes running.
+
+        The topics that the cluster was made with are there again, empty.
+        """
+        self.call_async(self._reset)
+
+    async def _reset(self) -> None:
+        assert self._running is not None
+        running, cluster = self._running, self._look(lambda cluster: cluster)
+        self.controls.clear()
+        self.disk.full.clear()
+        self.disk.sync_seconds.clear()
+        for node_id, server in running.servers.items():
+            for connection in list(server.connections):
+                connection.abort()
+            await self._start_node(node_id)
+        moves.delete_everything(cluster)
+        self._create_topics(cluster)
+        self._recent.clear()
+
+    # Control.
 
     @property
     def bootstrap(self) -> str:
         """For a client's `bootstrap.servers`."""
         return self._bootstrap
 
-    def create_topic(
-        self, name: str, partitions: int = 1, replication_factor: int = 1, configs: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a topic without a client."""
-        self.call(lambda broker: broker.create_topic(name, partitions, replication_factor, configs))
+    def on(
+        self,
+        api: Api | Collection[Api] | None = None,
+        *,
+        node: int | None = None,
+        topic: str | None = None,
+        partition: int | Collection[int] | None = None,
+        client_id: str | None = None,
+        times: int | None = 1,
+        where: Callable[[SeenRequest], bool] | None = None,
+    ) -> Rule:
+        """Choose requests, and say with a method of what this returns what happens to them.
 
-    def topics(self) -> list[str]:
-        """The names of all topics, the broker's own included, in the order of creation."""
-        return self.call(lambda broker: list(broker.image.topic_ids))
-
-    def partition(self, topic: str, index: int = 0) -> PartitionState:
-        """One partition as it is now; KeyError if there is none."""
-
-        def look(broker: BrokerCluster) -> PartitionState:
-            found = broker.partitions[topic, index]
-            state, log = found.state, found.log
-            return PartitionState(
-                topic,
-                index,
-                state.leader,
-                state.leader_epoch,
-                state.replicas,
-                state.isr,
-                log.log_start_offset,
-                log.high_watermark,
-                log.last_stable_offset,
-            )
-
-        return self.call(look)
-
-    def records(self, topic: str, index: int = 0) -> list[StoredRecord]:
-        """All records of a partition, those of open and aborted transactions too, control records left out."""
-        return self.call(lambda broker: _read_records(broker, topic, index))
-
-    def events(self, *kinds: str, **fields: Any) -> list[Event]:
-        """The last events, of some kinds, with these fields (docs/events.md); all there are without any."""
-        return self.call(
-            lambda _: [
-                event
-                for event in self._recent
-                if (not kinds or event["kind"] in kinds)
-                and all(event.get(name, _ABSENT) == value for name, value in fields.items())
-            ]
+        By API (name or key, one or several), node, topic, partitions of it, client id, and any function of the
+        request. It acts on the first `times` of them; None is on all.
+        """
+        return self.controls.on(
+            api, node=node, topic=topic, partition=partition, client_id=client_id, times=times, where=where
         )
+
+    @property
+    def controls(self) -> Controls:
+        """The control functions in force."""
+        if self._controls is None:
+            raise RuntimeError("the cluster is not running")
+        return self._controls
+
+    @property
+    def disk(self) -> ControlledDisk:
+        """The disk under all nodes."""
+        if self._disk is None:
+            raise RuntimeError("the cluster is not running")
+        return self._disk
 
     def advance(self, seconds: float) -> None:
         """Move the cluster's time: what is due in between happens, in order. Only with a clock of the test's own."""
-        assert self._virtual is not None, "Cluster(clock=VirtualClock()) is needed to move time"
+        if self._virtual is None:
+            raise RuntimeError("time moves by itself; use Cluster(clock=VirtualClock()) to move it")
         virtual = self._virtual
         self.call(lambda _: virtual.advance(seconds))
 
+    # Running things on the loop.
+
     def call(self, look: Callable[[BrokerCluster], T]) -> T:
         """Run a function of the broker's state on its loop, and return what it returns."""
-        loop = self._loop
-        if loop is None or self._thread is None:
-            raise RuntimeError("the cluster is not running")
         if threading.current_thread() is self._thread:
             return self._look(look)
 
         async def run() -> T:
             return self._look(look)
 
-        return asyncio.run_coroutine_threadsafe(run(), loop).result()
+        return self._run(run())
+
+    def call_async(self, action: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the broker's loop, and wait for it; from other threads only."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("this cannot be waited for on the cluster's own thread")
+        return self._run(action())
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        loop = self._loop
+        if loop is None or self._thread is None:
+            coroutine.close()
+            raise RuntimeError("the cluster is not running")
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
     def _look(self, look: Callable[[BrokerCluster], T]) -> T:
         assert self._running is not None
@@ -233,13 +268,15 @@ class Cluster:
 
     def _main(self, ready: threading.Event) -> None:
         try:
-            loop = _new_loop()
+            loop = new_loop()
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(self._serve(loop, ready))
         except BaseException as error:
             self._failure = error
         finally:
             self._loop = None
+            for sink in self._sinks:
+                sink.close()
             ready.set()
 
     async def _serve(self, loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
@@ -250,35 +287,52 @@ class Cluster:
             world.clock = ManualClock(loop, self._virtual)
         if self._seed is not None:
             world.random = SeededRandom(self._seed)
-        root = self._data_dir or "/ottla"
-        several = len(self._ports) > 1
-        configs = [
-            server_config(
-                {
-                    "node.id": str(number),
-                    "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-                    "log.dirs": f"{root}/node-{number}" if several else root,
-                    **self._configs,
-                }
-            )
-            for number, port in enumerate(self._ports, 1)
-        ]
+        self._disk = ControlledDisk(world.disk, world.clock)
+        world.disk = self._disk
+        configs = [self._node_config(number, port) for number, port in enumerate(self._ports, 1)]
         self._stop = asyncio.Event()
         events = Events(world.clock.now_ms, [self._recent, *self._sinks])
         running = RunningCluster(world, configs, sync=self._sync, cluster_id=self._cluster_id, events=events)
         cluster = await running.start()
+        self._running, self._loop = running, loop
+        random = world.random.fork("control functions")
+        self._controls = Controls(world.clock, random, lambda action: self.call(lambda _: action()), events)
+        self._attach()
+        self._create_topics(cluster)
+        self._bootstrap = running.bootstrap
+        ready.set()
+        await self._stop.wait()
+        self._controls.clear()
+        await running.stop(drain_seconds=0)
+
+    def _node_config(self, number: int, port: int) -> ServerConfig:
+        root = self._data_dir or "/ottla"
+        several = len(self._ports) > 1 or number > 1
+        return server_config(
+            {
+                "node.id": str(number),
+                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "log.dirs": f"{root}/node-{number}" if several else root,
+                **self._configs,
+            }
+        )
+
+    def _attach(self) -> None:
+        """Put the control functions in front of all nodes."""
+        assert self._running is not None
+        for server in self._running.servers.values():
+            if server.dispatch is not None and server.dispatch.control is None:
+                server.dispatch.control = NodeControl(self.controls, server)
+
+    def _create_topics(self, cluster: BrokerCluster) -> None:
         for name, wanted in self._topics.items():
             cluster.create_topic(
                 name, wanted.get("partitions", 1), wanted.get("replication_factor", 1), wanted.get("configs")
             )
-        self._running, self._loop = running, loop
-        self._bootstrap = running.bootstrap
-        ready.set()
-        await self._stop.wait()
-        await running.stop(drain_seconds=0)
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
+    """A loop, the fast one where it is there."""
     try:
         import uvloop
     except ImportError:
@@ -286,7 +340,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _wanted_topics(topics: Iterable[str] | Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def wanted_topics(topics: Iterable[str] | Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Topics as a test writes them: names, `name:partitions`, or names with partitions and configs."""
     found: dict[str, Mapping[str, Any]] = {}
     for each in topics:
         name, colon, partitions = each.rpartition(":")
@@ -298,21 +353,4 @@ def _wanted_topics(topics: Iterable[str] | Mapping[str, Mapping[str, Any]]) -> d
             found[name] = {"partitions": int(partitions)}
         else:
             found[each] = {}
-    return found
-
-
-def _read_records(broker: BrokerCluster, topic: str, index: int) -> list[StoredRecord]:
-    log = broker.partitions[topic, index].log
-    found: list[StoredRecord] = []
-    offset, end = log.log_start_offset, log.log_end_offset
-    while offset < end:
-        piece = log.read(offset, 1 << 20, end)
-        if piece.records is None or not len(piece):
-            break
-        with piece.records as records:
-            data = records.read_all()
-        for header, record in iter_all_records(data, control=True):
-            offset = header.next_offset
-            if not header.is_control and record.offset >= log.log_start_offset:
-                found.append(StoredRecord(*record, header.producer_id, header.is_transactional))
     return found

@@ -256,17 +256,29 @@ class TransactionCoordinator:
         now_ms = self._clock.now_ms()
         for shard in self._shards:
             for transaction in timed_out(shard, now_ms):
-                if self._events is not None:
-                    record = transaction.record
-                    self._events.emit(
-                        "timeout",
-                        what="transaction",
-                        transactional_id=transaction.transactional_id,
-                        producer_id=record.producer_id,
-                        producer_epoch=record.producer_epoch,
-                        timeout_ms=record.timeout_ms,
-                    )
-                self._fence(shard, transaction)
+                self._time_out(shard, transaction)
+
+    def time_out(self, transactional_id: str) -> bool:
+        """Abort an open transaction as if its time had come; False if there is none here."""
+        for shard in self._shards:
+            transaction = shard.transactions.get(transactional_id)
+            if transaction is not None and transaction.state is TransactionState.ONGOING:
+                self._time_out(shard, transaction)
+                return True
+        return False
+
+    def _time_out(self, shard: Shard, transaction: Transaction) -> None:
+        if self._events is not None:
+            record = transaction.record
+            self._events.emit(
+                "timeout",
+                what="transaction",
+                transactional_id=transaction.transactional_id,
+                producer_id=record.producer_id,
+                producer_epoch=record.producer_epoch,
+                timeout_ms=record.timeout_ms,
+            )
+        self._fence(shard, transaction)
 
     def remove_expired_transactional_ids(self) -> None:
         """Forget ids without activity, with a tombstone for each."""
@@ -301,8 +313,11 @@ class TransactionCoordinator:
             return listing.not_listed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if self._shards.loading:
             return listing.not_listed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        every = [transaction for shard in self._shards for transaction in shard.transactions.values()]
-        return listing.list_transactions(every, request, self._clock.now_ms())
+        return listing.list_transactions(self.transactions(), request, self._clock.now_ms())
+
+    def transactions(self) -> list[Transaction]:
+        """All transactions that this node coordinates."""
+        return [transaction for shard in self._shards for transaction in shard.transactions.values()]
 
     # How it is done
 

@@ -1,0 +1,266 @@
+"""What a test can read of a cluster without a client: plain snapshots, taken on the cluster's loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ottla.groups.classic import ClassicGroup
+from ottla.groups.group_events import classic_partitions
+from ottla.records.iterate import iter_all_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ottla.broker.cluster import Cluster
+    from ottla.groups.consumer import ConsumerGroup
+    from ottla.groups.shard import Shard
+    from ottla.protocol.schema import Uuid
+    from ottla.server.server import NodeServer
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition at the moment it was asked for."""
+
+    topic: str
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record as it stands in a log."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    producer_id: int
+    transactional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """A member of a group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    epoch: int
+    assignment: Mapping[str, tuple[int, ...]]
+    pending_revocation: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group: `epoch` is the generation of a classic one, the group epoch of a consumer group."""
+
+    group_id: str
+    type: str
+    state: str
+    epoch: int
+    coordinator: int
+    members: tuple[MemberState, ...]
+    offsets: Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionState:
+    """A transactional id and what its producer is doing."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    partitions: tuple[tuple[str, int], ...]
+    started_ms: int
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """A fetch session (KIP-227)."""
+
+    node: int
+    session_id: int
+    epoch: int
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionState:
+    """A client's connection to a node."""
+
+    node: int
+    connection: int
+    listener: str
+    client: str
+    client_id: str | None
+    principal: str
+    software: str
+    unanswered: int
+
+
+def read_partition(cluster: Cluster, topic: str, index: int) -> PartitionState:
+    """One partition; KeyError if there is none."""
+    found = cluster.partitions[topic, index]
+    state, log = found.state, found.log
+    return PartitionState(
+        topic,
+        index,
+        state.leader,
+        state.leader_epoch,
+        state.replicas,
+        state.isr,
+        log.log_start_offset,
+        log.high_watermark,
+        log.last_stable_offset,
+    )
+
+
+def read_records(cluster: Cluster, topic: str, index: int) -> list[StoredRecord]:
+    """All records of a partition, those of open and aborted transactions too, control records left out."""
+    log = cluster.partitions[topic, index].log
+    found: list[StoredRecord] = []
+    offset, end = log.log_start_offset, log.log_end_offset
+    while offset < end:
+        piece = log.read(offset, 1 << 20, end)
+        if piece.records is None or not len(piece):
+            break
+        with piece.records as records:
+            data = records.read_all()
+        for header, record in iter_all_records(data, control=True):
+            offset = header.next_offset
+            if not header.is_control and record.offset >= log.log_start_offset:
+                found.append(StoredRecord(*record, header.producer_id, header.is_transactional))
+    return found
+
+
+def read_groups(cluster: Cluster) -> list[GroupState]:
+    """All groups, of whichever node."""
+    return [
+        GroupState(
+            group_id,
+            group.type,
+            group.state_name,
+            group.generation_id if isinstance(group, ClassicGroup) else group.group_epoch,
+            node_id,
+            tuple(_classic_members(group) if isinstance(group, ClassicGroup) else _members(cluster, group)),
+            {
+                (topic, index): offset.offset
+                for topic, offsets in shard.offsets.of_group(group_id).items()
+                for index, offset in offsets.items()
+            },
+        )
+        for node_id, shard in _shards(cluster)
+        for group_id, group in shard.groups.items()
+    ]
+
+
+def _shards(cluster: Cluster) -> Iterator[tuple[int, Shard]]:
+    for node_id, node in sorted(cluster.nodes.items()):
+        for shard in node.groups.shards():
+            yield node_id, shard
+
+
+def _classic_members(group: ClassicGroup) -> Iterator[MemberState]:
+    for member in group.members.values():
+        yield MemberState(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host.lstrip("/"),
+            group.generation_id,
+            {topic: tuple(indexes) for topic, indexes in classic_partitions(group, member).items()},
+        )
+
+
+def _members(cluster: Cluster, group: ConsumerGroup) -> Iterator[MemberState]:
+    def named(partitions: Mapping[Uuid, Any]) -> dict[str, tuple[int, ...]]:
+        topics = cluster.image.topics
+        return {
+            topics[topic_id].name if topic_id in topics else str(topic_id): tuple(sorted(indexes))
+            for topic_id, indexes in partitions.items()
+        }
+
+    for member in group.members.values():
+        yield MemberState(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host.lstrip("/"),
+            member.member_epoch,
+            named(member.assigned),
+            named(member.pending_revocation),
+        )
+
+
+def read_transactions(cluster: Cluster) -> list[TransactionState]:
+    """All transactional ids, of whichever node."""
+    found = []
+    for node_id, node in sorted(cluster.nodes.items()):
+        for each in node.transactions.transactions():
+            record = each.record
+            found.append(
+                TransactionState(
+                    each.transactional_id,
+                    record.state.label,
+                    record.producer_id,
+                    record.producer_epoch,
+                    record.timeout_ms,
+                    tuple((place.topic, place.partition) for place in record.partitions),
+                    record.start_timestamp,
+                    node_id,
+                )
+            )
+    return found
+
+
+def read_sessions(cluster: Cluster) -> list[SessionState]:
+    """All fetch sessions."""
+    topics = cluster.image.topics
+    return [
+        SessionState(
+            node_id,
+            session.id,
+            session.epoch,
+            tuple(
+                (topics[each.topic_id].name if each.topic_id in topics else each.topic, each.partition)
+                for each in session.partitions.values()
+            ),
+        )
+        for node_id, node in sorted(cluster.nodes.items())
+        for session in node.fetch_sessions
+    ]
+
+
+def read_connections(servers: Mapping[int, NodeServer]) -> list[ConnectionState]:
+    """All connections."""
+    found = []
+    for node_id, server in sorted(servers.items()):
+        for connection in server.connections:
+            session = connection.session
+            if session is not None:
+                found.append(
+                    ConnectionState(
+                        node_id,
+                        session.id,
+                        session.listener,
+                        f"{session.host}:{session.port}",
+                        session.client_id,
+                        session.principal,
+                        f"{session.software_name} {session.software_version}",
+                        connection.unanswered,
+                    )
+                )
+    return found

@@ -1,0 +1,392 @@
+"""Each control function, and what a real client does about it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaProducer
+
+from ottla.protocol.error_codes import ErrorCode
+from ottla.protocol.messages.k19_create_topics import CreatableTopicResult, CreateTopicsResponse
+from ottla.testing import Cluster, SeenRequest, VirtualClock
+from tests.testing.clients import Delivery, consumer, eventually, producer, read, send, values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(topics=["t:2", "u"]) as running:
+        yield running
+
+
+@pytest.fixture
+def slow() -> Iterator[Cluster]:
+    """A cluster whose time stands still."""
+    with Cluster(topics=["t:2"], clock=VirtualClock()) as running:
+        yield running
+
+
+# Observing
+
+
+def test_observed_requests_are_served(cluster: Cluster) -> None:
+    looked: list[SeenRequest] = []
+    control = cluster.on("Produce", times=None).observe(looked.append)
+    send(producer(cluster, client_id="me"), "t", "a")
+    (seen,) = control.wait()
+    assert (seen.api, seen.client_id, seen.node) == ("Produce", "me", 1)
+    assert seen.request.topic_data[0].partition_data[0].index == 0
+    assert looked == [seen]
+    assert values(cluster, "t") == ["a"]
+    assert control.active
+
+
+def test_requests_that_were_seen_can_be_asked_for(cluster: Cluster) -> None:
+    send(producer(cluster, client_id="me"), "t", "a")
+    send(producer(cluster, client_id="you"), "u", "b")
+    assert [seen.client_id for seen in cluster.requests("Produce")] == ["me", "you"]
+    assert {seen.api for seen in cluster.requests(client_id="me")} >= {"ApiVersions", "Metadata", "Produce"}
+    assert not cluster.requests("Fetch")
+    by_topic = cluster.requests(0, where=lambda seen: seen.request.acks == -1)
+    assert len(by_topic) == 2
+
+
+# Answering
+
+
+def test_an_answer_in_place_of_the_broker(cluster: Cluster) -> None:
+    refused = CreateTopicsResponse(
+        topics=[CreatableTopicResult(name="x", error_code=ErrorCode.POLICY_VIOLATION, error_message="not here")]
+    )
+    cluster.on("CreateTopics").answer(refused)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    with pytest.raises(KafkaException, match="not here"):
+        admin.create_topics([NewTopic("x", 1)])["x"].result(30)
+    admin.create_topics([NewTopic("x", 1)])["x"].result(30)
+    assert "x" in cluster.topics()
+
+
+def test_a_function_that_returns_nothing_leaves_the_request_alone(cluster: Cluster) -> None:
+    asked: list[str] = []
+
+    def only_x(seen: SeenRequest) -> CreateTopicsResponse | None:
+        asked.append(seen.request.topics[0].name)
+        if asked[-1] != "x":
+            return None
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name="x", error_code=ErrorCode.INVALID_CONFIG)])
+
+    control = cluster.on("CreateTopics").answer(only_x)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic("y", 1)])["y"].result(30)
+    assert control.active
+    with pytest.raises(KafkaException):
+        admin.create_topics([NewTopic("x", 1)])["x"].result(30)
+    assert asked == ["y", "x"]
+    assert not control.active
+
+
+def test_a_coroutine_sleeps_while_others_go_on(cluster: Cluster) -> None:
+    gate = asyncio.Event()
+
+    async def when_open(_: SeenRequest) -> None:
+        await gate.wait()
+
+    control = cluster.on("Produce", client_id="me").answer(when_open)
+    mine = Delivery(producer(cluster, client_id="me"), "t", "a")
+    control.wait()
+    send(producer(cluster, client_id="you"), "t", "b")
+    assert not mine.done
+    cluster.call(lambda _: gate.set())
+    mine.wait()
+    assert values(cluster, "t") == ["b", "a"]
+
+
+def test_an_edited_response(cluster: Cluster) -> None:
+    def rename(response: Any) -> Any:
+        response.cluster_id = "made-up"
+        return response
+
+    cluster.on("Metadata", times=None).edit(rename)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    assert admin.list_topics(timeout=30).cluster_id == "made-up"
+
+
+# Errors
+
+
+def test_an_error_that_can_be_retried_is(cluster: Cluster) -> None:
+    control = cluster.on("FindCoordinator", times=2).error("COORDINATOR_NOT_AVAILABLE")
+    send(producer(cluster), "t", "a")
+    reader = consumer(cluster, "t")
+    assert read(reader, 1) == ["a"]
+    assert control.hits == 2
+    reader.close()
+
+
+def test_an_error_that_cannot_be_retried_is_told(cluster: Cluster) -> None:
+    cluster.on("Produce").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    client = producer(cluster)
+    assert send(client, "t", "a").error_name == "TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_an_error_for_one_partition_leaves_the_others_alone(cluster: Cluster) -> None:
+    cluster.on("Produce", topic="t", partition=1, times=None).error("MESSAGE_TOO_LARGE")
+    client = producer(cluster, linger_ms=50, enable_idempotence=False)
+    both = [Delivery(client, "t", "a", 0), Delivery(client, "t", "b", 1)]
+    for each in both:
+        each.wait()
+    assert [each.error_name for each in both] == [None, "MSG_SIZE_TOO_LARGE"]
+    assert (values(cluster, "t", 0), values(cluster, "t", 1)) == (["a"], [])
+
+
+def test_a_leader_that_moved_is_looked_for(cluster: Cluster) -> None:
+    control = cluster.on("Produce", topic="t", partition=0, times=2).error("NOT_LEADER_OR_FOLLOWER")
+    assert send(producer(cluster), "t", "a").error is None
+    assert control.hits == 2
+    assert values(cluster, "t") == ["a"]
+
+
+def test_an_error_for_a_fetched_partition(cluster: Cluster) -> None:
+    client = producer(cluster)
+    send(client, "t", "a", 0)
+    send(client, "t", "b", 1)
+    control = cluster.on("Fetch", topic="t", partition=1, times=3).error("KAFKA_STORAGE_ERROR")
+    reader = consumer(cluster, "t")
+    assert sorted(read(reader, 2)) == ["a", "b"]
+    assert control.hits == 3
+    reader.close()
+
+
+def test_an_error_in_a_fetch_session_reaches_the_consumer(cluster: Cluster) -> None:
+    send(producer(cluster), "t", "a")
+    reader = consumer(cluster, "t", auto_offset_reset="error")
+    read_error: list[str] = []
+
+    def poll() -> bool:
+        message = reader.poll(0.05)
+        if message is not None and message.error() is not None:
+            read_error.append(message.error().name())
+        return bool(read_error)
+
+    reader.poll(0.1)
+    cluster.on("Fetch", topic="t", partition=0).error("OFFSET_OUT_OF_RANGE")
+    eventually(poll)
+    assert read_error == ["_AUTO_OFFSET_RESET"]
+    reader.close()
+
+
+def test_a_commit_of_one_partition_fails(cluster: Cluster) -> None:
+    cluster.on("OffsetCommit", topic="t", partition=1).error("OFFSET_METADATA_TOO_LARGE")
+    reader = consumer(cluster)
+    wanted = [TopicPartition("t", 0, 5), TopicPartition("t", 1, 7)]
+    with pytest.raises(KafkaException, match="metadata string too large"):
+        reader.commit(offsets=wanted, asynchronous=False)
+    assert cluster.group("g").offsets == {("t", 0): 5}
+    reader.close()
+
+
+# Time
+
+
+def test_a_delayed_request_is_handled_later(slow: Cluster) -> None:
+    control = slow.on("Produce").delay(5)
+    delivery = Delivery(producer(slow), "t", "a")
+    control.wait()
+    assert values(slow, "t") == []
+    slow.advance(4.9)
+    assert values(slow, "t") == []
+    slow.advance(0.1)
+    assert values(slow, "t") == ["a"]
+    assert delivery.wait().error is None
+
+
+def test_a_delayed_response_comes_later(slow: Cluster) -> None:
+    control = slow.on("Produce").delay_response(5)
+    delivery = Delivery(producer(slow), "t", "a")
+    control.wait()
+    assert values(slow, "t") == ["a"]
+    delivery.poll()
+    assert not delivery.done
+    slow.advance(5)
+    assert delivery.wait().error is None
+
+
+def test_a_sleeping_request_wakes(cluster: Cluster) -> None:
+    control = cluster.on("Produce").sleep()
+    delivery = Delivery(producer(cluster), "t", "a")
+    control.wait()
+    delivery.poll()
+    assert (delivery.done, values(cluster, "t")) == (False, [])
+    control.wake()
+    assert delivery.wait().error is None
+
+
+def test_requests_may_overtake_a_sleeping_one(cluster: Cluster) -> None:
+    control = cluster.on("Produce").sleep(out_of_order=True)
+    client = producer(cluster, enable_idempotence=False)
+    first = Delivery(client, "t", "first", 0)
+    control.wait()
+    second = Delivery(client, "t", "second", 1)
+    eventually(lambda: values(cluster, "t", 1) == ["second"])
+    assert values(cluster, "t", 0) == []
+    second.poll()
+    assert not second.done, "answers keep the order of their requests"
+    control.wake()
+    first.wait()
+    second.wait()
+
+
+# The wire
+
+
+def test_a_lost_response_is_asked_for_again_and_stored_once(cluster: Cluster) -> None:
+    control = cluster.on("Produce").drop_response()
+    client = producer(cluster, enable_idempotence=True, request_timeout_ms=500, socket_timeout_ms=1000)
+    assert send(client, "t", "a").error is None
+    assert control.hits == 1
+    assert len(cluster.requests("Produce")) == 2
+    assert values(cluster, "t") == ["a"]
+
+
+def test_a_connection_that_breaks_before_the_request(cluster: Cluster) -> None:
+    control = cluster.on("Produce").drop_connection()
+    assert send(producer(cluster), "t", "a").error is None
+    assert control.hits == 1
+    assert values(cluster, "t") == ["a"]
+    assert cluster.events("connection.closed", reason="a control function")
+
+
+@pytest.mark.parametrize(("idempotent", "stored"), [(True, ["a"]), (False, ["a", "a"])])
+def test_a_connection_that_breaks_after_the_request(cluster: Cluster, idempotent: bool, stored: list[str]) -> None:
+    cluster.on("Produce").drop_connection(after_handling=True)
+    assert send(producer(cluster, enable_idempotence=idempotent), "t", "a").error is None
+    assert values(cluster, "t") == stored
+
+
+def test_a_response_that_ends_in_the_middle(cluster: Cluster) -> None:
+    control = cluster.on("Produce").cut()
+    assert send(producer(cluster, enable_idempotence=True), "t", "a").error is None
+    assert control.hits == 1
+    assert values(cluster, "t") == ["a"]
+
+
+def test_corrupt_records_are_noticed(cluster: Cluster) -> None:
+    send(producer(cluster), "t", "a")
+    control = cluster.on("Fetch", topic="t", partition=0, where=lambda seen: seen.request.max_wait_ms == 50).corrupt(-6)
+    reader = consumer(cluster, "t", check_crcs=True)
+    problems: list[str] = []
+
+    def poll() -> bool:
+        message = reader.poll(0.05)
+        if message is None:
+            return False
+        if message.error() is not None:
+            problems.append(message.error().name())
+            return False
+        return True
+
+    eventually(lambda: poll() or (problems and control.hits))
+    assert control.hits == 1
+    reader.close()
+
+
+# Choosing
+
+
+def test_once_and_then_no_more(cluster: Cluster) -> None:
+    control = cluster.on("Produce").error("MESSAGE_TOO_LARGE")
+    client = producer(cluster, enable_idempotence=False)
+    assert send(client, "t", "a").error is not None
+    assert not control.active
+    assert send(client, "t", "b").error is None
+
+
+def test_it_is_kept_until_it_is_removed(cluster: Cluster) -> None:
+    control = cluster.on("Produce").error("MESSAGE_TOO_LARGE")
+    control.keep()
+    client = producer(cluster, enable_idempotence=False)
+    assert send(client, "t", "a").error is not None
+    assert send(client, "t", "a").error is not None
+    control.remove()
+    assert send(client, "t", "b").error is None
+
+
+def test_only_one_client_is_meant(cluster: Cluster) -> None:
+    cluster.on("Produce", client_id="me", times=None).error("MESSAGE_TOO_LARGE")
+    assert send(producer(cluster, client_id="me", enable_idempotence=False), "t", "a").error is not None
+    assert send(producer(cluster, client_id="you"), "t", "a").error is None
+
+
+def test_only_one_topic_is_meant(cluster: Cluster) -> None:
+    cluster.on("Produce", topic="u", times=None).error("MESSAGE_TOO_LARGE")
+    client = producer(cluster, enable_idempotence=False)
+    assert send(client, "u", "a").error is not None
+    assert send(client, "t", "a").error is None
+
+
+def test_only_one_node_is_meant() -> None:
+    with Cluster(brokers=2, topics=["t:2"]) as cluster:
+        leader = cluster.partition("t", 0).leader
+        cluster.on("Produce", node=leader, times=None).error("MESSAGE_TOO_LARGE")
+        client = producer(cluster, enable_idempotence=False)
+        assert send(client, "t", "a", 0).error is not None
+        assert send(client, "t", "a", 1).error is None
+
+
+def test_control_functions_are_tried_in_order(cluster: Cluster) -> None:
+    first = cluster.on("Produce").error("MESSAGE_TOO_LARGE")
+    second = cluster.on("Produce").error("INVALID_RECORD")
+    client = producer(cluster, enable_idempotence=False)
+    errors = [send(client, "t", "a").error_name for _ in range(3)]
+    assert errors == ["MSG_SIZE_TOO_LARGE", "INVALID_RECORD", None]
+    assert (first.hits, second.hits) == (1, 1)
+
+
+def test_what_does_not_come_is_not_waited_for_for_ever(cluster: Cluster) -> None:
+    with pytest.raises(TimeoutError, match="0 of 1 requests came"):
+        cluster.on("Fetch").observe().wait(timeout=0.01)
+
+
+def test_a_wrong_choice_is_told() -> None:
+    with Cluster() as cluster:
+        with pytest.raises(ValueError, match="no API 'Produc'"):
+            cluster.on("Produc")
+        with pytest.raises(ValueError, match="no error 'NOPE'"):
+            cluster.on("Produce").error("NOPE")
+        with pytest.raises(ValueError, match="without topic"):
+            cluster.on("Produce", partition=1)
+        with pytest.raises(ValueError, match="1 or more"):
+            cluster.on("Produce", times=0)
+
+
+def test_it_is_in_the_event_log(cluster: Cluster) -> None:
+    control = cluster.on("Produce").drop_connection()
+    send(producer(cluster), "t", "a")
+    (event,) = cluster.events("control")
+    assert (event["control"], event["action"], event["api"]) == (control.number, "drop connection", "Produce")
+
+
+# Other clients
+
+
+def test_kafka_python_tries_again(cluster: Cluster) -> None:
+    control = cluster.on("Produce").error("NOT_LEADER_OR_FOLLOWER")
+    client = KafkaProducer(bootstrap_servers=cluster.bootstrap, retries=5, retry_backoff_ms=10)
+    assert client.send("t", b"a", partition=0).get(timeout=60).offset == 0
+    client.close()
+    assert control.hits == 1
+
+
+async def test_aiokafka_tries_again(cluster: Cluster) -> None:
+    control = cluster.on("Produce").drop_connection()
+    async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, retry_backoff_ms=10) as client:
+        await client.send_and_wait("t", b"a", partition=0)
+    assert await control.wait_async()
+    assert values(cluster, "t") == ["a"]
