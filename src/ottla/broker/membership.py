@@ -9,10 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.fetch_sessions import FetchSessions
-from ottla.cluster.brokers import begin_controlled_shutdown, fence_broker, unfence_broker, unregister_broker
+from ottla.cluster.brokers import (
+    begin_controlled_shutdown,
+    fence_broker,
+    register_broker,
+    unfence_broker,
+    unregister_broker,
+)
 from ottla.cluster.leadership import change_isr
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.record_schemas.metadata import PartitionChangeRecord
+from ottla.protocol.schema import Uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +27,6 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.broker.node import Broker
     from ottla.cluster.registrations import Partition, Topic
-    from ottla.protocol.schema import Uuid
 
 
 def stop_node(cluster: Cluster, node_id: int) -> None:
@@ -42,6 +48,19 @@ def start_node(cluster: Cluster, node_id: int) -> None:
         cluster.world.random.fork(f"fetch sessions of node {node_id} at {cluster.metadata_offset}"),
         node.config_int("max.incremental.fetch.session.cache.slots"),
     )
+    known = cluster.image.brokers[node_id]
+    node.epoch, records = register_broker(
+        cluster.image,
+        broker_id=node_id,
+        incarnation_id=Uuid(cluster.world.random.uuid()),
+        listeners=known.listeners,
+        directories=known.directories,
+        next_offset=cluster.metadata.next_offset,
+        layers=node.layers,
+        rack=node.rack,
+        previous_epoch=known.epoch,
+    )
+    cluster.change(records)
     cluster.change(unfence_broker(cluster.image, node_id, layers=node.layers))
     _catch_up(cluster, node)
 
