@@ -42,7 +42,7 @@ def seen_by_kafka(*, committed: bool) -> list[dict[str, Any]]:
                 "offset": record["offset"],
                 "timestamp": EPOCH + timedelta(milliseconds=record["timestamp"]),
                 "timestampType": 1 if record["timestamp_type"] == "LogAppendTime" else 0,
-                "headers": [{"key": name, "value": decoded(value)} for name, value in record["headers"]],
+                "headers": [{"key": name, "value": decoded(value)} for name, value in record["headers"]] or None,
             }
         )
     return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))

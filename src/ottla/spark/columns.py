@@ -192,7 +192,7 @@ class TableWriter:
             case "key" | "value" | "offset" | "timestamp":
                 return batch.column(name)
             case "headers":
-                return batch.column(name).cast(kind)
+                return _headers(batch.column(name).cast(kind))
             case "timestampType":
                 return batch.column("timestamp_type")
             case "topic":
@@ -213,6 +213,14 @@ class TableWriter:
                 assert places is not None
                 return places[1].take(pc.index_in(batch.column("base_offset"), value_set=places[0]))
         return batch.column({"batchOffset": "base_offset"}.get(name) or _snake(name)).cast(kind)
+
+
+def _headers(lists: pa.ListArray) -> pa.ListArray:
+    """Null for a record without headers, as Spark's own source has it."""
+    empty = pc.equal(pc.list_value_length(lists), 0)
+    if not pc.any(empty).as_py():
+        return lists
+    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type, mask=empty)
 
 
 def _within(batch: pa.RecordBatch, earliest: int, latest: int) -> pa.RecordBatch:

@@ -210,7 +210,6 @@ class _PieceReader:
         piece = self._piece
         same: dict[str, object] = {
             "timestampType": int(header.timestamp_type),
-            "headers": [],
             "leaderEpoch": header.partition_leader_epoch,
             "producerId": header.producer_id,
             "producerEpoch": header.producer_epoch,

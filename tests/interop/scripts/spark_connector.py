@@ -1,0 +1,92 @@
+"""What a Spark job does with Spark's own Kafka connector and with ottla's format, on each cluster that is named.
+
+    python spark_connector.py JARS FOLDER NAME=BOOTSTRAP ...
+
+Prints what it found as one line of JSON. A process of its own, because a JVM takes its jars when it starts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from ottla.spark import session
+
+
+def main() -> None:
+    jars, folder, *clusters = sys.argv[1:]
+    settings = {"spark.jars": jars, "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
+    settings["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    spark = session("connector", master="local[2]", config=settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    found = {}
+    for cluster in clusters:
+        name, _, bootstrap = cluster.partition("=")
+        found[name] = exercise(spark, bootstrap, f"{folder}/{name}")
+    spark.stop()
+    print("FOUND " + json.dumps(found))
+
+
+def exercise(spark: Any, bootstrap: str, folder: str) -> dict[str, Any]:
+    def read(kind: str, topic: str, **options: str) -> Any:
+        reader = spark.read.format(kind).option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+        return reader.options(**options).load()
+
+    theirs, ours = (read(kind, "spark-plain", includeHeaders="true") for kind in ("kafka", "ottla"))
+    found: dict[str, Any] = {"schemas": {"kafka": theirs.schema.simpleString(), "ottla": ours.schema.simpleString()}}
+    found["rows"] = theirs.count()
+    missing, extra = theirs.exceptAll(ours), ours.exceptAll(theirs)
+    found["differing"] = [str(row) for row in missing.limit(2).collect() + extra.limit(2).collect()]
+    committed = {"kafka.isolation.level": "read_committed"}
+    found["committed"] = {
+        kind: sorted(
+            row.value.decode() for row in read(kind, "spark-transactions", **committed).select("value").collect()
+        )
+        for kind in ("kafka", "ottla")
+    }
+    found["uncommitted"] = {kind: read(kind, "spark-transactions").count() for kind in ("kafka", "ottla")}
+    found["streamed"] = stream(spark, bootstrap, folder)
+    found["written"] = write(spark, bootstrap, read)
+    return found
+
+
+def stream(spark: Any, bootstrap: str, folder: str) -> dict[str, int]:
+    """The topic through the connector's stream, twice with one checkpoint, into the connector's sink."""
+    for _ in range(2):
+        source = (
+            spark.readStream.format("kafka")
+            .options(
+                **{"kafka.bootstrap.servers": bootstrap, "subscribe": "spark-plain", "startingOffsets": "earliest"}
+            )
+            .option("maxOffsetsPerTrigger", 300)
+            .load()
+        )
+        query = (
+            source.select("key", "value")
+            .writeStream.format("kafka")
+            .options(**{"kafka.bootstrap.servers": bootstrap, "topic": "spark-streamed", "checkpointLocation": folder})
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        if query.exception() is not None:
+            raise query.exception()
+    read = (
+        spark.read.format("ottla")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", "spark-streamed")
+        .load()
+    )
+    return {"rows": read.count(), "distinct": read.select("value").distinct().count()}
+
+
+def write(spark: Any, bootstrap: str, read: Any) -> int:
+    """The connector's batch sink, read back by ottla's format."""
+    frame = spark.range(200).selectExpr("cast(id AS string) AS key", "concat('written ', id) AS value")
+    frame.write.format("kafka").options(**{"kafka.bootstrap.servers": bootstrap, "topic": "spark-written"}).save()
+    return int(read("ottla", "spark-written").selectExpr("count(DISTINCT key, value) AS n").collect()[0].n)
+
+
+if __name__ == "__main__":
+    main()

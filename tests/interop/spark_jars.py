@@ -1,0 +1,62 @@
+"""Spark's own Kafka connector, fetched by Maven: the set of jars that goes with the installed pyspark."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+# The connector's token provider is published for 4.0.0 only, and works with the later ones.
+JARS = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.2"),
+    ("org.apache.commons", "commons-pool2", "2.13.1"),
+)
+_CACHE = Path(os.environ.get("OTTLA_CACHE", Path(__file__).resolve().parents[2] / ".cache"))
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>ottla</groupId><artifactId>spark-connector</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>{dependencies}</dependencies>
+</project>
+"""
+_DEPENDENCY = (
+    "<dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>"
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>"
+)
+
+
+class JarsMissingError(Exception):
+    """Maven is not there, or could not fetch the connector."""
+
+
+def connector_jars() -> str:
+    """The jars, as Spark's setting spark.jars wants them; the first call on a machine runs Maven."""
+    if shutil.which("mvn") is None:
+        raise JarsMissingError("not installed: mvn (maven)")
+    home = _CACHE / "spark-connector"
+    home.mkdir(parents=True, exist_ok=True)
+    target = home / hashlib.sha256(repr(JARS).encode()).hexdigest()[:12]
+    with (home / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            _fetch(target)
+    return ",".join(sorted(str(jar) for jar in target.glob("*.jar")))
+
+
+def _fetch(target: Path) -> None:
+    work = target.with_suffix(".part")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    pom = work / "pom.xml"
+    pom.write_text(_POM.format(dependencies="".join(_DEPENDENCY.format(*jar) for jar in JARS)))
+    goals = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work}"]
+    done = subprocess.run(
+        ["mvn", "-B", "-q", "-f", str(pom), *goals], capture_output=True, text=True, check=False, timeout=900
+    )
+    if done.returncode != 0:
+        raise JarsMissingError(f"Maven could not fetch Spark's Kafka connector:\n{done.stdout}{done.stderr}")
+    work.rename(target)

@@ -1,0 +1,113 @@
+"""Spark's own Kafka connector on ottla, and ottla's Spark format on Apache Kafka: both see the same rows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.spark.session import SparkSetupError, check_setup
+from ottla.testing import Cluster
+
+from .spark_jars import JarsMissingError, connector_jars
+
+if TYPE_CHECKING:
+    from .apache_kafka import ApacheKafka
+
+pytestmark = pytest.mark.interop
+
+JOB = Path(__file__).parent / "scripts" / "spark_connector.py"
+RECORDS = 1000
+
+
+def fill(bootstrap: str) -> None:
+    """A topic of everything that a record may have, one with transactions, and two for the sinks."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    partitions = {"spark-plain": 3, "spark-transactions": 1, "spark-streamed": 2, "spark-written": 2}
+    forever = {"retention.ms": "-1"}
+    topics = [NewTopic(name, count, 1, config=forever) for name, count in partitions.items()]
+    for made in admin.create_topics(topics).values():
+        made.result(60)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "compression.type": "zstd"})
+    for number in range(RECORDS):
+        producer.produce(
+            "spark-plain",
+            key=None if number % 5 == 0 else f"key {number % 17}",
+            value=f"value {number}",
+            partition=number % 3,
+            timestamp=1_700_000_000_000 + number,
+            headers=[("a", str(number)), ("a", None), ("b", b"\x00\xff")] if number % 2 else None,
+        )
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "spark", "linger.ms": 0})
+    writer.init_transactions(60)
+    for number in range(8):
+        writer.begin_transaction()
+        for each in range(5):
+            writer.produce("spark-transactions", value=f"{number}/{each}", partition=0)
+        writer.flush(60)
+        if number % 2:
+            writer.abort_transaction(60)
+        else:
+            writer.commit_transaction(60)
+
+
+@pytest.fixture(scope="module")
+def found(apache_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the job saw on both brokers."""
+    try:
+        check_setup()
+        jars = connector_jars()
+    except (SparkSetupError, JarsMissingError) as problem:
+        pytest.skip(f"Spark's connector cannot run here: {problem}")
+    with Cluster() as cluster:
+        fill(cluster.bootstrap)
+        fill(apache_kafka.bootstrap)
+        folder = tmp_path_factory.mktemp("connector")
+        clusters = [f"ottla={cluster.bootstrap}", f"kafka={apache_kafka.bootstrap}"]
+        done = subprocess.run(
+            [sys.executable, str(JOB), jars, str(folder), *clusters],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+            cwd=folder,
+        )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
+    assert lines, (done.stdout + done.stderr)[-8000:]
+    answer: dict[str, Any] = json.loads(lines[0].removeprefix("FOUND "))
+    return answer
+
+
+@pytest.mark.parametrize("broker", ["ottla", "kafka"])
+def test_both_formats_have_the_same_columns_and_rows(found: dict[str, Any], broker: str) -> None:
+    assert found[broker]["schemas"]["ottla"] == found[broker]["schemas"]["kafka"]
+    assert found[broker]["rows"] == RECORDS
+    assert found[broker]["differing"] == []
+
+
+@pytest.mark.parametrize("broker", ["ottla", "kafka"])
+def test_both_formats_read_committed_alike(found: dict[str, Any], broker: str) -> None:
+    wanted = sorted(f"{number}/{each}" for number in range(0, 8, 2) for each in range(5))
+    assert found[broker]["committed"] == {"kafka": wanted, "ottla": wanted}
+    assert found[broker]["uncommitted"] == {"kafka": 40, "ottla": 40}
+
+
+@pytest.mark.parametrize("broker", ["ottla", "kafka"])
+def test_the_connector_streams_into_its_own_sink(found: dict[str, Any], broker: str) -> None:
+    assert found[broker]["streamed"] == {"rows": RECORDS, "distinct": RECORDS}
+
+
+@pytest.mark.parametrize("broker", ["ottla", "kafka"])
+def test_the_connector_writes_a_batch(found: dict[str, Any], broker: str) -> None:
+    assert found[broker]["written"] == 200
