@@ -1,13 +1,15 @@
 """The exactly-once sink with an end of the process built in: before or after a step of its choice, once.
 
 `crash` names the step, `crash.flag` a file that is made at the crash, so that the next run goes through.
-`crash.kill` says who dies: the Python worker of the task, or the driver's whole process.
+`crash.kill` is the process that dies (the driver's JVM); without it the Python worker that got there dies.
+With `crash.partner`, the flag of another query in the same driver, death waits until that one got there too.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
@@ -41,6 +43,7 @@ class Crash:
         self.flag = options.get("crash.flag", "")
         self.batch = int(options.get("crash.batch", "1"))
         self.pid = int(options.get("crash.kill", "0"))
+        self.partner = options.get("crash.partner", "")
 
     def reached(self, step: str, batch: int) -> None:
         """End a process, if this is the place and it did not happen yet."""
@@ -48,9 +51,19 @@ class Crash:
             return
         with open(self.flag, "x"):
             pass
-        if self.pid:
+        while self.partner and not os.path.exists(self.partner) and _runs(self.pid):
+            time.sleep(0.02)
+        if self.pid and _runs(self.pid):
             os.kill(self.pid, signal.SIGKILL)
         os._exit(9)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class CrashingTask(ExactlyOnceTask):

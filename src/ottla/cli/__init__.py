@@ -16,6 +16,7 @@ COMMANDS = {
     "export": "ottla.cli.export",
     "group": "ottla.cli.group",
     "log": "ottla.cli.log",
+    "pipeline": "ottla.cli.pipeline",
     "produce": "ottla.cli.produce",
     "serve": "ottla.cli.serve",
     "topic": "ottla.cli.topic",

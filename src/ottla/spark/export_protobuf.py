@@ -45,7 +45,7 @@ _WELL_KNOWN: Final = {
 def protobuf_decoder(path: str, message: str) -> tuple[Callable[[bytes], Any], StructType]:
     """What decodes one value, and the columns."""
     try:
-        from google.protobuf import json_format
+        from google.protobuf import message as _there  # noqa: F401
     except ImportError:
         raise SchemaError("--value protobuf needs protobuf: pip install protobuf") from None
     from pyspark.sql.types import _parse_datatype_string
@@ -60,11 +60,38 @@ def protobuf_decoder(path: str, message: str) -> tuple[Callable[[bytes], Any], S
             made.append(_class(described, message, path))
         found = made[0]()
         found.ParseFromString(value)
-        return json_format.MessageToDict(
-            found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
+        return _plain(found)
 
     return decode, schema
+
+
+def _plain(message: Any) -> Any:
+    """A message as a dict, with numbers as numbers; a field that is not set is null where the schema can tell."""
+    if message.DESCRIPTOR.full_name in _WELL_KNOWN:
+        from google.protobuf import json_format
+
+        return json_format.MessageToDict(message)
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        nested = field.message_type
+        if nested is not None and nested.GetOptions().map_entry:
+            found[field.name] = {str(key): _one(nested.fields_by_name["value"], value[key]) for key in value}
+        elif _repeated(field):
+            found[field.name] = [_one(field, each) for each in value]
+        else:
+            there = not field.has_presence or message.HasField(field.name)
+            found[field.name] = _one(field, value) if there else None
+    return found
+
+
+def _one(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return _plain(value)
+    if field.enum_type is not None:
+        name = field.enum_type.values_by_number.get(value)
+        return name.name if name is not None else str(value)
+    return value
 
 
 def _class(described: bytes, message: str, path: str) -> Any:
@@ -100,7 +127,7 @@ def _field(field: Any, depth: int) -> str:
     if nested is not None and nested.GetOptions().map_entry:
         return f"map<string, {_single(nested.fields_by_name['value'], depth)}>"
     one = _single(field, depth)
-    return f"array<{one}>" if getattr(field, "is_repeated", None) or _repeated(field) else one
+    return f"array<{one}>" if _repeated(field) else one
 
 
 def _single(field: Any, depth: int) -> str:
@@ -111,4 +138,5 @@ def _single(field: Any, depth: int) -> str:
 
 def _repeated(field: Any) -> bool:
     """Older releases of protobuf have a label in place of `is_repeated`."""
-    return getattr(field, "label", None) == 3
+    known = getattr(field, "is_repeated", None)
+    return field.label == 3 if known is None else bool(known)

@@ -1,0 +1,64 @@
+"""How streaming queries are doing, from Spark's own progress reports: rows per second, and lag per source."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def query_progress(progress: dict[str, Any] | None, name: str, active: bool) -> dict[str, Any]:
+    """One query in a few numbers."""
+    if progress is None:
+        return {"name": name, "active": active, "batch": None, "rows_per_second": 0.0, "rows": 0, "sources": []}
+    return {
+        "name": name,
+        "active": active,
+        "batch": progress.get("batchId"),
+        "rows": progress.get("numInputRows", 0),
+        "rows_per_second": round(float(progress.get("processedRowsPerSecond") or 0.0), 1),
+        "at": progress.get("timestamp"),
+        "sources": [source_progress(each) for each in progress.get("sources", [])],
+    }
+
+
+def source_progress(source: dict[str, Any]) -> dict[str, Any]:
+    """One source: what came in, and how many records wait."""
+    return {
+        "source": source.get("description", "?"),
+        "rows": source.get("numInputRows", 0),
+        "rows_per_second": round(float(source.get("inputRowsPerSecond") or 0.0), 1),
+        "lag": lag(source.get("endOffset"), source.get("latestOffset")),
+    }
+
+
+def lag(end: Any, latest: Any) -> int | None:
+    """How many offsets lie between what was read and what there is; None where offsets are not a topic's.
+
+    >>> lag('{"orders": {"0": 5, "1": 7}}', '{"orders": {"0": 9, "1": 7}}')
+    4
+    """
+    read, there = _offsets(end), _offsets(latest)
+    if there is None:
+        return None
+    return sum(max(0, offset - (read or {}).get(place, 0)) for place, offset in there.items())
+
+
+def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            return None
+    if isinstance(given, dict) and isinstance(given.get("offsets"), dict):
+        given = given["offsets"]
+    if not isinstance(given, dict):
+        return None
+    found = {}
+    for topic, partitions in given.items():
+        if not isinstance(partitions, dict):
+            return None
+        for partition, offset in partitions.items():
+            if not isinstance(offset, int):
+                return None
+            found[topic, partition] = offset
+    return found

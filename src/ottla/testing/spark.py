@@ -1,0 +1,183 @@
+"""Tests of streaming jobs: a Spark session and a cluster, started once and empty at the start of each test.
+
+In a conftest.py (or with `pytest -p ottla.testing.spark`):
+
+    pytest_plugins = ["ottla.testing.spark"]
+
+and then
+
+    def test_orders_are_counted(spark_kafka):
+        spark_kafka.create_topic("orders", partitions=2)
+        spark_kafka.produce("orders", key="ada", value="tea")
+        assert spark_kafka.read("orders").count() == 1
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ottla.client.client import Client
+from ottla.client.producer import Producer
+from ottla.client.topics import delete_topic
+from ottla.testing.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+# Tests are small: few tasks, nothing that waits or grows.
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.ui.enabled": "false",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+QUERY_SECONDS = 120
+
+
+class SparkKafka:
+    """A session and a cluster, and the few things that tests of jobs do with them."""
+
+    def __init__(self, spark: SparkSession, cluster: Cluster, folder: Path) -> None:
+        self.spark = spark
+        self.cluster = cluster
+        self._folder = folder
+        self._client = Client(cluster.bootstrap)
+
+    @property
+    def bootstrap(self) -> str:
+        """For `kafka.bootstrap.servers`."""
+        return self.cluster.bootstrap
+
+    @property
+    def options(self) -> dict[str, str]:
+        """For `.options(**spark_kafka.options)`: where the brokers are."""
+        return {"kafka.bootstrap.servers": self.bootstrap}
+
+    def checkpoint(self, name: str = "query") -> str:
+        """A folder for a query's checkpoint, of this test alone."""
+        return str(self._folder / "checkpoints" / name)
+
+    def path(self, name: str) -> str:
+        """A place for files, of this test alone."""
+        return str(self._folder / name)
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Make a topic."""
+        self.cluster.create_topic(name, partitions, configs=configs)
+        self._client.refresh([name])
+
+    def produce(
+        self,
+        topic: str,
+        *,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Write one record; it is there when this returns."""
+        producer = Producer(self._client)
+        producer.send(topic, _bytes(key), _bytes(value), list(headers), partition, timestamp)
+        producer.flush()
+
+    def produce_many(self, topic: str, records: Iterable[tuple[str | bytes | None, str | bytes | None]]) -> None:
+        """Write keys with their values; they are there when this returns."""
+        producer = Producer(self._client)
+        for key, value in records:
+            producer.send(topic, _bytes(key), _bytes(value))
+        producer.flush()
+
+    def read(self, topic: str, **options: str) -> DataFrame:
+        """A topic as it is now, committed records only."""
+        reader = self.spark.read.format("ottla").options(**self.options, **options).option("subscribe", topic)
+        return reader.option("kafka.isolation.level", "read_committed").load()
+
+    def stream(self, topic: str, **options: str) -> DataFrame:
+        """A topic from its beginning on, committed records only."""
+        reader = self.spark.readStream.format("ottla").options(**self.options, **options).option("subscribe", topic)
+        reader = reader.option("startingOffsets", "earliest")
+        return reader.option("kafka.isolation.level", "read_committed").load()
+
+    def run(self, writer: Any, name: str = "query", *, killed: bool = False) -> StreamingQuery:
+        """Run a stream over what is there, to its end: `spark_kafka.run(frame.writeStream.format(...))`.
+
+        With `killed` it is afterwards as if the driver had died when the last batch was written and Spark had not
+        noted it yet: the next run does that batch again, and a job that is not idempotent shows it.
+        """
+        query: StreamingQuery = (
+            writer.trigger(availableNow=True).option("checkpointLocation", self.checkpoint(name)).start()
+        )
+        if not query.awaitTermination(QUERY_SECONDS):
+            query.stop()
+            raise TimeoutError(f"the query did not come to its end in {QUERY_SECONDS} s")
+        if killed:
+            _forget_last_commit(Path(self.checkpoint(name)) / "commits")
+        return query
+
+    def reset(self) -> None:
+        """Stop all queries and delete all topics, views and cached tables."""
+        for query in self.spark.streams.active:
+            query.stop()
+        for topic in self.cluster.topics():
+            if not topic.startswith("__"):
+                delete_topic(self._client, topic)
+        self.spark.catalog.clearCache()
+        for table in self.spark.catalog.listTables():
+            if table.isTemporary:
+                self.spark.catalog.dropTempView(table.name)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+
+@pytest.fixture(scope="session")
+def spark_kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SparkSession, Cluster]]:
+    """The session and the cluster that all tests share; a session that is there already is used and left running."""
+    from ottla.spark.session import SparkSetupError, session
+
+    try:
+        from pyspark.sql import SparkSession as Known
+
+        before = Known.getActiveSession()
+        where = tmp_path_factory.mktemp("spark")
+        local = {
+            "spark.sql.warehouse.dir": str(where / "warehouse"),
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={where} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        }
+        running = session("tests", master="local[2]", config={} if before is not None else {**SETTINGS, **local})
+    except (SparkSetupError, ImportError) as error:
+        pytest.skip(str(error))
+    with Cluster() as cluster:
+        yield running, cluster
+    if before is None:
+        running.stop()
+
+
+@pytest.fixture
+def spark_kafka(spark_kafka_session: tuple[SparkSession, Cluster], tmp_path: Path) -> Iterator[SparkKafka]:
+    """A Spark session and an empty Kafka cluster."""
+    found = SparkKafka(*spark_kafka_session, tmp_path)
+    try:
+        yield found
+    finally:
+        found.reset()
+        found.close()
+
+
+def _forget_last_commit(commits: Path) -> None:
+    """Delete Spark's last entry that says that a batch is done, with its checksum."""
+    numbers = sorted(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+    for name in [str(numbers[-1]), f".{numbers[-1]}.crc"] if numbers else []:
+        (commits / name).unlink(missing_ok=True)
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

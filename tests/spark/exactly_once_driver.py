@@ -1,0 +1,60 @@
+"""A driver process for tests that kill drivers: `python -m tests.spark.exactly_once_driver SPEC`.
+
+It goes on with the queries that an earlier driver left, runs one clean batch of new ones, and then runs these with a
+crash built in, which kills this process's JVM.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from ottla.spark.session import session
+from tests.spark.conftest import SETTINGS
+from tests.spark.crashing import register_crashing
+
+ROWS = 30
+SECONDS = 300
+
+
+def start(spark: Any, target: dict[str, str], crash: dict[str, str] | None = None) -> Any:
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2)
+    rows = source.load().selectExpr("cast(value as string) as key", "concat('v', value) as value")
+    return (
+        rows.writeStream.format("ottla-crashing" if crash else "ottla")
+        .options(**(crash or {}))
+        .option("kafka.bootstrap.servers", target["bootstrap"])
+        .option("topic", target["topic"])
+        .option("exactlyOnce", "true")
+        .option("checkpointLocation", target["checkpoint"])
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def finish(queries: list[Any]) -> None:
+    for query in queries:
+        assert query.awaitTermination(SECONDS)
+
+
+def main(spec: dict[str, Any]) -> None:
+    spark = session("exactly-once", master=spec["master"], config={**SETTINGS, **spec.get("config", {})})
+    spark.sparkContext.setLogLevel("ERROR")
+    register_crashing(spark)
+    finish([start(spark, each) for each in spec.get("resume", [])])
+    for group in spec.get("crashes", []):
+        finish([start(spark, each) for each in group["targets"]])
+        pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid() if group["driver"] else 0
+        running = []
+        for number, each in enumerate(group["targets"]):
+            partner = group["targets"][1 - number]["flag"] if group["driver"] and len(group["targets"]) == 2 else ""
+            crash = {"crash": group["step"], "crash.flag": each["flag"], "crash.batch": "1", "crash.kill": str(pid)}
+            running.append(start(spark, each, crash | ({"crash.partner": partner} if partner else {})))
+        finish(running)
+    spark.stop()
+    print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
