@@ -1,0 +1,27 @@
+"""Go for the interop tests: builds a program of ours, once per change of its source."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "go"
+
+
+def build_program(folder: Path) -> Path:
+    """The compiled program of a folder; the test is skipped where there is no Go or its modules cannot be had."""
+    if shutil.which("go") is None:
+        pytest.skip("Go is not installed (Debian: apt-get install golang)")
+    source = b"".join(path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file())
+    binary = CACHE / f"{folder.name}-{hashlib.sha256(source).hexdigest()[:16]}"
+    if not binary.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        fetched = subprocess.run(["go", "mod", "download"], cwd=folder, capture_output=True, text=True, check=False)
+        if fetched.returncode != 0:
+            pytest.skip(f"the Go modules cannot be had: {fetched.stderr.strip()[-200:]}")
+        subprocess.run(["go", "build", "-o", str(binary), "."], cwd=folder, check=True)
+    return binary

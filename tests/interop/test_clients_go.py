@@ -1,0 +1,36 @@
+"""franz-go's client and its admin package, as rpk uses them, in a program of ours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ottla.testing import Cluster
+
+from .go_programs import build_program
+
+pytestmark = pytest.mark.interop
+
+
+def test_what_rpk_would_do() -> None:
+    program = build_program(Path(__file__).resolve().parent / "go")
+    with Cluster(3, topics=["there:4"]) as cluster:
+        done = subprocess.run(
+            [str(program), cluster.bootstrap.split(",")[0], "from-go", "go-group"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["topics"] == {"there": 4, "from-go": 2}
+    assert found["values"] == [f"0-{number}" for number in range(10)]
+    assert found["group"] == {"state": "Stable", "members": 1}
+    assert found["transactions"] == {"go-from-go": "Ongoing"}
+    assert found["configs"] == {"cleanup.policy": "delete"}
+    assert sorted(found["brokers"]) == [1, 2, 3]
+    assert [start for start, _ in found["offsets"].values()] == [0, 0]
