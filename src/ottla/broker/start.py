@@ -52,6 +52,7 @@ def open_cluster(
     sync: bool = False,
     cluster_id: str | None = None,
     events: Events | None = None,
+    allow_unsigned_tokens: bool = False,
 ) -> Cluster:
     """Open the directories of all nodes, load what they hold, and register the nodes.
 
@@ -59,7 +60,16 @@ def open_cluster(
     """
     opened: list[LogDirectory] = []
     try:
-        return _open(world, configs, advertised, opened, sync=sync, cluster_id=cluster_id, events=events)
+        return _open(
+            world,
+            configs,
+            advertised,
+            opened,
+            sync=sync,
+            cluster_id=cluster_id,
+            events=events,
+            allow_unsigned_tokens=allow_unsigned_tokens,
+        )
     except BaseException:
         for directory in opened:
             directory.abandon()
@@ -75,6 +85,7 @@ def _open(
     sync: bool,
     cluster_id: str | None,
     events: Events | None,
+    allow_unsigned_tokens: bool,
 ) -> Cluster:
     directories: dict[int, list[LogDirectory]] = {}
     for config in configs:
@@ -103,6 +114,7 @@ def _open(
     insync = first.value("min.insync.replicas")
     metadata.start_epoch(min_insync_replicas=insync if isinstance(insync, int) else 1)
     cluster = Cluster(world, metadata, cluster_id=cluster_id, sync=sync, events=events)
+    cluster.allow_unsigned_tokens = allow_unsigned_tokens
     for config in configs:
         assert config.node_id is not None
         broker = Broker(cluster, config.node_id, config, directories[config.node_id])

@@ -8,6 +8,7 @@ import sys
 import typer
 
 COMMANDS = {
+    "acl": "ottla.cli.acl",
     "analyze": "ottla.cli.analyze",
     "cluster": "ottla.cli.cluster",
     "config": "ottla.cli.config",
@@ -18,9 +19,11 @@ COMMANDS = {
     "log": "ottla.cli.log",
     "pipeline": "ottla.cli.pipeline",
     "produce": "ottla.cli.produce",
+    "quota": "ottla.cli.quota",
     "serve": "ottla.cli.serve",
     "topic": "ottla.cli.topic",
     "txn": "ottla.cli.txn",
+    "user": "ottla.cli.user",
 }
 
 

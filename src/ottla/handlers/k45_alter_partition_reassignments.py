@@ -11,6 +11,8 @@ from ottla.handlers.registry import api
 from ottla.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
 )
 
 if TYPE_CHECKING:
@@ -22,7 +24,22 @@ def on_error(
     request: AlterPartitionReassignmentsRequest, version: int, code: ErrorCode, message: str | None
 ) -> AlterPartitionReassignmentsResponse:
     """Nothing moves."""
-    return AlterPartitionReassignmentsResponse(error_code=code, error_message=message)
+    return AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=each.partition_index, error_code=code, error_message=message
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
 
 
 @api(45, versions=(0, 1), acl=access.cluster(AclOperation.ALTER), on_error=on_error)

@@ -81,5 +81,5 @@ def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuoru
     return DescribeQuorumResponse(
         error_message=None,
         topics=[ResponseTopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[described])],
-        nodes=[Node(node_id=controller.node_id, listeners=listeners)],
+        nodes=[Node(node_id=controller.node_id, listeners=listeners)] if call.version >= 2 else [],
     )

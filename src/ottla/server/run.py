@@ -37,6 +37,7 @@ class RunningCluster:
         cluster_id: str | None = None,
         events: Events | None = None,
         release: Release | None = None,
+        allow_unsigned_tokens: bool = False,
     ) -> None:
         self._world = world
         self._configs = list(configs)
@@ -44,6 +45,7 @@ class RunningCluster:
         self._cluster_id = cluster_id
         self._events = events
         self._release = release
+        self._allow_unsigned_tokens = allow_unsigned_tokens
         self.servers: dict[int, NodeServer] = {}
         self.cluster: Cluster | None = None
         self._removed: list[Broker] = []
@@ -72,6 +74,7 @@ class RunningCluster:
                 sync=self._sync,
                 cluster_id=self._cluster_id,
                 events=self._events,
+                allow_unsigned_tokens=self._allow_unsigned_tokens,
             )
         except BaseException:
             for server in self.servers.values():

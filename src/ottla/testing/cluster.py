@@ -24,6 +24,7 @@ from ottla.testing.control import Controls, Rule
 from ottla.testing.disk import ControlledDisk
 from ottla.testing.interventions import Interventions
 from ottla.testing.reading import StateReading
+from ottla.testing.security import LISTENER, add_users_and_acls, security_configs
 from ottla.testing.state import PartitionState, StoredRecord
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
     from ottla.broker.cluster import Cluster as BrokerCluster
+    from ottla.cluster.registrations import Acl
     from ottla.cluster.server_config import ServerConfig
     from ottla.testing.control import Api
     from ottla.testing.requests_seen import SeenRequest
@@ -63,6 +65,9 @@ class Cluster(StateReading, Interventions):
     on disk, in Apache Kafka's format, else in memory. With `clock` time moves only by `advance`. With `seed` ids and
     choices are the same in every run. With `events` the event log is also appended to that file.
 
+    `users` are names with passwords, for PLAIN and SCRAM over SASL_PLAINTEXT; with `super_users` or `acls` (see
+    `ottla.testing.security`) only what is allowed is answered. OAUTHBEARER takes tokens that nobody signed only if told.
+
     Use it with `with`, `async with`, or as a decorator: the function gets a cluster of its own as the keyword
     argument `cluster` in every call.
     """
@@ -80,11 +85,23 @@ class Cluster(StateReading, Interventions):
         clock: VirtualClock | None = None,
         seed: int | str | None = None,
         events: str | None = None,
+        users: Mapping[str, str] | None = None,
+        super_users: Iterable[str] | None = None,
+        acls: Iterable[Acl] | None = None,
+        allow_unsigned_tokens: bool = False,
     ) -> None:
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         self._ports = list(ports) if ports is not None else [0] * brokers
         self._topics = wanted_topics(topics)
-        self._configs = {**TEST_CONFIGS, **(VIRTUAL_CONFIGS if clock is not None else {}), **(configs or {})}
+        self._users = dict(users or {})
+        self._acls = None if acls is None else list(acls)
+        self._allow_unsigned_tokens = allow_unsigned_tokens
+        self._configs = {
+            **TEST_CONFIGS,
+            **(VIRTUAL_CONFIGS if clock is not None else {}),
+            **security_configs(self._users, super_users, self._acls),
+            **(configs or {}),
+        }
         self._data_dir = data_dir
         self._sync = sync
         self._cluster_id = cluster_id
@@ -292,7 +309,14 @@ class Cluster(StateReading, Interventions):
         configs = [self._node_config(number, port) for number, port in enumerate(self._ports, 1)]
         self._stop = asyncio.Event()
         events = Events(world.clock.now_ms, [self._recent, *self._sinks])
-        running = RunningCluster(world, configs, sync=self._sync, cluster_id=self._cluster_id, events=events)
+        running = RunningCluster(
+            world,
+            configs,
+            sync=self._sync,
+            cluster_id=self._cluster_id,
+            events=events,
+            allow_unsigned_tokens=self._allow_unsigned_tokens,
+        )
         cluster = await running.start()
         self._running, self._loop = running, loop
         random = world.random.fork("control functions")
@@ -311,7 +335,7 @@ class Cluster(StateReading, Interventions):
         return server_config(
             {
                 "node.id": str(number),
-                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "listeners": f"{LISTENER if self._users else 'PLAINTEXT'}://127.0.0.1:{port}",
                 "log.dirs": f"{root}/node-{number}" if several else root,
                 **self._configs,
             }

@@ -1,0 +1,40 @@
+"""Secured clusters and logins that several tests share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.client import Client
+from ottla.client.auth import Login, Security
+from ottla.testing import Cluster
+
+USERS = {"alice": 'alice\'s "secret"', "bob": "bob-secret", "admin": "admin-secret"}
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def secured(**options: Any) -> Cluster:
+    """A cluster that wants to know who asks, with an admin who may do everything."""
+    options.setdefault("users", USERS)
+    options.setdefault("super_users", ["admin"])
+    options.setdefault("topics", ["orders:1"])
+    return Cluster(**options)
+
+
+def security(name: str, mechanism: str = "PLAIN", password: str | None = None) -> Security:
+    return Security(login=Login(mechanism, name, USERS[name] if password is None else password))
+
+
+def client(cluster: Cluster, name: str, mechanism: str = "PLAIN", password: str | None = None) -> Client:
+    return Client(cluster.bootstrap, timeout=20, security=security(name, mechanism, password))
+
+
+def librdkafka(cluster: Cluster, name: str, mechanism: str = "PLAIN", **more: Any) -> dict[str, Any]:
+    """The settings of confluent-kafka."""
+    return {
+        "bootstrap.servers": cluster.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": USERS[name],
+        **more,
+    }

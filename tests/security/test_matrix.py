@@ -1,0 +1,73 @@
+"""Every API asked by every kind of principal answers what Apache Kafka 4.3.1 answered (see matrix.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.handlers.access import EVERYBODY, Access
+from ottla.handlers.registry import apis
+from ottla.testing import Cluster
+from tests.security.matrix import CASES, KINDS, SETTINGS, cell, run_matrix
+
+RECORDED = json.loads((Path(__file__).parent / "recorded" / "matrix.json").read_text())
+# What everybody may ask, or what only tells the caller about the caller's own tokens.
+OPEN = {17, 18, 36, 39, 40, 60}
+AUTHORIZATION_ERRORS = {29, 30, 31, 53, 65}
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, dict[str, Any]]:
+    with Cluster(configs={**SETTINGS, "listeners": "SASL_PLAINTEXT://127.0.0.1:0"}) as cluster:
+        host, _, port = cluster.bootstrap.rpartition(":")
+        return run_matrix(host, int(port))
+
+
+@pytest.mark.parametrize("case", [each.name for each in CASES])
+def test_the_answers_are_kafkas(answers: dict[str, dict[str, Any]], case: str) -> None:
+    assert answers[case] == RECORDED[case]
+
+
+def test_the_record_is_of_this_table() -> None:
+    assert set(RECORDED) == {each.name for each in CASES}
+    assert all(set(each) == set(KINDS) for each in RECORDED.values())
+
+
+def test_the_table_asks_every_api_that_checks_something() -> None:
+    asked = {case.ask(cell(case, "none")).__schema__.api_key for case in CASES}
+    not_asked = {key: each.name for key, each in apis().items() if key not in asked and each.acl is not EVERYBODY}
+    assert not not_asked, f"give {not_asked} a row in tests/security/matrix.py and record Kafka's answers"
+
+
+@pytest.mark.parametrize("key", sorted(apis()))
+def test_every_handler_declares_its_check(key: int) -> None:
+    declared = apis()[key].acl
+    assert isinstance(declared, Access)
+    if declared is EVERYBODY:
+        assert key in OPEN, f"API {key} is open to everybody: is it meant to be?"
+    else:
+        assert declared.needs
+
+
+@pytest.mark.parametrize("case", [each for each in CASES if each.needs(cell(each, "none"))], ids=lambda each: each.name)
+def test_nobody_without_a_right_learns_what_exists(case: Any) -> None:
+    """The answer for something that exists and the one for something that does not are the same, but for the name."""
+
+    def told(kind: str) -> str:
+        own = cell(case, kind)
+        text = json.dumps(RECORDED[case.name][kind], sort_keys=True)
+        return text.replace(own.topic, "NAME").replace(own.missing, "NAME")
+
+    entries = [each for each in _entries(json.loads(told("none"))) if each.get("name") == "NAME"]
+    assert all(each == entries[0] for each in entries)
+
+
+def _entries(value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, list):
+        return [found for each in value for found in _entries(each)]
+    if isinstance(value, dict):
+        return [value, *(found for each in value.values() for found in _entries(each))]
+    return []
