@@ -63,7 +63,9 @@ class Overview:
             notes.append(f"{unparsed} lines were not understood and are kept as `unparsed` events, such as {shown}")
         for each in self.inputs:
             if len(each.formats) > 1:
-                kinds = ", ".join(f"{count} {name}" for name, count in each.formats.most_common())
+                kinds = ", ".join(
+                    f"{count} {name}" for name, count in sorted(each.formats.items(), key=lambda item: -item[1])
+                )
                 notes.append(f"{each.path} mixes formats: {kinds}")
             if each.jumps:
                 notes.append(

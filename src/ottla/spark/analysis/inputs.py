@@ -9,12 +9,13 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
-from ottla.spark.analysis import parse_history, parse_java, parse_kgo, parse_librdkafka, parse_ottla
+from ottla.spark.analysis import parse_history, parse_java, parse_kgo, parse_librdkafka, parse_ottla, parse_tap
 from ottla.spark.analysis.event import CLIENT, Event
 from ottla.spark.analysis.log_directory import folder_events, is_log_directory, partition_folders, topic_names
 
@@ -32,6 +33,7 @@ Parser = Callable[[str, Event], "list[Event] | None"]
 
 PARSERS: Final[dict[str, Parser]] = {
     parse_ottla.FORMAT: parse_ottla.parse,
+    parse_tap.FORMAT: parse_tap.parse,
     parse_history.FORMAT: parse_history.parse,
     parse_kgo.FORMAT: parse_kgo.parse,
     parse_librdkafka.FORMAT: parse_librdkafka.parse,
@@ -39,6 +41,7 @@ PARSERS: Final[dict[str, Parser]] = {
 }
 _RECOGNISE: Final = {
     parse_ottla.FORMAT: parse_ottla.looks_like,
+    parse_tap.FORMAT: parse_tap.looks_like,
     parse_history.FORMAT: parse_history.looks_like,
     parse_librdkafka.FORMAT: parse_librdkafka.looks_like,
     parse_java.FORMAT: parse_java.looks_like,
@@ -68,7 +71,7 @@ class Summary:
     lines: int = 0
     events: int = 0
     unparsed: int = 0
-    formats: Counter[str] = field(default_factory=Counter)
+    formats: dict[str, int] = field(default_factory=dict)
     first_ms: int | None = None
     last_ms: int | None = None
     jumps: int = 0
@@ -82,12 +85,17 @@ class Summary:
         if self.last_ms is None or time_ms > self.last_ms:
             self.last_ms = time_ms
 
+    def count(self, name: str, lines: int = 1) -> None:
+        """So many lines are of this format."""
+        self.formats[name] = self.formats.get(name, 0) + lines
+
     def add(self, other: Summary) -> None:
         """Take in another one."""
         self.lines += other.lines
         self.events += other.events
         self.unparsed += other.unparsed
-        self.formats.update(other.formats)
+        for name, count in other.formats.items():
+            self.count(name, count)
         for time_ms in (other.first_ms, other.last_ms):
             if time_ms is not None:
                 self.see(time_ms)
@@ -102,9 +110,7 @@ class Summary:
     @classmethod
     def from_text(cls, text: str) -> Summary:
         """The other way round."""
-        fields = json.loads(text)
-        fields["formats"] = Counter(fields["formats"])
-        return cls(**fields)
+        return cls(**json.loads(text))
 
 
 def find_pieces(paths: Iterable[str], size: int = PIECE) -> list[Piece]:
@@ -136,8 +142,10 @@ def _file_pieces(path: str, size: int) -> list[Piece]:
     length = os.path.getsize(path)
     try:
         kind = detect(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        kind = ""  # a compressed file that is damaged: what can be read of it will be
     if path.endswith(".gz"):
         return [Piece(path, 0, length, kind)]
     return [Piece(path, start, min(start + size, length), kind) for start in range(0, length, size)]
@@ -181,7 +189,7 @@ def _folder(piece: Piece, summary: Summary, *, appends: bool) -> Iterator[Event]
     names = topic_names(piece.directory) if "__consumer_offsets" in piece.path else {}
     for event in folder_events(piece.path, names, appends=appends):
         summary.lines += 1
-        summary.formats[event.format] += 1
+        summary.count(event.format)
         if event.event == "unparsed":
             _keep(summary, event.text or "")
         yield event
@@ -211,8 +219,8 @@ def _lines(piece: Piece, summary: Summary) -> Iterator[Event]:
         while whole or position < piece.end:
             try:
                 data = file.readline(LINE_LIMIT)
-            except (EOFError, OSError) as error:
-                _keep(summary, f"{piece.path} cannot be read to its end: {error}")
+            except (EOFError, OSError, zlib.error) as error:
+                _keep(summary, f"cannot be read to its end ({error}): {piece.path}")
                 return
             if not data:
                 return
@@ -226,7 +234,7 @@ def _lines(piece: Piece, summary: Summary) -> Iterator[Event]:
             for name, parse in parsers:
                 events = parse(line, base)
                 if events is not None:
-                    summary.formats[name] += 1
+                    summary.count(name)
                     for event in events:
                         event = memory.complete(event)
                         if event.time_ms is None:
@@ -252,10 +260,14 @@ class _Memory:
         self._clients: dict[str | None, Event] = {}
         self._requests: dict[str, Event] = {}
         self._producers: dict[str, int] = {}
+        self._last: Event | None = None
 
     def complete(self, event: Event) -> Event:
         """The event with what is known from before."""
         if event.side == CLIENT:
+            if event.host is None and event.format == parse_java.FORMAT and self._last is not None:
+                event = event._replace(host=self._last.host, client=self._last.client)  # the line before goes on
+            self._last = event
             before = self._clients.get(event.host)
             if before is not None:
                 event = _fill(event, before)
@@ -266,14 +278,13 @@ class _Memory:
                 self._producers[event.transactional_id] = event.producer_id
             elif event.transactional_id in self._producers:
                 event = event._replace(producer_id=self._producers[event.transactional_id])
-        if event.request is not None:
-            if event.event != "response":
-                if len(self._requests) < MOST_REQUESTS:
-                    self._requests[event.request] = event
-            else:
-                asked = self._requests.pop(event.request, None)
-                if asked is not None:
-                    event = _fill(event, asked)
+        request = event.request
+        if request is not None:
+            asked = self._requests.pop(request, None)
+            if asked is not None:
+                event = _fill(event, asked)
+            elif event.event != "response" and len(self._requests) < MOST_REQUESTS:
+                self._requests[request] = event
         return event
 
 
@@ -281,6 +292,7 @@ def _fill(event: Event, known: Event) -> Event:
     return event._replace(
         group=event.group or known.group,
         member=event.member or known.member,
+        epoch=known.epoch if event.epoch is None and event.request else event.epoch,
         transactional_id=event.transactional_id or known.transactional_id,
         producer_id=known.producer_id if event.producer_id is None else event.producer_id,
         producer_epoch=known.producer_epoch if event.producer_epoch is None else event.producer_epoch,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.internal_records import TRANSACTION_STATES
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment
 from ottla.protocol.record_schemas.group import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -37,16 +38,6 @@ if TYPE_CHECKING:
     from ottla.records.iterate import Record
 
 FORMAT: Final = "kafka-log"
-TRANSACTION_STATES: Final = (
-    "Empty",
-    "Ongoing",
-    "PrepareCommit",
-    "PrepareAbort",
-    "CompleteCommit",
-    "CompleteAbort",
-    "Dead",
-    "PrepareEpochFence",
-)
 MEMBER_STATES: Final = {0: "Stable", 1: "UnrevokedPartitions", 2: "UnreleasedPartitions", 127: "Unknown"}
 
 
@@ -114,7 +105,7 @@ def _classic(here: Event, value: object) -> Iterator[Event]:
         event="group.state", epoch=value.generation, state="Stable" if value.members else "Empty", member=value.leader
     )
     for member in value.members:
-        partitions = _assignment(member.assignment) if value.protocol_type == "consumer" else None
+        partitions = assigned_partitions(member.assignment) if value.protocol_type == "consumer" else None
         if partitions is not None:
             yield here._replace(
                 event="group.assigned",
@@ -125,7 +116,7 @@ def _classic(here: Event, value: object) -> Iterator[Event]:
             )
 
 
-def _assignment(data: bytes) -> list[str] | None:
+def assigned_partitions(data: bytes) -> list[str] | None:
     """The partitions in what a classic leader wrote for a member; None for what is no consumer's."""
     if not data:
         return []

@@ -80,7 +80,7 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     known.sort(key=lambda row: (-row["lag"], row["group"], row["partition"]))
     table: list[list[Any]] = [
         [row["group"], row["partition"], row["committed"], row["end"], row["lag"], row["worst"],
-         clock(row["worst_ms"]), row["commits"], clock(row["last_ms"])]
+         clock(row["worst_ms"] or None), row["commits"], clock(row["last_ms"])]
         for row in known
     ]  # fmt: skip
     findings = []

@@ -18,6 +18,8 @@ FORMAT: Final = "java"
 _LINE: Final = re.compile(
     r"^(?P<head>.{0,160}?)\[(?:Consumer|Producer|AdminClient) (?P<who>(?:instanceId|clientId)=[^\]]*)\] (?P<said>.*)$"
 )
+_OTHER: Final = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ][\d:,.]+\S{0,7}.{0,60}? (?:TRACE|DEBUG|INFO|WARN|ERROR) ")
+_THROWN: Final = re.compile(r"^[\w.$]+(?:Exception|Error)\b")
 _LEVEL: Final = re.compile(r"\b(TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b")
 _NAME: Final = re.compile(r"[\w.\-]+-\d+")
 _ERRORS: Final = re.compile(r"\b(\w+(?:Exception|Error))\b")
@@ -38,8 +40,14 @@ def parse(line: str, base: Event) -> list[Event] | None:
     """The events of a line; None for what no client wrote (a stack trace belongs to the line before: it is `log`)."""
     found = _LINE.match(line)
     if found is None:
-        if line.startswith(("\tat ", "Caused by: ", "\t... ")):
-            return [base._replace(event="log", side=CLIENT, format=FORMAT, time_ms=None)]
+        if line.startswith(("\t", "Caused by: ", " (")) or _THROWN.match(line):
+            more = base._replace(event="log", side=CLIENT, format=FORMAT, time_ms=None)
+            if line.startswith("\tAdded partitions"):
+                return [more._replace(event="group.added", partitions=_names(line))]
+            return [more]
+        if _OTHER.match(line):
+            moment = milliseconds(line[:40], base.time_ms)
+            return [base._replace(event="log", side=CLIENT, format=FORMAT, time_ms=moment)]
         return None
     who = dict(each.split("=", 1) for each in found["who"].split(", ") if "=" in each)
     level = _LEVEL.search(found["head"])
@@ -70,7 +78,9 @@ def _events(said: str, here: Event) -> Iterator[Event]:
         yield here._replace(event="group.released", partitions=_names(said), state="revoked")
     elif said.startswith("Lost previously assigned partitions"):
         yield here._replace(event="group.released", partitions=_names(said), state="lost")
-    elif said.startswith(("(Re-)joining group", "Successfully joined group", "Request joining group", "Join")):
+    elif ("transitioned from" in said and "to JOINING" in said) or said.startswith(
+        ("(Re-)joining group", "Successfully joined group", "Request joining group", "Join")
+    ):
         yield here._replace(event="group.join")
     elif "sending LeaveGroup request" in said or (said.startswith(("Member", "Leaving")) and "leav" in said.lower()):
         yield here._replace(event="group.left")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from ottla.spark.analysis.engine import key_of
+from ottla.spark.analysis.engine import key_of, total_size
 from ottla.spark.analysis.event import COLUMNS, Event
 from ottla.spark.analysis.inputs import PIECE, SUMMARY, Piece, find_pieces, read_piece
 
@@ -32,11 +32,11 @@ KEYED_SCHEMA: Final = pa.schema([*_FIELDS, pa.field("key", pa.string()), pa.fiel
 
 
 class Task(InputPartition):
-    """One piece."""
+    """The pieces that one task reads."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, pieces: list[Piece]) -> None:
         super().__init__(None)
-        self.piece = piece
+        self.pieces = pieces
 
 
 class AnalysisSource(DataSource):
@@ -66,16 +66,23 @@ class AnalysisReader(DataSourceReader):
         self._size = int(options.get("piecebytes", PIECE))
 
     def partitions(self) -> list[InputPartition]:
-        """One task for each piece."""
-        return [Task(piece) for piece in find_pieces(self._paths, self._size)] or [Task(Piece("", 0, 0))]
+        """Pieces of a good size are tasks of their own, small ones go together."""
+        tasks: list[InputPartition] = []
+        held: list[Piece] = []
+        room = self._size // 4
+        for piece in find_pieces(self._paths, self._size):
+            held.append(piece)
+            room -= total_size([piece])
+            if room <= 0:
+                tasks.append(Task(held))
+                held, room = [], self._size // 4
+        return [*tasks, Task(held)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The events of one piece, and what was read of it."""
+        """The events of its pieces, and what was read of each."""
         assert isinstance(partition, Task)
-        if not partition.piece.path:
-            return
         if not self._analysis:
-            events = (event for event in read_piece(partition.piece) if event.event != SUMMARY)
+            events = (event for piece in partition.pieces for event in read_piece(piece) if event.event != SUMMARY)
             yield from _batches(events, EVENT_SCHEMA)
             return
         from ottla.spark.analysis.registry import ANALYSES
@@ -83,7 +90,8 @@ class AnalysisReader(DataSourceReader):
         analysis = ANALYSES[self._analysis]
         keyed = (
             (*event, key, number)
-            for number, event in enumerate(read_piece(partition.piece, analysis.wants))
+            for piece in partition.pieces
+            for number, event in enumerate(read_piece(piece, analysis.wants))
             if (key := key_of(analysis, event, self._chosen)) is not None
         )
         yield from _batches(keyed, KEYED_SCHEMA)

@@ -1,0 +1,202 @@
+"""Inputs that are missing, empty, cut off, mixed or told by wrong clocks: clear words, and nothing lost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla.cli import build
+from ottla.spark.analysis.engine import run_here
+from ottla.spark.analysis.inputs import InputError, find_pieces, read_piece
+from ottla.spark.analysis.registry import ANALYSES
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+KGO = FIXTURES / "analysis" / "kgo.log"
+DUAL = ANALYSES["dual-assign"]
+
+
+def run(*words: str, code: int) -> str:
+    result = CliRunner().invoke(build(["analyze"]), ["analyze", *map(str, words)])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.output
+
+
+def event(seq: int, kind: str, time: int = 1000, **fields: object) -> str:
+    return json.dumps({"seq": seq, "time": time, "node": 1, "kind": kind, **fields}, separators=(",", ":"))
+
+
+def assigned(seq: int, member: str, partitions: list[int], time: int, epoch: int = 1) -> str:
+    return event(
+        seq,
+        "member.assigned",
+        time,
+        group="g",
+        type="consumer",
+        member=member,
+        epoch=epoch,
+        partitions={"t": partitions},
+    )
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_what_is_not_there():
+    assert "does not exist" in run("dual-assign", "/not/there", code=1)
+    assert "neither a log directory nor" in run("diff", "/not/there", "/nor/there", code=1)
+    assert "such as 2026" in run("txn-timeout", str(KGO), "--now", "yesterday", code=2)
+    assert "auto, here or spark" in run("dual-assign", str(KGO), "--engine", "hadoop", code=2)
+
+
+def test_nothing_to_see(tmp_path):
+    empty = tmp_path / "empty.log"
+    empty.touch()
+    assert "there are no events" in run("dual-assign", empty, code=0)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert "is an empty folder" in run("dual-assign", folder, code=1)
+    garbage = write(tmp_path / "garbage.log", "Lorem ipsum", "dolor sit amet")
+    said = run("dual-assign", garbage, code=0)
+    assert "2 lines were not understood and are kept" in said
+    assert "Lorem ipsum" in said
+
+
+def test_two_owners_in_an_event_log(tmp_path):
+    path = write(
+        tmp_path / "events.jsonl",
+        assigned(0, "a", [0, 1], 1_000),
+        assigned(1, "b", [1], 5_000, epoch=2),
+        assigned(2, "a", [0], 9_000, epoch=2),
+    )
+    said = run("dual-assign", path, code=1)
+    assert said.startswith("1 partition of group g had two owners at the same time: t-1 belonged to a and b for 4.0 s")
+    assert "What led there" in said
+    report = json.loads(run("dual-assign", path, "--json", code=1))
+    (finding,) = report["findings"]
+    assert finding["facts"]["members"] == ["a", "b"]
+    assert finding["facts"]["epochs"] == [1, 2]
+    page = tmp_path / "report.html"
+    run("dual-assign", path, "--html", page, code=1)
+    html = page.read_text()
+    assert "<svg" in html
+    assert "two owners of t-1" in html
+    assert "http" not in html.replace("http://www.w3.org/2000/svg", ""), "it needs nothing from elsewhere"
+    assert "<script" not in html
+    assert run("dual-assign", path, "--group", "other", code=0).startswith("no partition had two owners")
+
+
+def test_a_pending_revocation_is_ownership(tmp_path):
+    lines = [
+        event(0, "member.assigned", 1_000, group="g", type="consumer", member="a", epoch=2, partitions={"t": [0]},
+              pending={"t": [1]}),
+        assigned(1, "b", [1], 2_000, epoch=2),
+        event(2, "member.revoked", 2_500, group="g", type="consumer", member="a", epoch=2, partitions={"t": [1]}),
+    ]  # fmt: skip
+    report = run_here(DUAL, find_pieces([str(write(tmp_path / "events", *lines))]), {})
+    assert "had been asked to give it up" in report.findings[0].cause
+    whole = [lines[0], lines[2], lines[1].replace("2000", "2600")]
+    report = run_here(DUAL, find_pieces([str(write(tmp_path / "fine", *whole))]), {})
+    assert not report.found
+
+
+def test_generations_of_a_classic_group_follow_each_other(tmp_path):
+    def given(seq: int, member: str, generation: int, partitions: list[int]) -> str:
+        return event(seq, "member.assigned", 1000 * generation, group="g", type="classic", member=member,
+                     epoch=generation, partitions={"t": partitions})  # fmt: skip
+
+    fine = [given(0, "a", 1, [0, 1]), given(1, "b", 2, [1]), given(2, "a", 2, [0])]
+    assert not run_here(DUAL, find_pieces([str(write(tmp_path / "fine", *fine))]), {}).found
+    twice = [given(0, "a", 1, [0, 1]), given(1, "b", 2, [1]), given(2, "a", 2, [0, 1]), event(3, "node.stopped", 9_000)]
+    report = run_here(DUAL, find_pieces([str(write(tmp_path / "twice", *twice))]), {})
+    assert report.found
+    assert "names it twice" in report.findings[0].cause
+
+
+def test_a_line_that_is_cut_off_is_kept(tmp_path):
+    path = tmp_path / "events.jsonl"
+    path.write_text(assigned(0, "a", [0], 1_000) + "\n" + assigned(1, "b", [1], 2_000)[:40])
+    report = run_here(DUAL, find_pieces([str(path)]), {})
+    assert not report.found
+    assert report.inputs[0].unparsed == 1
+    assert any("were not understood" in note for note in report.notes)
+
+
+def test_formats_may_be_mixed(tmp_path):
+    path = tmp_path / "all.log"
+    lines = [*KGO.read_text().splitlines()[:50], assigned(0, "a", [0], 1_000), "nobody knows"]
+    write(path, *lines)
+    report = run_here(DUAL, find_pieces([str(path)]), {})
+    assert report.inputs[0].formats == {"kgo": 50, "ottla-events": 1}
+    assert any("mixes formats" in note for note in report.notes)
+
+
+def test_clocks_that_jump_are_told(tmp_path):
+    path = write(
+        tmp_path / "events.jsonl",
+        assigned(0, "a", [0], 100_000),
+        assigned(1, "a", [0, 1], 40_000),
+        assigned(2, "b", [2], 41_000),
+    )
+    report = run_here(DUAL, find_pieces([str(path)]), {})
+    assert any("goes back 1 times, by up to 60.0 s" in note for note in report.notes)
+    later = write(tmp_path / "later.jsonl", assigned(0, "c", [7], 10_000_000))
+    report = run_here(DUAL, find_pieces([str(path), str(later)]), {})
+    assert any("do not overlap, or their clocks differ" in note for note in report.notes)
+
+
+def test_compressed_logs_and_folders_of_logs(tmp_path):
+    with gzip.open(tmp_path / "kgo.log.gz", "wb") as file:
+        file.write(KGO.read_bytes())
+    plain = run_here(DUAL, find_pieces([str(KGO)]), {})
+    packed = run_here(DUAL, find_pieces([str(tmp_path)]), {})
+    assert packed.inputs[0].events == plain.inputs[0].events
+    (tmp_path / "broken.gz").write_bytes((tmp_path / "kgo.log.gz").read_bytes()[:5_000])
+    (tmp_path / "kgo.log.gz").unlink()
+    report = run_here(DUAL, find_pieces([str(tmp_path)]), {})
+    assert any("cannot be read to its end" in note for note in report.notes)
+
+
+def test_pieces_of_any_size_hold_the_same_lines():
+    whole = [each.position for piece in find_pieces([str(KGO)]) for each in read_piece(piece) if each.format]
+    for size in (997, 4_096):
+        parts = [each.position for piece in find_pieces([str(KGO)], size) for each in read_piece(piece) if each.format]
+        assert sorted(set(parts)) == sorted(set(whole))
+    with pytest.raises(InputError):
+        find_pieces(["/not/there"])
+
+
+def test_a_directory_of_kafka(tmp_path):
+    kafka = FIXTURES / "kafka" / "4.3.1" / "data"
+    assert "no partition had two owners" in run("dual-assign", kafka, code=0)
+    assert "1 was open when the logs end" in run("txn-timeout", kafka, code=0)
+    late = run("txn-timeout", kafka, "--now", "2026-12-01T00:00:00", code=1)
+    assert "hangs in Ongoing" in late
+    assert "open-0" in late
+    assert "8 groups" in run("lag", kafka, code=0)
+    assert "not read as they should be" in run("lag", kafka, "--max-lag", "1", code=1)
+    assert "rebalances in" in run("rebalances", kafka, code=0)
+    assert "topics" in run("hot-partitions", kafka, code=0)
+
+
+def test_a_client_that_goes_back_and_is_silent(tmp_path):
+    lines = [
+        "[10:00:00 1][INFO] new group session begun; group: g, added: t[3], lost: ",
+        "[10:00:01 1][DEBUG] updated uncommitted; group: g, to: t[3{0=>0=>10 r10 e0}]",
+        "[10:00:02 1][DEBUG] updated committed; group: g, to: t[3{0=>10}]",
+        "[10:00:50 1][DEBUG] updated uncommitted; group: g, to: t[3{10=>4=>20 r16 e0}]",
+        "[10:00:51 1][DEBUG] updated committed; group: g, to: t[3{10=>7}]",
+    ]
+    path = write(tmp_path / "client.log", *lines)
+    said = run("client-trace", path, "-p", "3", code=1)
+    for words in ("silence", "offsets were read again", "commit went back"):
+        assert words in said
+    assert "no client touched" in run("client-trace", path, "-p", "9", code=0)
+    fine = run("client-trace", KGO, "-p", "2", code=0)
+    assert "nothing wrong" in fine
