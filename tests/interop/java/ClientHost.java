@@ -68,9 +68,10 @@ public final class ClientHost {
     private static synchronized Object tool(JsonNode request) throws Exception {
         java.io.ByteArrayOutputStream printed = new java.io.ByteArrayOutputStream();
         PrintStream before = System.out;
-        int[] code = {0};
+        Integer[] code = {null};
         Exit.Procedure exit = (status, message) -> {
-            code[0] = status;
+            // The first exit counts: some tools take the exception that follows for a failure of theirs.
+            if (code[0] == null) code[0] = status;
             throw new ToolExit();
         };
         System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
@@ -86,7 +87,7 @@ public final class ClientHost {
             Exit.resetHaltProcedure();
             System.setOut(before);
         }
-        return Map.of("code", code[0], "out", printed.toString(StandardCharsets.UTF_8));
+        return Map.of("code", code[0] == null ? 0 : code[0], "out", printed.toString(StandardCharsets.UTF_8));
     }
 
     private static final class ToolExit extends RuntimeException { }
