@@ -1,0 +1,205 @@
+"""A consume-transform-produce loop that is killed and restarted while the broker is killed and restarted.
+
+Under read_committed the output holds every input exactly once. Kills follow the loop's own progress, so that they fall
+into the middle of it on a slow machine as on a fast one; OTTLA_SEED repeats a run.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .jvm import Jvm
+    from .ottla_node import OttlaNode
+
+pytestmark = pytest.mark.interop
+
+SEED = int(os.environ.get("OTTLA_SEED", str(random.SystemRandom().randrange(1 << 32))))
+RECORDS, PARTITIONS = 2_000, 3
+WORKER_KILLS, BROKER_KILLS = 4, 3
+SETTINGS = {
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+ROOT = Path(__file__).parents[2]
+
+
+class Worker:
+    """One loop as a process; what it says goes to a queue."""
+
+    def __init__(self, command: Sequence[str], said: queue.Queue[tuple[Worker, str]]) -> None:
+        self._command = command
+        self._said = said
+        self._process: subprocess.Popen[str] | None = None
+        self.starts = 0
+
+    def start(self) -> None:
+        """Start it (again)."""
+        self.starts += 1
+        process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+        )
+        self._process = process
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._said.put((self, line.strip()))
+        process.wait()
+        if process is self._process:
+            self._said.put((self, "ended"))
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def fill(bootstrap: str, topic: str) -> Counter[bytes]:
+    """Write the input, and return it."""
+    values = [b"%d" % number for number in range(RECORDS)]
+    failed: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number, value in enumerate(values):
+        producer.produce(
+            topic, value, partition=number % PARTITIONS, on_delivery=lambda error, _: error and failed.append(error)
+        )
+    producer.flush(60)
+    assert not failed, failed
+    return Counter(values)
+
+
+def committed(bootstrap: str, group: str, topic: str) -> int | None:
+    """How much of the input the group has behind it; None while nobody answers."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    try:
+        found = consumer.committed([TopicPartition(topic, index) for index in range(PARTITIONS)], timeout=5)
+        return sum(max(each.offset, 0) for each in found)
+    except KafkaException:
+        return None
+    finally:
+        consumer.close()
+
+
+def read_committed(bootstrap: str, topic: str) -> Counter[bytes]:
+    """Everything in a topic that counts."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
+    found: Counter[bytes] = Counter()
+    ended: set[int | None] = set()
+    deadline = time.monotonic() + 60
+    while len(ended) < PARTITIONS:
+        assert time.monotonic() < deadline, f"the end of {topic} does not come: {sum(found.values())} records"
+        for message in consumer.consume(500, timeout=1):
+            error = message.error()
+            if error is None:
+                found[message.value() or b""] += 1
+                ended.discard(message.partition())
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended.add(message.partition())
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("language", "protocol"), [("python", "classic"), ("python", "consumer"), ("java", "consumer")]
+)
+def test_every_input_is_in_the_output_exactly_once(
+    ottla_factory: Callable[..., OttlaNode],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    language: str,
+    protocol: str,
+) -> None:
+    print(f"OTTLA_SEED={SEED}")
+    chance = random.Random(f"{SEED} {language} {protocol}")
+    node = ottla_factory(tmp_path / "data", settings=SETTINGS, log_level="warn")
+    node.start()
+    topics = [NewTopic(name, PARTITIONS, 1) for name in ("input", "output")]
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    for future in admin.create_topics(topics).values():
+        future.result(30)
+    given = fill(node.bootstrap, "input")
+    if language == "java":
+        jvm: Jvm = request.getfixturevalue("kafka_jvm")
+        command = jvm.command("EosLoop", heap="128m", log_level="ERROR")
+    else:
+        command = [sys.executable, "-m", "tests.interop.eos_loop"]
+    said: queue.Queue[tuple[Worker, str]] = queue.Queue()
+    workers = [
+        Worker([*command, node.bootstrap, "input", "output", "loop", f"loop-{number}", protocol], said)
+        for number in range(2)
+    ]
+    kills = ["worker"] * WORKER_KILLS + ["broker"] * BROKER_KILLS
+    chance.shuffle(kills)
+    patience = chance.randrange(1, 8)
+    commits = 0
+    deadline = time.monotonic() + 240
+    for worker in workers:
+        worker.start()
+    try:
+        while True:
+            assert time.monotonic() < deadline, (
+                f"seed {SEED}: not done after {commits} commits, {len(kills)} kills left"
+            )
+            try:
+                worker, line = said.get(timeout=1)
+            except queue.Empty:
+                if committed(node.bootstrap, "loop", "input") == RECORDS:
+                    break
+                continue
+            if line.startswith("committed"):
+                commits += 1
+                patience -= 1
+            elif line == "ended":
+                worker.start()  # an error of the client's, after a kill of the broker's: it begins anew
+            if patience <= 0 and kills:
+                patience = chance.randrange(1, 12)
+                if kills.pop() == "broker":
+                    node.kill()
+                    node.start()
+                else:
+                    victim = chance.choice(workers)
+                    victim.kill()
+                    victim.start()
+    finally:
+        for worker in workers:
+            worker.kill()
+    found = read_committed(node.bootstrap, "output")
+    print(f"{language}, {protocol}: {commits} commits seen, {sum(worker.starts for worker in workers)} starts of loops")
+    assert found == Counter({value + b"!": count for value, count in given.items()}), f"seed {SEED}"
+    assert not kills, f"seed {SEED}: the loop was done before {kills} happened"
