@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.events import Sink
     from ottla.protocol.releases import Release
     from ottla.server.metrics_page import MetricsPage
+    from ottla.testing.serving import ServedCluster
 
 LEVELS = {"none": logging.CRITICAL + 1, "error": 40, "warn": 30, "info": 20, "debug": 10}
 FAILED = 1
@@ -86,6 +87,18 @@ def serve(
         str | None,
         typer.Option("--events", help="Append the event log to this file, a JSON object per line.", show_default=False),
     ] = None,
+    control: Annotated[
+        str | None,
+        typer.Option(
+            "--control",
+            metavar="[HOST:]PORT",
+            help="Let tests in any language control it over HTTP there (/openapi.json); 0 is a free port.",
+            show_default=False,
+        ),
+    ] = None,
+    virtual_time: Annotated[
+        bool, typer.Option("--virtual-time", help="With --control: time stands still until a test moves it.")
+    ] = False,
 ) -> None:
     """Run a Kafka-compatible broker.
 
@@ -108,6 +121,9 @@ def serve(
         topics = [_topic(each) for each in seed_topic or []]
         release = None if as_version is None else find_release(as_version)
         page = None if metrics is None else _metrics_address(metrics)
+        kit = None if control is None else _address("--control", control)
+        if virtual_time and kit is None:
+            raise ValueError("--virtual-time needs --control: nobody else could move time")
     except (ServerConfigError, ValueError) as error:
         raise _usage(str(error)) from error
     for each in configs:
@@ -116,7 +132,17 @@ def serve(
     in_memory = data_dir is None and properties is None
     try:
         wanted = _Wanted(
-            configs, topics, in_memory, sync, cluster_id, as_json, _event_sinks(events, level), release, page
+            configs,
+            topics,
+            in_memory,
+            sync,
+            cluster_id,
+            as_json,
+            _event_sinks(events, level),
+            release,
+            page,
+            kit,
+            virtual_time,
         )
         _run(_serve(wanted))
     except KafkaError as error:
@@ -219,6 +245,8 @@ class _Wanted(NamedTuple):
     sinks: list[Sink]
     release: Release | None
     metrics: tuple[str, int] | None
+    control: tuple[str, int] | None
+    virtual_time: bool
 
     @property
     def place(self) -> str:
@@ -233,7 +261,9 @@ async def _serve(wanted: _Wanted) -> None:
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(each, stop.set)
     world = World.real(loop, MemoryDisk() if wanted.in_memory else None)
-    events = Events(world.clock.now_ms, wanted.sinks) if wanted.sinks else None
+    kit = None if wanted.control is None else _control(world, wanted)
+    sinks: list[Sink] = wanted.sinks if kit is None else [*wanted.sinks, kit.recent]
+    events = Events(world.clock.now_ms, sinks) if sinks else None
     running = RunningCluster(
         world,
         wanted.configs,
@@ -243,8 +273,10 @@ async def _serve(wanted: _Wanted) -> None:
         release=wanted.release,
     )
     cluster = await running.start()
-    page = None
+    page = control = None
     try:
+        if kit is not None and events is not None and wanted.control is not None:
+            control = await kit.open(running, events, wanted.control)
         for name, partitions in wanted.topics:
             cluster.create_topic(name, partitions)
         if wanted.metrics is not None:
@@ -256,12 +288,20 @@ async def _serve(wanted: _Wanted) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    _announce(running, wanted, None if page is None else page.url)
+    _announce(running, wanted, {"metrics": None if page is None else page.url, "control": control})
     await stop.wait()
     logging.getLogger(__name__).info("stopping")
+    if kit is not None:
+        kit.close()
     if page is not None:
         await page.stop()
     await running.stop()
+
+
+def _control(world: World, wanted: _Wanted) -> ServedCluster:
+    from ottla.testing.serving import ServedCluster
+
+    return ServedCluster(world, wanted.configs, wanted.topics, sync=wanted.sync, virtual_time=wanted.virtual_time)
 
 
 async def _show_metrics(running: RunningCluster, address: tuple[str, int]) -> MetricsPage:
@@ -275,15 +315,20 @@ async def _show_metrics(running: RunningCluster, address: tuple[str, int]) -> Me
 
 
 def _metrics_address(word: str) -> tuple[str, int]:
-    host, _, port = word.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"--metrics {word}: write a port, or host:port")
+    address = _address("--metrics", word)
     if importlib.util.find_spec("prometheus_client") is None:
         raise ValueError("--metrics needs prometheus-client: pip install 'ottla[metrics]'")
+    return address
+
+
+def _address(option: str, word: str) -> tuple[str, int]:
+    host, _, port = word.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{option} {word}: write a port, or host:port")
     return host or "127.0.0.1", int(port)
 
 
-def _announce(running: RunningCluster, wanted: _Wanted, metrics: str | None) -> None:
+def _announce(running: RunningCluster, wanted: _Wanted, pages: Mapping[str, str | None]) -> None:
     assert running.cluster is not None
     if wanted.as_json:
         told = {
@@ -292,13 +337,14 @@ def _announce(running: RunningCluster, wanted: _Wanted, metrics: str | None) -> 
             "data": wanted.place,
             "pid": os.getpid(),
         }
-        typer.echo(json.dumps(told | ({"metrics": metrics} if metrics else {})))
+        typer.echo(json.dumps(told | {name: url for name, url in pages.items() if url is not None}))
         return
     played = f", as Kafka {wanted.release.name}" if wanted.release is not None else ""
     kept = "in memory, gone when it stops" if wanted.in_memory else f"in {wanted.place}"
     typer.echo(f"ottla {__version__} serves {running.bootstrap}{played}; its data is {kept}")
-    if metrics:
-        typer.echo(f"  metrics   {metrics}")
+    for name, url in pages.items():
+        if url is not None:
+            typer.echo(f"  {name:<9} {url}")
     typer.echo(f"  connect   bootstrap.servers={running.bootstrap} in any Kafka client")
     typer.echo(f"  look      ottla topic list -b {running.bootstrap}")
     typer.echo("  stop      Ctrl-C")

@@ -1,0 +1,82 @@
+"""A small HTTP/1.1 server for the control API: requests with a length, answers in JSON, connections that stay open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+from ottla.testing.http_api import respond
+
+if TYPE_CHECKING:
+    from ottla.testing.kit import Kit
+
+LARGEST_BODY = 16 * 1024 * 1024
+LARGEST_HEAD = 64 * 1024
+REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout"}
+
+
+class BadRequest(Exception):  # noqa: N818 - it is an answer
+    """What came is not HTTP as it is spoken here."""
+
+
+class ControlServer:
+    """Serves the control API; operations run in threads, because some of them wait."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self._server: asyncio.Server | None = None
+
+    async def start(self, port: int, host: str = "127.0.0.1") -> int:
+        """Listen; returns the port."""
+        self._server = await asyncio.start_server(self._serve, host, port, limit=LARGEST_HEAD)
+        found: int = self._server.sockets[0].getsockname()[1]
+        return found
+
+    def stop(self) -> None:
+        """Take no more requests."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            stays = True
+            while stays:
+                try:
+                    method, target, body, stays = await self._read(reader)
+                except BadRequest as problem:
+                    status, answer, stays = 400, {"error": str(problem)}, False
+                else:
+                    status, answer = await loop.run_in_executor(None, respond, self._kit, method, target, body)
+                data = json.dumps(answer, ensure_ascii=False).encode()
+                head = (
+                    f"HTTP/1.1 {status} {REASONS.get(status, 'Conflict')}\r\nContent-Type: application/json\r\n"
+                    f"Content-Length: {len(data)}\r\nConnection: {'keep-alive' if stays else 'close'}\r\n\r\n"
+                )
+                writer.write(head.encode() + data)
+                await writer.drain()
+        writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> tuple[str, str, bytes, bool]:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        except asyncio.LimitOverrunError as error:
+            raise BadRequest("the head of the request is too long") from error
+        first, *lines = head.split("\r\n")
+        words = first.split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            raise BadRequest(f"not a request of HTTP/1.1: {first[:60]!r}")
+        headers = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        if "transfer-encoding" in headers:
+            raise BadRequest("send the body with Content-Length, not in chunks")
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > LARGEST_BODY:
+            raise BadRequest(f"Content-Length: {length}")
+        body = await reader.readexactly(int(length))
+        stays = headers.get("connection", "").lower() != "close" and words[2] != "HTTP/1.0"
+        return words[0], words[1], body, stays

@@ -1,0 +1,171 @@
+"""The test kit's hold on a running cluster, whoever runs it: a test on a thread of its own, or `ottla serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.events import RecentEvents
+from ottla.testing import moves
+from ottla.testing.broker_control import NodeControl
+from ottla.testing.control import Control, Controls, Rule
+from ottla.testing.interventions import Interventions
+from ottla.testing.reading import StateReading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Coroutine, Mapping
+
+    from ottla.broker.cluster import Cluster as BrokerCluster
+    from ottla.events import Events
+    from ottla.server.run import RunningCluster
+    from ottla.testing.control import Api
+    from ottla.testing.disk import ControlledDisk
+    from ottla.testing.requests_seen import SeenRequest
+    from ottla.world.clock import VirtualClock
+
+T = TypeVar("T")
+
+
+class ControlledCluster(StateReading, Interventions):
+    """A running cluster that tests look at and do things to, from threads other than its own."""
+
+    def __init__(self, topics: Mapping[str, Mapping[str, Any]], *, sync: bool, virtual: VirtualClock | None) -> None:
+        self._topics = topics
+        self._sync = sync
+        self._virtual = virtual
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread: threading.Thread | None = None
+        self._running: RunningCluster | None = None
+        self._controls: Controls | None = None
+        self._disk: ControlledDisk | None = None
+        self._recent = RecentEvents()
+
+    def attach(self, running: RunningCluster, disk: ControlledDisk, events: Events) -> None:
+        """Take hold of a cluster that has just started, on its loop; its topics are created."""
+        cluster = running.cluster
+        assert cluster is not None
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.current_thread()
+        self._running, self._disk = running, disk
+        world = cluster.world
+        random = world.random.fork("control functions")
+        self._controls = Controls(world.clock, random, lambda action: self.call(lambda _: action()), events)
+        self._attach()
+        self._create_topics(cluster)
+
+    def _attach(self) -> None:
+        """Put the control functions in front of all nodes."""
+        assert self._running is not None
+        for server in self._running.servers.values():
+            if server.dispatch is not None and server.dispatch.control is None:
+                server.dispatch.control = NodeControl(self.controls, server)
+
+    def _create_topics(self, cluster: BrokerCluster) -> None:
+        for name, wanted in self._topics.items():
+            cluster.create_topic(
+                name, wanted.get("partitions", 1), wanted.get("replication_factor", 1), wanted.get("configs")
+            )
+
+    def reset(self) -> None:
+        """As new: connections are closed, topics, groups, transactions and control functions gone, nodes running.
+
+        The topics that the cluster was made with are there again, empty.
+        """
+        self.call_async(self._reset)
+
+    async def _reset(self) -> None:
+        assert self._running is not None
+        running, cluster = self._running, self._look(lambda cluster: cluster)
+        self.controls.clear()
+        self.disk.full.clear()
+        self.disk.sync_seconds.clear()
+        for node_id, server in running.servers.items():
+            for connection in list(server.connections):
+                connection.abort()
+            await self._start_node(node_id)
+        moves.delete_everything(cluster)
+        self._create_topics(cluster)
+        self._recent.clear()
+
+    # Control.
+
+    def on(
+        self,
+        api: Api | Collection[Api] | None = None,
+        *,
+        node: int | None = None,
+        topic: str | None = None,
+        partition: int | Collection[int] | None = None,
+        client_id: str | None = None,
+        times: int | None = 1,
+        where: Callable[[SeenRequest], bool] | None = None,
+    ) -> Rule:
+        """Choose requests, and say with a method of what this returns what happens to them.
+
+        By API (name or key, one or several), node, topic, partitions of it, client id, and any function of the
+        request. It acts on the first `times` of them; None is on all.
+        """
+        return self.controls.on(
+            api, node=node, topic=topic, partition=partition, client_id=client_id, times=times, where=where
+        )
+
+    @property
+    def controls(self) -> Controls:
+        """The control functions in force."""
+        if self._controls is None:
+            raise RuntimeError("the cluster is not running")
+        return self._controls
+
+    @property
+    def disk(self) -> ControlledDisk:
+        """The disk under all nodes."""
+        if self._disk is None:
+            raise RuntimeError("the cluster is not running")
+        return self._disk
+
+    def advance(self, seconds: float) -> None:
+        """Move the cluster's time: what is due in between happens, in order. Only with a clock of the test's own."""
+        if self._virtual is None:
+            raise RuntimeError("time moves by itself here; Cluster(clock=VirtualClock()) has time that can be moved")
+        virtual = self._virtual
+        self.call(lambda _: virtual.advance(seconds))
+
+    # Running things on the loop.
+
+    def call(self, look: Callable[[BrokerCluster], T]) -> T:
+        """Run a function of the broker's state on its loop, and return what it returns."""
+        if threading.current_thread() is self._loop_thread:
+            return self._look(look)
+
+        async def run() -> T:
+            return self._look(look)
+
+        return self._run(run())
+
+    def call_async(self, action: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the broker's loop, and wait for it; from other threads only."""
+        if threading.current_thread() is self._loop_thread:
+            raise RuntimeError("this cannot be waited for on the cluster's own thread")
+        return self._run(action())
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        loop = self._loop
+        if loop is None:
+            coroutine.close()
+            raise RuntimeError("the cluster is not running")
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    def _look(self, look: Callable[[BrokerCluster], T]) -> T:
+        assert self._running is not None
+        if self._running.cluster is None:
+            raise RuntimeError("the cluster is not running")
+        return look(self._running.cluster)
+
+
+@dataclass(slots=True)
+class Kit:
+    """A cluster, and the control functions that were asked for over HTTP."""
+
+    cluster: ControlledCluster
+    controls: dict[int, Control] = field(default_factory=dict)

@@ -1,0 +1,71 @@
+"""The test kit for a cluster that `ottla serve --control` runs: the same hold on it, through a port."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ottla.cluster.server_config import server_config
+from ottla.testing.disk import ControlledDisk
+from ottla.testing.http_server import ControlServer
+from ottla.testing.kit import ControlledCluster, Kit
+from ottla.testing.manual_clock import ManualClock
+from ottla.world.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.cluster.server_config import ServerConfig
+    from ottla.events import Events, RecentEvents
+    from ottla.server.run import RunningCluster
+    from ottla.world.world import World
+
+
+class ServedCluster(ControlledCluster):
+    """A cluster that was asked for on a command line."""
+
+    def __init__(
+        self,
+        world: World,
+        configs: Sequence[ServerConfig],
+        topics: Sequence[tuple[str, int]],
+        *,
+        sync: bool,
+        virtual_time: bool,
+    ) -> None:
+        virtual = VirtualClock(world.clock.now_ms()) if virtual_time else None
+        super().__init__({name: {"partitions": count} for name, count in topics}, sync=sync, virtual=virtual)
+        self._configs = list(configs)
+        if virtual is not None:
+            world.clock = ManualClock(asyncio.get_running_loop(), virtual)
+        self._controlled = ControlledDisk(world.disk, world.clock)
+        world.disk = self._controlled
+        self._server = ControlServer(Kit(self))
+
+    @property
+    def recent(self) -> RecentEvents:
+        """Where the last events are kept."""
+        return self._recent
+
+    async def open(self, running: RunningCluster, events: Events, address: tuple[str, int]) -> str:
+        """Take hold of the running cluster and listen; returns the URL."""
+        self.attach(running, self._controlled, events)
+        host, port = address
+        return f"http://{host}:{await self._server.start(port, host)}"
+
+    def close(self) -> None:
+        """Listen no more."""
+        self.controls.clear()
+        self._server.stop()
+
+    def _node_config(self, number: int, port: int) -> ServerConfig:
+        first = self._configs[0]
+        values = {
+            **first.values,
+            "node.id": str(number),
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "log.dirs": f"{first.log_dirs[0].rstrip('/')}-node-{number}",
+        }
+        for name in ("advertised.listeners", "broker.id"):
+            values.pop(name, None)
+        return server_config(values)

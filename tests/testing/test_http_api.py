@@ -1,0 +1,208 @@
+"""The control API over HTTP: as a test in another language uses it, through `ottla serve --control`."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from ottla.testing.http_api import ACTIONS, OPERATIONS, openapi
+from tests.testing.clients import Delivery, consumer, eventually, producer, read, send
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka import Producer
+
+
+class Api:
+    """A cluster in a process of its own, and its control port."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.bootstrap: str = told["bootstrap"]
+        self._url: str = told["control"]
+
+    def get(self, path: str) -> Any:
+        return self._ask("GET", path)
+
+    def post(self, path: str, **body: Any) -> Any:
+        return self._ask("POST", path, body)
+
+    def delete(self, path: str) -> Any:
+        return self._ask("DELETE", path)
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+
+@contextlib.contextmanager
+def serving(*options: str) -> Iterator[Api]:
+    command = [sys.executable, "-m", "ottla", "serve", "--json", "--control", "0", "-l", "none", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield Api(json.loads(process.stdout.readline()))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Api]:
+    with serving("-p", "0,0,0", "--seed-topic", "t:2", "-c", "group.initial.rebalance.delay.ms=0") as api:
+        yield api
+
+
+@pytest.fixture
+def api(shared: Api) -> Api:
+    shared.post("/reset")
+    return shared
+
+
+def client(api: Api, **configs: Any) -> Producer:
+    return producer(api, **configs)  # type: ignore[arg-type]
+
+
+def test_the_description_is_valid_and_whole() -> None:
+    described = openapi()
+    assert described["openapi"].startswith("3.")
+    assert {(method.upper(), path) for path, each in described["paths"].items() for method in each} == {
+        (operation.method, operation.path) for operation in OPERATIONS
+    }
+    ids = [each["operationId"] for path in described["paths"].values() for each in path.values()]
+    assert len(set(ids)) == len(ids)
+    action = described["paths"]["/controls"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert action["required"] == ["action"]
+    assert all(name in action["properties"]["action"]["description"] for name in ACTIONS)
+    json.dumps(described)
+
+
+def test_state(api: Api) -> None:
+    assert api.get("/openapi.json")["paths"]
+    state = api.get("/state")
+    assert ([each["node"] for each in state["nodes"]], state["topics"]) == ([1, 2, 3], ["t"])
+    api.post("/topics", topic="u", partitions=3, configs={"retention.ms": "100000"})
+    sender = client(api, client_id="me")
+    send(sender, "u", "hello", 1)
+    (record,) = api.get("/topics/u/1/records")
+    assert base64.b64decode(record["value"]) == b"hello"
+    assert [each["high_watermark"] for each in api.get("/topics/u")["partitions"]] == [0, 1, 0]
+    (seen,) = api.get("/requests?api=Produce&client_id=me")
+    assert seen["request"]["topic_data"][0]["partition_data"][0]["index"] == 1
+    assert any(each["kind"] == "topic.created" for each in api.get("/events?kind=topic.created"))
+    assert "topic u" in api.get("/report")["text"]
+    assert any(each["client_id"] == "me" for each in api.get("/connections"))
+
+
+def test_groups_and_their_end(api: Api) -> None:
+    send(client(api), "t", "a")
+    reader = consumer(api, "t")  # type: ignore[arg-type]
+    read(reader, 1)
+    reader.commit(asynchronous=False)
+    group = api.get("/groups/g")
+    assert (group["state"], group["offsets"]["t-0"]) == ("Stable", 1)
+    assert group["members"][0]["assignment"] == {"t": [0, 1]}
+    node = api.get("/coordinators/group/g")["node"]
+    api.post("/coordinators/group/g", node=node % 3 + 1)
+    assert api.get("/coordinators/group/g")["node"] == node % 3 + 1
+    api.post("/groups/g/expire")
+    assert api.get("/events?kind=timeout")[-1]["what"] == "session"
+    reader.close()
+
+
+def test_a_control_function_and_the_wait_for_it(api: Api) -> None:
+    control = api.post("/controls", api="Produce", topic="t", partitions=[0], error="MESSAGE_TOO_LARGE", action="error")
+    sender = client(api, enable_idempotence=False)
+    assert send(sender, "t", "a", 0).error_name == "MSG_SIZE_TOO_LARGE"
+    assert send(sender, "t", "a", 1).error is None
+    done = api.get(f"/controls/{control['control']}/wait?seconds=30")
+    assert (done["hits"], done["active"], done["requests"][0]["api"]) == (1, False, "Produce")
+    asleep = api.post("/controls", api="Produce", action="sleep")["control"]
+    delivery = Delivery(sender, "t", "b", 1)
+    api.get(f"/controls/{asleep}/wait")
+    assert not delivery.done
+    api.post(f"/controls/{asleep}/wake")
+    assert delivery.wait().error is None
+    api.delete(f"/controls/{asleep}")
+    assert [each["control"] for each in api.get("/controls")] == [control["control"]]
+
+
+@pytest.mark.parametrize("action", sorted(set(ACTIONS) - {"error", "sleep"}))
+def test_every_action_can_be_asked_for(api: Api, action: str) -> None:
+    more = {"seconds": 0.01} if action.startswith("delay") else {}
+    control = api.post("/controls", api="Metadata", action=action, times=1, **more)["control"]
+    sender = client(api, socket_timeout_ms=1000)
+    assert send(sender, "t", "a").error is None
+    eventually(lambda: api.get(f"/controls/{control}")["hits"] == 1)
+
+
+def test_nodes_and_moves(api: Api) -> None:
+    sender = client(api)
+    api.post("/topics/t/0/leader", node=2)
+    assert api.get("/topics/t")["partitions"][0]["leader"] == 2
+    assert send(sender, "t", "a", 0).error is None
+    api.post("/topics/t/0/followers", nodes=[3])
+    api.post("/nodes/2/stop")
+    assert api.get("/topics/t")["partitions"][0]["leader"] == 3
+    assert send(sender, "t", "b", 0).error is None
+    api.post("/nodes/2/start")
+    assert len(api.get("/state")["nodes"]) == 3
+    added = api.post("/nodes")["node"]
+    assert len(api.get("/state")["nodes"]) == 4
+    api.delete(f"/nodes/{added}")
+    assert len(api.get("/state")["nodes"]) == 3
+    api.post("/shuffle-leaders", topics=["t"])
+    api.post("/nodes/1/pause")
+    api.post("/nodes/1/resume")
+    api.post("/roll-segments", topic="t")
+    assert api.post("/apply-retention", topic="t") == {"segments": 0}
+    api.post("/compact")
+
+
+def test_what_cannot_be_done_is_told(api: Api) -> None:
+    for ask, status, problem in (
+        (lambda: api.get("/nothing"), 404, "openapi.json"),
+        (lambda: api.get("/groups/none"), 404, "none"),
+        (lambda: api.post("/state"), 405, "takes GET"),
+        (lambda: api.post("/controls", action="explode"), 400, "use one of"),
+        (lambda: api.post("/controls", action="error", api="Fetch", error="NOPE"), 400, "no error 'NOPE'"),
+        (lambda: api.post("/topics"), 400, "missing: topic"),
+        (lambda: api.post("/topics", topic="x", color="red"), 400, "unknown: color"),
+        (lambda: api.post("/topics", topic="not a name"), 409, "INVALID_TOPIC"),
+        (lambda: api.post("/advance", seconds=1), 400, "time moves by itself"),
+        (lambda: api.post("/nodes/9/stop"), 400, "no node 9"),
+        (lambda: api.get("/events?kind=nope"), 400, "no events nope"),
+        (lambda: api.get("/controls/999"), 404, "no control 999"),
+    ):
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            ask()  # type: ignore[no-untyped-call]
+        assert raised.value.code == status
+        assert problem in json.load(raised.value)["error"]
+
+
+def test_time_is_moved_through_the_port() -> None:
+    with serving("-p", "0", "--seed-topic", "t", "--virtual-time") as api:
+        sender = client(api, transactional_id="x", transaction_timeout_ms=10_000)
+        sender.init_transactions(60)
+        sender.begin_transaction()
+        sender.produce("t", "a")
+        sender.flush(60)
+        assert [each["state"] for each in api.get("/transactions")] == ["Ongoing"]
+        before = api.get("/state")["time_ms"]
+        api.post("/advance", seconds=30)
+        assert api.get("/state")["time_ms"] == before + 30_000
+        assert [each["state"] for each in api.get("/transactions")] == ["CompleteAbort"]
+        with pytest.raises(KafkaException):
+            sender.commit_transaction(60)
