@@ -13,17 +13,14 @@ import asyncio
 import functools
 import inspect
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.server_config import server_config
-from ottla.events import EventFile, Events, RecentEvents
+from ottla.events import EventFile, Events
+from ottla.protocol.releases import find_release
 from ottla.server.run import RunningCluster
-from ottla.testing import moves
-from ottla.testing.broker_control import NodeControl
-from ottla.testing.control import Controls, Rule
 from ottla.testing.disk import ControlledDisk
-from ottla.testing.interventions import Interventions
-from ottla.testing.reading import StateReading
+from ottla.testing.kit import ControlledCluster
 from ottla.testing.security import LISTENER, add_users_and_acls, security_configs
 from ottla.testing.state import PartitionState, StoredRecord
 from ottla.world.disk_memory import MemoryDisk
@@ -32,18 +29,13 @@ from ottla.world.random import SeededRandom
 from ottla.world.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from ottla.broker.cluster import Cluster as BrokerCluster
     from ottla.cluster.registrations import Acl
     from ottla.cluster.server_config import ServerConfig
-    from ottla.testing.control import Api
-    from ottla.testing.requests_seen import SeenRequest
     from ottla.world.clock import VirtualClock
 
 __all__ = ["Cluster", "PartitionState", "StoredRecord"]
-
-T = TypeVar("T")
 
 START_SECONDS = 30.0
 # What makes tests quick: groups do not wait for members that are not coming, heartbeats are frequent.
@@ -58,15 +50,17 @@ TEST_CONFIGS = {
 VIRTUAL_CONFIGS = {"log.message.timestamp.after.max.ms": str(2**63 - 1)}
 
 
-class Cluster(StateReading, Interventions):
+class Cluster(ControlledCluster):
     """One or more brokers in this process, for a test.
 
     `topics` are names, `name:partitions`, or names with partitions and configs in a dict. With `data_dir` the data is
     on disk, in Apache Kafka's format, else in memory. With `clock` time moves only by `advance`. With `seed` ids and
-    choices are the same in every run. With `events` the event log is also appended to that file.
+    choices are the same in every run. With `as_version` clients see the APIs of that release of Kafka, and with
+    `events` the event log is also appended to that file.
 
     `users` are names with passwords, for PLAIN and SCRAM over SASL_PLAINTEXT; with `super_users` or `acls` (see
-    `ottla.testing.security`) only what is allowed is answered. OAUTHBEARER takes tokens that nobody signed only if told.
+    `ottla.testing.security`) only what is allowed is answered. OAUTHBEARER takes tokens that nobody signed only if
+    told.
 
     Use it with `with`, `async with`, or as a decorator: the function gets a cluster of its own as the keyword
     argument `cluster` in every call.
@@ -84,6 +78,7 @@ class Cluster(StateReading, Interventions):
         cluster_id: str | None = None,
         clock: VirtualClock | None = None,
         seed: int | str | None = None,
+        as_version: str | None = None,
         events: str | None = None,
         users: Mapping[str, str] | None = None,
         super_users: Iterable[str] | None = None,
@@ -91,8 +86,8 @@ class Cluster(StateReading, Interventions):
         allow_unsigned_tokens: bool = False,
     ) -> None:
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
+        super().__init__(wanted_topics(topics), sync=sync, virtual=clock)
         self._ports = list(ports) if ports is not None else [0] * brokers
-        self._topics = wanted_topics(topics)
         self._users = dict(users or {})
         self._acls = None if acls is None else list(acls)
         self._allow_unsigned_tokens = allow_unsigned_tokens
@@ -103,20 +98,14 @@ class Cluster(StateReading, Interventions):
             **(configs or {}),
         }
         self._data_dir = data_dir
-        self._sync = sync
         self._cluster_id = cluster_id
-        self._virtual = clock
+        self._release = None if as_version is None else find_release(as_version)
         self._seed = seed
         self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._running: RunningCluster | None = None
-        self._controls: Controls | None = None
-        self._disk: ControlledDisk | None = None
         self._stop: asyncio.Event | None = None
         self._failure: BaseException | None = None
         self._closing = threading.Lock()
         self._bootstrap = ""
-        self._recent = RecentEvents()
         self._sinks = [] if events is None else [EventFile(events)]
 
     # Life.
@@ -182,104 +171,10 @@ class Cluster(StateReading, Interventions):
         with_cluster.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
         return with_cluster
 
-    def reset(self) -> None:
-        """As new: connections are closed, topics, groups, transactions and control functions gone, nodes running.
-
-        The topics that the cluster was made with are there again, empty.
-        """
-        self.call_async(self._reset)
-
-    async def _reset(self) -> None:
-        assert self._running is not None
-        running, cluster = self._running, self._look(lambda cluster: cluster)
-        self.controls.clear()
-        self.disk.full.clear()
-        self.disk.sync_seconds.clear()
-        for node_id, server in running.servers.items():
-            for connection in list(server.connections):
-                connection.abort()
-            await self._start_node(node_id)
-        moves.delete_everything(cluster)
-        self._create_topics(cluster)
-        self._recent.clear()
-
-    # Control.
-
     @property
     def bootstrap(self) -> str:
         """For a client's `bootstrap.servers`."""
         return self._bootstrap
-
-    def on(
-        self,
-        api: Api | Collection[Api] | None = None,
-        *,
-        node: int | None = None,
-        topic: str | None = None,
-        partition: int | Collection[int] | None = None,
-        client_id: str | None = None,
-        times: int | None = 1,
-        where: Callable[[SeenRequest], bool] | None = None,
-    ) -> Rule:
-        """Choose requests, and say with a method of what this returns what happens to them.
-
-        By API (name or key, one or several), node, topic, partitions of it, client id, and any function of the
-        request. It acts on the first `times` of them; None is on all.
-        """
-        return self.controls.on(
-            api, node=node, topic=topic, partition=partition, client_id=client_id, times=times, where=where
-        )
-
-    @property
-    def controls(self) -> Controls:
-        """The control functions in force."""
-        if self._controls is None:
-            raise RuntimeError("the cluster is not running")
-        return self._controls
-
-    @property
-    def disk(self) -> ControlledDisk:
-        """The disk under all nodes."""
-        if self._disk is None:
-            raise RuntimeError("the cluster is not running")
-        return self._disk
-
-    def advance(self, seconds: float) -> None:
-        """Move the cluster's time: what is due in between happens, in order. Only with a clock of the test's own."""
-        if self._virtual is None:
-            raise RuntimeError("time moves by itself; use Cluster(clock=VirtualClock()) to move it")
-        virtual = self._virtual
-        self.call(lambda _: virtual.advance(seconds))
-
-    # Running things on the loop.
-
-    def call(self, look: Callable[[BrokerCluster], T]) -> T:
-        """Run a function of the broker's state on its loop, and return what it returns."""
-        if threading.current_thread() is self._thread:
-            return self._look(look)
-
-        async def run() -> T:
-            return self._look(look)
-
-        return self._run(run())
-
-    def call_async(self, action: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the broker's loop, and wait for it; from other threads only."""
-        if threading.current_thread() is self._thread:
-            raise RuntimeError("this cannot be waited for on the cluster's own thread")
-        return self._run(action())
-
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        loop = self._loop
-        if loop is None or self._thread is None:
-            coroutine.close()
-            raise RuntimeError("the cluster is not running")
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
-
-    def _look(self, look: Callable[[BrokerCluster], T]) -> T:
-        assert self._running is not None
-        assert self._running.cluster is not None
-        return look(self._running.cluster)
 
     # The thread.
 
@@ -291,7 +186,7 @@ class Cluster(StateReading, Interventions):
         except BaseException as error:
             self._failure = error
         finally:
-            self._loop = None
+            self._loop = self._loop_thread = None
             for sink in self._sinks:
                 sink.close()
             ready.set()
@@ -304,8 +199,8 @@ class Cluster(StateReading, Interventions):
             world.clock = ManualClock(loop, self._virtual)
         if self._seed is not None:
             world.random = SeededRandom(self._seed)
-        self._disk = ControlledDisk(world.disk, world.clock)
-        world.disk = self._disk
+        disk = ControlledDisk(world.disk, world.clock)
+        world.disk = disk
         configs = [self._node_config(number, port) for number, port in enumerate(self._ports, 1)]
         self._stop = asyncio.Event()
         events = Events(world.clock.now_ms, [self._recent, *self._sinks])
@@ -315,18 +210,16 @@ class Cluster(StateReading, Interventions):
             sync=self._sync,
             cluster_id=self._cluster_id,
             events=events,
+            release=self._release,
             allow_unsigned_tokens=self._allow_unsigned_tokens,
         )
         cluster = await running.start()
-        self._running, self._loop = running, loop
-        random = world.random.fork("control functions")
-        self._controls = Controls(world.clock, random, lambda action: self.call(lambda _: action()), events)
-        self._attach()
-        self._create_topics(cluster)
+        add_users_and_acls(cluster, self._users, self._acls)
+        self.attach(running, disk, events)
         self._bootstrap = running.bootstrap
         ready.set()
         await self._stop.wait()
-        self._controls.clear()
+        self.controls.clear()
         await running.stop(drain_seconds=0)
 
     def _node_config(self, number: int, port: int) -> ServerConfig:
@@ -340,19 +233,6 @@ class Cluster(StateReading, Interventions):
                 **self._configs,
             }
         )
-
-    def _attach(self) -> None:
-        """Put the control functions in front of all nodes."""
-        assert self._running is not None
-        for server in self._running.servers.values():
-            if server.dispatch is not None and server.dispatch.control is None:
-                server.dispatch.control = NodeControl(self.controls, server)
-
-    def _create_topics(self, cluster: BrokerCluster) -> None:
-        for name, wanted in self._topics.items():
-            cluster.create_topic(
-                name, wanted.get("partitions", 1), wanted.get("replication_factor", 1), wanted.get("configs")
-            )
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
