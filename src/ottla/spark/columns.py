@@ -48,7 +48,6 @@ _BATCH: Final = (
     pa.field("position", pa.int64()),
 )
 BAD_COLUMN: Final = pa.field("badRecord", pa.string())
-_CODECS: Final = pa.array([kind.name.lower() for kind in CompressionType])
 _MAX_SEQUENCE: Final = 2**31
 COLUMN_OPTIONS: Final = ("includeHeaders", "columns")
 
@@ -206,7 +205,8 @@ class TableWriter:
             case "badRecord":
                 return pa.nulls(rows, kind)
             case "compression":
-                return _CODECS.take(batch.column("compression"))
+                # Made here, because pa.array() imports pandas and most reads do without.
+                return pa.array([each.name.lower() for each in CompressionType]).take(batch.column("compression"))
             case "sequence":
                 return _sequences(batch)
             case "position":
