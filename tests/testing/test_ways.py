@@ -1,0 +1,82 @@
+"""The ways to have a cluster: `with`, `async with`, decorators, and what can be said of it."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from ottla.testing import Cluster
+from tests.testing.clients import producer, send, values
+
+
+@Cluster(topics=["t"])
+def decorated(value: str, cluster: Cluster) -> tuple[str, list[str]]:
+    """What it says."""
+    send(producer(cluster), "t", value)
+    return cluster.cluster_id, values(cluster, "t")
+
+
+@Cluster(topics=["t"])
+async def decorated_coroutine(cluster: Cluster) -> list[str]:
+    return cluster.topics()
+
+
+def test_a_decorated_function_has_a_cluster_of_its_own_in_each_call() -> None:
+    first, second = decorated("a"), decorated("b")
+    assert (first[1], second[1]) == (["a"], ["b"])
+    assert first[0] != second[0]
+    assert decorated.__doc__ == "What it says."
+    assert list(inspect.signature(decorated).parameters) == ["value"]
+
+
+async def test_a_decorated_coroutine_function() -> None:
+    assert await decorated_coroutine() == ["t"]
+
+
+def test_a_function_without_the_parameter_is_refused() -> None:
+    with pytest.raises(TypeError, match="needs a parameter `cluster`"):
+
+        @Cluster()
+        def nothing() -> None: ...
+
+
+@Cluster(topics=["t"])
+def test_a_decorated_test_is_collected_by_pytest(cluster: Cluster) -> None:
+    assert cluster.topics() == ["t"]
+
+
+def test_an_older_kafka_is_played() -> None:
+    with Cluster(topics=["t"], as_version="2.8") as cluster:
+        send(producer(cluster), "t", "a")
+        assert values(cluster, "t") == ["a"]
+        assert {seen.version for seen in cluster.requests("Produce")} <= set(range(3, 10))
+    with pytest.raises(ValueError, match="no release"):
+        Cluster(as_version="0.1")
+
+
+def test_the_cluster_id_is_as_given() -> None:
+    with Cluster(cluster_id="4L6g3nShT-eMCtK--X86sw") as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        assert admin.list_topics(timeout=30).cluster_id == cluster.cluster_id == "4L6g3nShT-eMCtK--X86sw"
+
+
+def test_topics_have_partitions_and_configs() -> None:
+    topics = {"t": {"partitions": 2, "configs": {"retention.ms": "5"}}, "u": {}}
+    with Cluster(topics=topics) as cluster:
+        assert [partition.index for partition in cluster.partitions("t")] == [0, 1]
+        assert cluster.call(lambda broker: broker.partitions["t", 0].log.config.retention_ms) == 5
+
+
+def test_ports_are_as_given() -> None:
+    for _ in range(10):
+        with Cluster() as first:
+            port = int(first.bootstrap.rpartition(":")[2])
+        try:
+            with Cluster(ports=[port]) as cluster:
+                assert cluster.bootstrap.endswith(f":{port}")
+                return
+        except OSError:
+            continue  # somebody else was quicker
+    raise AssertionError("no port was free twice")
