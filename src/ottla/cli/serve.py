@@ -16,10 +16,12 @@ import typer
 
 from ottla import __version__
 from ottla.broker.start import StartError
+from ottla.cli.dev_tls import DevTls, make_dev_tls
 from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_server_properties, server_config
 from ottla.events import EventFile, Events, log_event
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.releases import find_release
+from ottla.security.tls import TlsError
 from ottla.server.run import RunningCluster
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -82,6 +84,9 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    dev_tls: Annotated[
+        bool, typer.Option("--dev-tls", help="Listen with TLS, with a throw-away CA that is gone when it stops.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as one JSON object.")] = False,
     events: Annotated[
         str | None,
@@ -116,8 +121,13 @@ def serve(
     if level is None:
         raise _usage(f"--log-level {log_level}: use one of {', '.join(LEVELS)}")
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
+    tls = None
     try:
-        configs = node_configs(properties, data_dir, ports, _pairs(config or []))
+        if dev_tls and properties is not None:
+            raise ValueError("--dev-tls and a properties file cannot be used together: the file has listeners")
+        tls = make_dev_tls() if dev_tls else None
+        overrides = {**(tls.configs if tls is not None else {}), **_pairs(config or [])}
+        configs = node_configs(properties, data_dir, ports, overrides, "SSL" if dev_tls else "PLAINTEXT")
         topics = [_topic(each) for each in seed_topic or []]
         release = None if as_version is None else find_release(as_version)
         page = None if metrics is None else _metrics_address(metrics)
@@ -143,17 +153,25 @@ def serve(
             page,
             kit,
             virtual_time,
+            tls,
         )
         _run(_serve(wanted))
     except KafkaError as error:
         raise _usage(f"--seed-topic: {error}") from error
-    except (StartError, OSError) as error:
+    except (StartError, TlsError, OSError) as error:
         typer.echo(f"ottla serve: {error}", err=True)
         raise typer.Exit(FAILED) from error
+    finally:
+        if tls is not None:
+            tls.remove()
 
 
 def node_configs(
-    properties: str | None, data_dir: str | None, ports: str | None, overrides: Mapping[str, str]
+    properties: str | None,
+    data_dir: str | None,
+    ports: str | None,
+    overrides: Mapping[str, str],
+    protocol: str = "PLAINTEXT",
 ) -> list[ServerConfig]:
     """The configuration of each node that a command line asks for."""
     if properties is not None:
@@ -172,7 +190,7 @@ def node_configs(
     for number, port in enumerate(wanted, 1):
         values = {
             "node.id": str(number),
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"{protocol}://127.0.0.1:{port}",
             "log.dirs": root if len(wanted) == 1 else f"{root}/node-{number}",
         }
         found.append(server_config({**values, **overrides}))
@@ -247,6 +265,7 @@ class _Wanted(NamedTuple):
     metrics: tuple[str, int] | None
     control: tuple[str, int] | None
     virtual_time: bool
+    tls: DevTls | None
 
     @property
     def place(self) -> str:
@@ -337,6 +356,8 @@ def _announce(running: RunningCluster, wanted: _Wanted, pages: Mapping[str, str 
             "data": wanted.place,
             "pid": os.getpid(),
         }
+        if wanted.tls is not None:
+            told |= {"ca": wanted.tls.authority, "client_properties": wanted.tls.client_properties}
         typer.echo(json.dumps(told | {name: url for name, url in pages.items() if url is not None}))
         return
     played = f", as Kafka {wanted.release.name}" if wanted.release is not None else ""
@@ -346,5 +367,9 @@ def _announce(running: RunningCluster, wanted: _Wanted, pages: Mapping[str, str 
         if url is not None:
             typer.echo(f"  {name:<9} {url}")
     typer.echo(f"  connect   bootstrap.servers={running.bootstrap} in any Kafka client")
-    typer.echo(f"  look      ottla topic list -b {running.bootstrap}")
+    login = ""
+    if wanted.tls is not None:
+        typer.echo(f"  TLS       security.protocol=SSL, trust {wanted.tls.authority}")
+        login = f" --command-config {wanted.tls.client_properties}"
+    typer.echo(f"  look      ottla topic list -b {running.bootstrap}{login}")
     typer.echo("  stop      Ctrl-C")

@@ -20,6 +20,7 @@ from ottla.protocol.api import (
 )
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.messages.header import RequestHeader, ResponseHeader
+from ottla.protocol.secrets import SECRET_FIELDS, is_secret_config
 from ottla.protocol.walk import Node, walk
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ LENGTH = Layout(">i")
 PREFIX = Layout(">hhi")
 API_VERSIONS = 18
 UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
-SECRET_FIELDS = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "stored_key", "server_key"})
 
 
 class _Null:
@@ -195,7 +195,7 @@ class Inspector:
         end = position
         try:
             for node in walk(cls, found.frame, version, position):
-                found.lines.append(line_of(node))
+                found.lines.append(_of_config(line_of(node), found.lines))
                 end = node.end
                 if node.type == "records" and node.value and self._open_records is not None:
                     start = node.end - len(node.value)
@@ -241,6 +241,18 @@ def line_of(node: Node) -> Line:
         return Line(depth, label, NULL if node.value is None else None, node.position, node.end, node.type)
     secret = node.name in SECRET_FIELDS and bool(node.value)
     return Line(depth, node.name, _value(node), node.position, node.end, node.type, secret)
+
+
+def _of_config(line: Line, before: list[Line]) -> Line:
+    """The same line, as a secret if it is the value of a config that holds a password."""
+    if line.label != "value" or not line.value:
+        return line
+    for each in reversed(before):
+        if each.depth < line.depth:
+            break
+        if each.depth == line.depth and each.label == "name":
+            return line._replace(secret=is_secret_config(each.value))
+    return line
 
 
 def _struct_label(name: str) -> str:

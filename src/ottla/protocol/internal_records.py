@@ -6,7 +6,6 @@ import base64
 from typing import Any
 
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.inspector import SECRET_FIELDS
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.protocol.record_values import (
     ControlRecordType,
@@ -22,6 +21,7 @@ from ottla.protocol.record_values import (
     decode_versioned_metadata_record,
 )
 from ottla.protocol.schema import Message, Struct
+from ottla.protocol.secrets import HIDDEN, SECRET_FIELDS, is_secret_config
 from ottla.protocol.uuids import Uuid
 
 KINDS = {
@@ -41,7 +41,6 @@ TRANSACTION_STATES = (
     "Dead",
     "PrepareEpochFence",
 )
-HIDDEN = "(hidden)"
 
 
 def explain_control(key: bytes | None, value: bytes | None) -> dict[str, Any]:
@@ -131,10 +130,12 @@ def as_plain(value: Any, version: int | None = None, *, show_secrets: bool = Fal
     """A message as plain data: the fields that it has in a version (all, if none is given); bytes are base64."""
     if isinstance(value, Struct):
         found = {}
+        hide_value = is_secret_config(getattr(value, "name", None))
         for field in value.__schema__.fields:
             if version is None or version in field.versions:
                 content = getattr(value, field.name)
-                secret = field.name in SECRET_FIELDS and content and not show_secrets
+                secret = field.name in SECRET_FIELDS or (hide_value and field.name == "value")
+                secret = bool(secret and content and not show_secrets)
                 found[field.name] = HIDDEN if secret else as_plain(content, version, show_secrets=show_secrets)
         return found
     if isinstance(value, list):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast, dataclass_transform
 
+from ottla.protocol.secrets import HIDDEN, SECRET_FIELDS, is_secret_config
 from ottla.protocol.uuids import ZERO_UUID, Uuid
 from ottla.protocol.versions import NO_VERSIONS, format_versions, parse_versions
 
@@ -394,10 +395,17 @@ class Struct(metaclass=_StructType):
         return bool(values(self) == values(other))
 
     def __repr__(self) -> str:
-        shown = [f"{field.name}={getattr(self, field.name)!r}" for field in self.__schema__.fields]
+        shown = [f"{field.name}={_shown(self, field.name)}" for field in self.__schema__.fields]
         if self.unknown_tags:
             shown.append(f"unknown_tags={self.unknown_tags!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _shown(message: Struct, name: str) -> str:
+    value = getattr(message, name)
+    if value and (name in SECRET_FIELDS or (name == "value" and is_secret_config(getattr(message, "name", None)))):
+        return HIDDEN
+    return repr(value)
 
 
 def _make_init(cls: type[Struct]) -> Callable[..., None]:
