@@ -13,8 +13,6 @@ import sys
 import time
 from typing import Any
 
-from tests.groups.world import World, subscription
-
 from ottla.groups.classic import ClassicGroup, ClassicState
 from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.consumer_protocol import read_assignment, write_assignment
@@ -24,6 +22,7 @@ from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from ottla.world.random import SeededRandom
+from tests.groups.world import World, subscription
 
 MODES = ("consumer", "classic", "mixed")
 TOPICS = ("t", "u", "v")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.groups.world import GROUP, World, answered, code, subscription, waits
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.record_schemas.group import GroupMetadataKey, GroupMetadataValue
+from tests.groups.world import GROUP, World, answered, code, subscription, waits
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.groups.world import Member, World, answered, code, waits
 
 from ottla.protocol.errors import ErrorCode
+from tests.groups.world import Member, World, answered, code, waits
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.groups.world import GROUP, Consumer, World, answered, code, waits
 
 from ottla.groups.environment import RequestContext
 from ottla.groups.settings import GroupSettings
@@ -15,6 +14,7 @@ from ottla.protocol.record_schemas.group import (
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMetadataKey,
 )
+from tests.groups.world import GROUP, Consumer, World, answered, code, waits
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.groups.world import GROUP, Consumer, World, answered, code
 
 from ottla.protocol.errors import ErrorCode
+from tests.groups.world import GROUP, Consumer, World, answered, code
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.groups.world import World, answered, waits
 
 from ottla.groups.environment import RequestContext
 from ottla.protocol.errors import ErrorCode
+from tests.groups.world import World, answered, waits
 
 
 @pytest.fixture

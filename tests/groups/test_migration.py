@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.groups.world import GROUP, Consumer, Owned, World, answered, code, subscription, waits
 
 from ottla.groups.consumer_protocol import read_assignment, write_assignment
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from ottla.protocol.record_schemas.group import GroupMetadataKey
+from tests.groups.world import GROUP, Consumer, Owned, World, answered, code, subscription, waits
 
 
 @pytest.fixture

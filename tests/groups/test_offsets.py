@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.groups.world import GROUP, World, answered, code, subscription, waits
 
 from ottla.groups.environment import RequestContext
 from ottla.protocol.errors import ErrorCode
@@ -22,6 +21,7 @@ from ottla.protocol.messages.k47_offset_delete import (
 from ottla.protocol.record_schemas.group import OffsetCommitKey, OffsetCommitValue
 from ottla.records.builder import build_end_transaction_marker
 from ottla.records.control import ControlType
+from tests.groups.world import GROUP, World, answered, code, subscription, waits
 
 T0, T1 = ("t", 0), ("t", 1)
 WEEK_MS = 7 * 24 * 3_600_000

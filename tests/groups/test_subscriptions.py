@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.groups.world import MemoryTopic, MemoryTopics
 
 from ottla.groups.environment import RequestContext
 from ottla.groups.subscriptions import TopicHashes, resolve_regexes, topic_hash, validate_regex
 from ottla.groups.xxh3 import xxh3_64
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.uuids import Uuid
+from tests.groups.world import MemoryTopic, MemoryTopics
 
 # Length of bytes 3, 10, 17, ... and what hash4j's XXH3 gives for them, as a signed number.
 XXH3 = {
