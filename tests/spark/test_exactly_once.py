@@ -54,7 +54,7 @@ def start(frame: DataFrame, cluster: Cluster, topic: str, checkpoint: Path, **cr
 
 
 def run(frame: DataFrame, cluster: Cluster, topic: str, checkpoint: Path, **crash: str) -> None:
-    assert start(frame, cluster, topic, checkpoint, **crash).awaitTermination(120)
+    assert start(frame, cluster, topic, checkpoint, **crash).awaitTermination(600)
 
 
 def keys(cluster: Cluster, topic: str) -> list[int]:

@@ -73,7 +73,7 @@ def test_a_stream_appends_its_batches(spark: SparkSession, cluster: Cluster, tmp
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(60)
+        assert query.awaitTermination(600)
     keys = sorted(int(seen.key or b"") for seen in consume(cluster.bootstrap, "stream"))
     assert keys == list(range(len(keys)))
     assert len(keys) >= 100

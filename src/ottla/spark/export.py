@@ -164,14 +164,17 @@ def _check_format(spark: SparkSession, name: str) -> None:
             f"Iceberg's newest runtime is made for Spark 4.1 and does not work on {spark.version}: "
             "export to Parquet or Delta"
         )
-    if name == "delta":
-        jvm = spark.sparkContext._jvm
-        found = jvm.org.apache.spark.util.Utils.classIsLoadable("org.apache.spark.sql.delta.sources.DeltaDataSource")
-        if not found:
-            raise ExportError(
-                "Delta is not on Spark's class path: pip install 'delta-spark==4.4.0' (for pyspark 4.2.0) and give "
-                "--packages io.delta:delta-spark_4.2_2.13:4.4.0"
-            )
+    if name == "delta" and not _loadable(spark, "org.apache.spark.sql.delta.sources.DeltaDataSource"):
+        raise ExportError(
+            "Delta is not on Spark's class path: give --packages io.delta:delta-spark_4.2_2.13:4.4.0 "
+            "(for pyspark 4.2), or its jars by --conf spark.jars=..."
+        )
+
+
+def _loadable(spark: SparkSession, name: str) -> bool:
+    jvm = spark.sparkContext._jvm
+    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    return loader.getResource(f"{name.replace('.', '/')}.class") is not None
 
 
 def _check_same(plan: ExportPlan, last: Entry | None) -> None:

@@ -49,12 +49,12 @@ def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
             given = json.loads(given)
         except ValueError:
             return None
-    if isinstance(given, dict) and isinstance(given.get("offsets"), dict):
-        given = given["offsets"]
     if not isinstance(given, dict):
         return None
     found = {}
     for topic, partitions in given.items():
+        if not topic:  # our source keeps topics' ids here
+            continue
         if not isinstance(partitions, dict):
             return None
         for partition, offset in partitions.items():

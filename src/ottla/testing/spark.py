@@ -35,9 +35,8 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.ui.enabled": "false",
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
-QUERY_SECONDS = 120
+QUERY_SECONDS = 600
 
 
 class SparkKafka:

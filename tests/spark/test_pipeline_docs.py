@@ -1,0 +1,81 @@
+"""The snippets of docs/pipelines.md, run one after the other; and what the page says of commands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.spark.pipeline import PipelineError, find_pipeline, read_status, write_status
+from ottla.spark.pipeline_progress import lag, query_progress
+from ottla.spark.pipeline_templates import make_pipeline
+from ottla.testing.spark import spark_kafka, spark_kafka_session
+
+if TYPE_CHECKING:
+    from ottla.testing.spark import SparkKafka
+
+__all__ = ["spark_kafka", "spark_kafka_session"]
+pytestmark = [pytest.mark.xdist_group("spark")]
+PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
+
+
+@pytest.mark.usefixtures("spark")
+def test_every_snippet_of_the_page_runs(spark_kafka: SparkKafka, tmp_path: Path) -> None:
+    snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(snippets) >= 6
+    spark_kafka.create_topic("orders", 2)
+    spark_kafka.create_topic("orders-loud", 1)
+    names = {"bootstrap": spark_kafka.bootstrap, "folder": str(tmp_path)}
+    for snippet in snippets:
+        exec(compile(snippet, str(PAGE), "exec"), names)
+    spark_kafka.reset()
+    names["test_orders_are_counted"](spark_kafka)  # type: ignore[operator]
+
+
+def test_every_command_of_the_page_is_there() -> None:
+    page = PAGE.read_text()
+    used = set(re.findall(r"^ottla pipeline ([a-z-]+)", page, re.MULTILINE))
+    assert used == {"init", "run", "dry-run", "test", "status"}
+    for words in (["pipeline", "--help"], ["export", "--help"]):
+        shown = subprocess.run([sys.executable, "-m", "ottla", *words], capture_output=True, text=True, check=True)
+        for option in re.findall(r"--[a-z-]+", page) if words[0] == "export" else used:
+            assert option in shown.stdout or option in ("--once", "--json", "--master", "--conf", "--declarative")
+
+
+def test_a_pipeline_is_found_made_and_asked_for_its_status(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="there is no folder"):
+        find_pipeline(tmp_path / "nothing")
+    with pytest.raises(PipelineError, match=r"has neither spark-pipeline\.yml nor pipeline\.py"):
+        find_pipeline(tmp_path)
+    for declarative in (False, True):
+        folder = tmp_path / f"shop-{declarative}"
+        for made in make_pipeline(folder, declarative=declarative):
+            if made.suffix == ".py":
+                compile(made.read_text(), str(made), "exec")
+        found = find_pipeline(folder)
+        assert found.declarative is declarative
+        assert read_status(found)["state"] == "never run"
+        with pytest.raises(PipelineError, match="is not empty"):
+            make_pipeline(folder, declarative=declarative)
+        found.state.mkdir()
+        write_status(found.status_file, {"state": "running", "pid": 2**22 + 1, "queries": []})
+        assert read_status(found)["state"] == "died"
+
+
+def test_progress_is_rows_per_second_and_lag_per_source() -> None:
+    source = {
+        "description": "ottla",
+        "numInputRows": 9,
+        "inputRowsPerSecond": 3.04,
+        "endOffset": {"orders": {"0": 9}},
+        "latestOffset": {"orders": {"0": 12, "1": 1}, "": {"orders": "an id"}},
+    }
+    shown = query_progress({"batchId": 4, "processedRowsPerSecond": 1.0, "sources": [source]}, "q", True)
+    assert shown["sources"] == [{"source": "ottla", "rows": 9, "rows_per_second": 3.0, "lag": 4}]
+    assert query_progress(None, "q", True)["batch"] is None
+    assert lag(None, 5) is None
+    assert lag("not json", "not json either") is None

@@ -1,0 +1,49 @@
+"""The example pipelines, each against a plain Python computation, with a driver that dies in the middle."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ottla.testing.spark import spark_kafka, spark_kafka_session
+
+if TYPE_CHECKING:
+    from ottla.testing.spark import SparkKafka
+
+__all__ = ["spark_kafka", "spark_kafka_session"]
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("spark")]
+NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
+
+
+@pytest.mark.parametrize("name", ["sessions", "enrichment", "changes"])
+def test_an_example_agrees_with_plain_python_after_kills(name: str, spark_kafka: SparkKafka) -> None:
+    module = load(EXAMPLES / name)
+    # As outside of our tests: time that has gone on ends sessions without another click.
+    spark_kafka.spark.conf.set(NO_DATA, "true")
+    tests = [each for key, each in vars(module).items() if key.startswith("test_")]
+    assert tests
+    try:
+        for each in tests:
+            each(spark_kafka)
+    finally:
+        spark_kafka.spark.conf.set(NO_DATA, "false")
+
+
+def load(folder: Path) -> Any:
+    """An example's tests, which import `pipeline` from their own folder."""
+    sys.path.insert(0, str(folder))
+    try:
+        found = importlib.util.spec_from_file_location(f"example_{folder.name}", folder / "test_pipeline.py")
+        assert found is not None
+        assert found.loader is not None
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(str(folder))
+        sys.modules.pop("pipeline", None)
