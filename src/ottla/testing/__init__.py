@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         StoredRecord,
         TransactionState,
     )
+    from ottla.testing.tapping import Tap
     from ottla.world.clock import VirtualClock
 
 _MODULES = {
@@ -34,6 +35,7 @@ _MODULES = {
     "PartitionState": "ottla.testing.state",
     "SessionState": "ottla.testing.state",
     "StoredRecord": "ottla.testing.state",
+    "Tap": "ottla.testing.tapping",
     "TransactionState": "ottla.testing.state",
     "VirtualClock": "ottla.world.clock",
 }
@@ -49,6 +51,7 @@ __all__ = [
     "SeenRequest",
     "SessionState",
     "StoredRecord",
+    "Tap",
     "TransactionState",
     "VirtualClock",
 ]

@@ -1,0 +1,215 @@
+"""A tap for tests and for the command line: on a thread of its own, with control functions, captures and what was seen.
+
+with Tap("kafka.example:9092") as tap:
+    tap.on("Fetch", times=None).delay_response(0.2)
+    consumer = Consumer({"bootstrap.servers": tap.bootstrap, ...})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.protocol.capture import CapturedFrame, header_line, to_line
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.inspector import Inspector
+from ottla.testing.control import Controls, Rule, api_keys
+from ottla.testing.tap import LENGTH, TapEngine
+from ottla.world.clock import LoopClock
+from ottla.world.random import SystemRandom
+from ottla.world.transport import LoopTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from ottla.testing.control import Api
+    from ottla.testing.requests_seen import SeenRequest
+    from ottla.testing.tap import FrameSink
+
+T = TypeVar("T")
+START_SECONDS = 30.0
+
+
+class Tap:
+    """A proxy in front of a Kafka. `target` is `host:port` of one of its brokers; others are found by themselves."""
+
+    def __init__(self, target: str, listen: str = "127.0.0.1:0", *, sinks: Collection[FrameSink] = ()) -> None:
+        self._target = parse_address(target)
+        self._listen = parse_address(listen)
+        self._sinks = list(sinks)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._engine: TapEngine | None = None
+        self._controls: Controls | None = None
+        self._stop: asyncio.Event | None = None
+        self._failure: BaseException | None = None
+        self.bootstrap = ""
+
+    def start(self) -> Tap:
+        """Listen."""
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._main, args=(ready,), name="ottla-tap", daemon=True)
+        self._thread.start()
+        if not ready.wait(START_SECONDS):
+            raise TimeoutError("the tap did not come up")
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        return self
+
+    def close(self) -> None:
+        """Listen no more; closing twice is fine."""
+        thread, self._thread = self._thread, None
+        if thread is not None and self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+            thread.join()
+
+    def __enter__(self) -> Tap:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def on(
+        self,
+        api: Api | Collection[Api] | None = None,
+        *,
+        node: int | None = None,
+        topic: str | None = None,
+        partition: int | Collection[int] | None = None,
+        client_id: str | None = None,
+        times: int | None = 1,
+        where: Callable[[SeenRequest], bool] | None = None,
+    ) -> Rule:
+        """Choose requests for a control function, as `Cluster.on` does."""
+        return self.controls.on(
+            api, node=node, topic=topic, partition=partition, client_id=client_id, times=times, where=where
+        )
+
+    @property
+    def controls(self) -> Controls:
+        """The control functions in force."""
+        if self._controls is None:
+            raise RuntimeError("the tap is not running")
+        return self._controls
+
+    def requests(
+        self, api: Api | Collection[Api] | None = None, *, node: int | None = None, client_id: str | None = None
+    ) -> list[SeenRequest]:
+        """The last requests that control functions had a look at."""
+        keys = api_keys(api)
+        return [
+            seen
+            for seen in self._on_loop(lambda: list(self.controls.seen))
+            if (keys is None or seen.api_key in keys)
+            and (node is None or seen.node == node)
+            and (client_id is None or seen.client_id == client_id)
+        ]
+
+    def _on_loop(self, action: Callable[[], T]) -> T:
+        if threading.current_thread() is self._thread:
+            return action()
+        if self._loop is None:
+            raise RuntimeError("the tap is not running")
+
+        async def run() -> T:
+            return action()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
+    def _main(self, ready: threading.Event) -> None:
+        from ottla.testing.cluster import new_loop
+
+        try:
+            loop = new_loop()
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(self.run(ready.set))
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._loop = None
+            ready.set()
+
+    async def run(self, ready: Callable[[], Any], stop: asyncio.Event | None = None) -> None:
+        """Listen on the running loop until `stop` is set."""
+        loop = self._loop = asyncio.get_running_loop()
+        self._stop = stop or asyncio.Event()
+        clock = LoopClock(loop)
+        self._controls = Controls(clock, SystemRandom(), self._on_loop)
+        engine = TapEngine(LoopTransport(loop), clock, self._target, self._controls)
+        engine.sinks = self._sinks
+        self._engine = engine
+        self.bootstrap = "{}:{}".format(*await engine.open(*self._listen))
+        ready()
+        await self._stop.wait()
+        self._controls.clear()
+        engine.close()
+        await asyncio.sleep(0)
+
+    @property
+    def bytes_passed(self) -> int:
+        """How many bytes of frames have passed, both ways."""
+        return 0 if self._engine is None else self._engine.bytes_passed
+
+
+class CaptureFile:
+    """Writes frames to a file that `ottla decode` and the Spark tables read; secrets are overwritten."""
+
+    def __init__(self, path: str, target: str, *, max_bytes: int | None = None, show_secrets: bool = False) -> None:
+        self._file = open(path, "w", encoding="utf-8", buffering=1 << 16)  # noqa: SIM115 - open as long as the tap
+        self._file.write(header_line(target=target))
+        self._max_bytes = max_bytes
+        self._show_secrets = show_secrets
+        self.frames = 0
+
+    def __call__(self, frame: CapturedFrame) -> None:
+        """Write a frame down."""
+        data = frame.frame if self._show_secrets else without_secrets(frame)
+        if self._max_bytes is not None:
+            data = data[: self._max_bytes]
+        self._file.write(to_line(frame._replace(frame=data)))
+        self.frames += 1
+
+    def flush(self) -> None:
+        """Let readers see what was written."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._file.close()
+
+
+# APIs whose frames hold passwords, tokens or keys.
+SECRET_APIS = frozenset({36, 38, 39, 40, 41, 51})
+
+
+def without_secrets(frame: CapturedFrame) -> bytes:
+    """A frame with its secrets overwritten."""
+    if frame.api_key not in SECRET_APIS:
+        return frame.frame
+    whole = LENGTH.pack(len(frame.frame)) + frame.frame
+    data = bytearray(whole)
+    try:
+        inspector = Inspector()
+        found = (
+            inspector.request(whole)
+            if frame.direction == "request"
+            else inspector.response(whole, frame.api_key, frame.version)
+        )
+        for line in found.lines:
+            if line.secret:
+                data[line.position : line.end] = b"*" * (line.end - line.position)
+        if found.error is not None:
+            return b""
+    except ProtocolError:
+        return b""
+    return bytes(data[LENGTH.size :])
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, or a port on this machine; ValueError for anything else."""
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r}: write host:port, such as 127.0.0.1:9092")
+    return host.strip("[]") or "127.0.0.1", int(port)
