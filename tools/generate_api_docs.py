@@ -124,7 +124,7 @@ def cli_page() -> str:
     out = [
         "# The command line\n",
         f"{WRITTEN} `ottla COMMAND --help` says the same on a terminal.\n",
-        "Every command has `--json`. Those that talk to a cluster speak the protocol, so any Kafka will do; they have\n",
+        "Every command has `--json`. Those that talk to a cluster speak the protocol, so any Kafka will do:\n",
         "| | |",
         "|---|---|",
         "| `--bootstrap-server`, `-b` `HOST:PORT` | Where it is; several with commas between. "
