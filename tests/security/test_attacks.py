@@ -1,0 +1,336 @@
+"""What somebody without a password may try on a listener that asks for one."""
+
+from __future__ import annotations
+
+import resource
+import select
+import socket
+from struct import pack, unpack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ottla.client.auth import Login, SessionClock
+from ottla.client.connection import BrokerConnection
+from ottla.protocol.api import response_class, response_header_version
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.framing import encode_request
+from ottla.protocol.messages.header import ResponseHeader
+from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest
+from ottla.protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
+from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest
+from ottla.protocol.messages.k36_sasl_authenticate import SaslAuthenticateRequest
+from ottla.security.sasl.plain import plain_token
+from ottla.security.sasl.scram import ScramClient
+from ottla.testing import Cluster, VirtualClock
+from tests.security.clusters import USERS, client, secured, security
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.protocol.schema import Message
+
+
+class Closed(Exception):  # noqa: N818 - it is what happens
+    """The broker hung up."""
+
+
+class Wire:
+    """A socket that says what it is told to, in whatever order."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=30)
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, *requests: tuple[Message, int]) -> None:
+        data = b""
+        for number, (request, version) in enumerate(requests):
+            key = request.__schema__.api_key
+            assert key is not None
+            data += encode_request(key, version, number, "attacker", request)
+        self.raw(data)
+
+    def raw(self, data: bytes) -> None:
+        try:
+            self.socket.sendall(data)
+        except OSError as error:
+            raise Closed from error
+
+    def frame(self) -> bytes:
+        return self._exactly(unpack(">i", self._exactly(4))[0])
+
+    def frames(self) -> list[bytes]:
+        """Everything until the broker hangs up."""
+        found = []
+        try:
+            while True:
+                found.append(self.frame())
+        except Closed:
+            return found
+
+    def readable(self, seconds: float) -> bool:
+        return bool(select.select([self.socket], [], [], seconds)[0])
+
+    def answer(self, key: int, version: int) -> Any:
+        frame = self.frame()
+        _, position = ResponseHeader.decode_from(frame, 0, response_header_version(key, version))
+        return response_class(key).decode_from(frame, position, version)[0]
+
+    def ask(self, request: Message, version: int) -> Any:
+        self.send((request, version))
+        key = request.__schema__.api_key
+        assert key is not None
+        return self.answer(key, version)
+
+    def closed(self) -> bool:
+        try:
+            self._exactly(1)
+        except Closed:
+            return True
+        return False
+
+    def log_in(self, name: str = "alice") -> None:
+        assert not self.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code
+        assert not self.ask(token(plain_token(name, USERS[name])), 2).error_code
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            try:
+                piece = self.socket.recv(count - len(data))
+            except ConnectionError:
+                piece = b""
+            if not piece:
+                raise Closed
+            data += piece
+        return data
+
+
+def token(data: bytes) -> SaslAuthenticateRequest:
+    return SaslAuthenticateRequest(auth_bytes=data)
+
+
+METADATA = (MetadataRequest(topics=None), 9)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with secured(configs={"connection.failed.authentication.delay.ms": "10"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def wire(cluster: Cluster) -> Iterator[Wire]:
+    with Wire(cluster.bootstrap) as wire:
+        yield wire
+
+
+def test_nothing_is_answered_before_authentication(wire: Wire) -> None:
+    wire.send(METADATA)
+    assert wire.closed()
+
+
+def test_requests_pipelined_behind_a_login_that_fails_are_not_answered(wire: Wire) -> None:
+    wire.send(
+        (SaslHandshakeRequest(mechanism="PLAIN"), 1), (token(plain_token("alice", "wrong")), 2), METADATA, METADATA
+    )
+    assert not wire.answer(17, 1).error_code
+    assert wire.answer(36, 2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert wire.closed()
+
+
+def test_requests_pipelined_before_the_last_token_are_not_answered(wire: Wire) -> None:
+    wire.send((SaslHandshakeRequest(mechanism="PLAIN"), 1), METADATA, (token(plain_token("alice", USERS["alice"])), 2))
+    assert len(wire.frames()) <= 1, "at most the handshake's"
+
+
+def test_a_second_question_for_versions_is_refused(wire: Wire) -> None:
+    assert not wire.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3).error_code
+    wire.send((ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3))
+    assert wire.closed()
+
+
+def test_the_mechanism_cannot_be_switched_in_the_middle(wire: Wire) -> None:
+    assert not wire.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1).error_code
+    scram = ScramClient("SCRAM-SHA-256", "alice", USERS["alice"], "clientnonce")
+    assert not wire.ask(token(scram.first()), 2).error_code
+    wire.send((SaslHandshakeRequest(mechanism="PLAIN"), 1))
+    assert wire.closed()
+
+
+def test_a_token_without_a_handshake_is_refused(wire: Wire) -> None:
+    wire.send((token(plain_token("alice", USERS["alice"])), 2))
+    assert wire.closed()
+
+
+def test_a_mechanism_that_is_not_offered_is_told_which_are(wire: Wire) -> None:
+    answer = wire.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert answer.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert wire.closed()
+
+
+@pytest.mark.parametrize("size", [524_289, 2**31 - 1, -1])
+def test_an_oversized_frame_is_refused_before_it_is_read(wire: Wire, size: int) -> None:
+    wire.raw(pack(">i", size))
+    assert wire.closed()
+
+
+@pytest.mark.parametrize("data", [b"", b"\0alice", b"\0alice\0", b"x" * 500_000])
+def test_a_token_that_is_truncated_or_huge_fails(wire: Wire, data: bytes) -> None:
+    assert not wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code
+    assert wire.ask(token(data), 2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert wire.closed()
+
+
+def test_a_proof_that_was_overheard_is_worth_nothing(cluster: Cluster) -> None:
+    scram = ScramClient("SCRAM-SHA-512", "alice", USERS["alice"], "clientnonce")
+    with Wire(cluster.bootstrap) as first:
+        first.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)
+        overheard = scram.final(first.ask(token(scram.first()), 2).auth_bytes)
+        assert not first.ask(token(overheard), 2).error_code
+    with Wire(cluster.bootstrap) as second:
+        second.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)
+        second.ask(token(scram.first()), 2)
+        assert second.ask(token(overheard), 2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_an_unknown_user_and_a_wrong_password_look_the_same(cluster: Cluster) -> None:
+    def refusal(name: str) -> tuple[int, str | None]:
+        scram = ScramClient("SCRAM-SHA-256", name, "wrong", "clientnonce")
+        with Wire(cluster.bootstrap) as wire:
+            wire.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
+            answer = wire.ask(token(scram.final(wire.ask(token(scram.first()), 2).auth_bytes)), 2)
+            return answer.error_code, answer.error_message
+
+    assert refusal("alice") == refusal("nobody")
+
+
+def test_bare_tokens_follow_an_old_handshake(wire: Wire) -> None:
+    assert not wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0).error_code
+    data = plain_token("admin", USERS["admin"])
+    wire.raw(pack(">i", len(data)) + data)
+    assert wire.frame() == b""
+    assert wire.ask(*METADATA).topics
+
+
+def test_a_bare_token_that_fails_ends_the_connection_without_a_word(wire: Wire) -> None:
+    assert not wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0).error_code
+    data = plain_token("admin", "wrong")
+    wire.raw(pack(">i", len(data)) + data)
+    assert wire.closed()
+
+
+def test_an_authenticated_client_cannot_become_somebody_else(wire: Wire) -> None:
+    wire.log_in("alice")
+    assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    refused = wire.ask(token(plain_token("admin", USERS["admin"])), 2)
+    assert refused.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert wire.ask(*METADATA).topics == [], "still alice, who may see nothing"
+
+
+def test_names_from_nowhere_get_the_same_answer_as_existing_ones(wire: Wire) -> None:
+    wire.log_in("alice")
+    for group in ("there", "not-there"):
+        answer = wire.ask(HeartbeatRequest(group_id=group, member_id="m"), 4)
+        assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_a_failure_is_told_after_a_pause() -> None:
+    clock = VirtualClock()
+    with (
+        secured(clock=clock, configs={"connection.failed.authentication.delay.ms": "5000"}) as cluster,
+        Wire(cluster.bootstrap) as wire,
+    ):
+        wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        wire.send((token(plain_token("alice", "wrong")), 2))
+        assert not wire.readable(0.3)
+        for _ in range(60):  # the broker may not have read the token yet
+            cluster.advance(5)
+            if wire.readable(0.5):
+                break
+        assert wire.answer(36, 2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert wire.closed()
+
+
+def test_a_session_that_is_over_ends_and_one_that_is_renewed_goes_on() -> None:
+    clock = VirtualClock()
+    with (
+        secured(clock=clock, configs={"connections.max.reauth.ms": "60000"}) as cluster,
+        Wire(cluster.bootstrap) as wire,
+        Wire(cluster.bootstrap) as lazy,
+    ):
+        for each in (wire, lazy):
+            assert not each.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code
+            answer = each.ask(token(plain_token("admin", USERS["admin"])), 2)
+            assert answer.session_lifetime_ms == 60_000
+        cluster.advance(50)
+        wire.log_in("admin")
+        cluster.advance(20)
+        assert wire.ask(*METADATA).topics
+        lazy.send(METADATA)
+        assert lazy.closed()
+
+
+def test_a_renewed_session_must_be_of_the_same_principal() -> None:
+    with (
+        secured(configs={"connections.max.reauth.ms": "60000", "connection.failed.authentication.delay.ms": "0"}) as c,
+        Wire(c.bootstrap) as wire,
+    ):
+        wire.log_in("alice")
+        assert not wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code
+        refused = wire.ask(token(plain_token("admin", USERS["admin"])), 2)
+        assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert wire.closed()
+
+
+def test_our_client_renews_its_session_before_it_is_over() -> None:
+    clock = VirtualClock()
+    now = 0.0
+    with secured(clock=clock, configs={"connections.max.reauth.ms": "60000"}) as cluster:
+        host, _, port = cluster.bootstrap.rpartition(":")
+        ours = BrokerConnection(host, int(port), timeout=30, security=security("admin", "SCRAM-SHA-256"))
+        ours._session = SessionClock(lambda: now)
+        for _ in range(4):
+            assert ours.send(METADATA[0], MetadataResponse).topics
+            cluster.advance(52)
+            now += 52
+        ours.close()
+
+
+def test_a_thousand_strangers_do_not_keep_others_out(cluster: Cluster) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = 1000
+    if soft < 3 * count:
+        wanted = 3 * count if hard == resource.RLIM_INFINITY else min(hard, 3 * count)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        if wanted < 2 * count + 200:
+            count = (wanted - 200) // 2
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    strangers: list[socket.socket] = []
+    host, _, port = cluster.bootstrap.rpartition(":")
+    try:
+        for number in range(count):
+            stranger = socket.create_connection((host, int(port)), timeout=30)
+            strangers.append(stranger)
+            # Half a frame each: the rest never comes.
+            stranger.sendall(pack(">i", 400_000) + b"x" * (number % 1000))
+        with client(cluster, "admin", "SCRAM-SHA-256") as ours:
+            assert [each.name for each in ours.topics()] == ["orders"]
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        assert grown < 200 * 1024, f"{grown} KiB for {count} strangers"
+    finally:
+        for stranger in strangers:
+            stranger.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_no_login_is_shown_by_its_repr() -> None:
+    assert "secret" not in repr(Login("PLAIN", "alice", "secret"))

@@ -1,0 +1,217 @@
+"""OAUTHBEARER: signed tokens that count, and all those that do not; and through real clients."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from joserfc import jwt
+from joserfc.jwk import ECKey, KeySet, RSAKey
+
+from ottla.client import Client
+from ottla.client.auth import Login, Security
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.security.sasl.mechanism import SaslError
+from ottla.security.tokens import TokenRules, TokenValidator, read_key_set
+from ottla.testing import Cluster
+from ottla.testing.security import AUTHORIZER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+NOW = 1_800_000_000
+ISSUER, AUDIENCE = "https://issuer.example", "kafka"
+RULES = TokenRules(issuer=ISSUER, audiences=(AUDIENCE,))
+EC = ECKey.generate_key("P-256", {"kid": "ec"})
+RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
+STRANGER = ECKey.generate_key("P-256", {"kid": "ec"})
+KEYS = KeySet([EC, RSA]).as_dict(private=False)
+
+
+def claims(**changes: Any) -> dict[str, Any]:
+    found = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": NOW - 10, "exp": NOW + 600}
+    return {key: value for key, value in {**found, **changes}.items() if value is not None}
+
+
+def signed(key: Any = EC, algorithm: str = "ES256", kid: str = "ec", **changes: Any) -> str:
+    return jwt.encode({"alg": algorithm, "kid": kid}, claims(**changes), key, algorithms=[algorithm])
+
+
+def unsigned(**changes: Any) -> str:
+    parts = [{"alg": "none"}, claims(**changes)]
+    encoded = [base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in parts]
+    return ".".join([*encoded, ""])
+
+
+def validator(rules: TokenRules = RULES) -> TokenValidator:
+    return TokenValidator(rules, KEYS, lambda: NOW * 1000)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        signed(),
+        signed(RSA, "RS256", "rsa"),
+        signed(RSA, "PS256", "rsa"),
+        signed(aud=["other", AUDIENCE]),
+        signed(exp=NOW - 29),
+        signed(nbf=NOW + 29),
+    ],
+)
+def test_a_good_token_names_its_owner(token: str) -> None:
+    assert validator()(token).principal == "User:alice"
+
+
+def test_the_session_ends_with_the_token() -> None:
+    assert validator()(signed()).expires_ms == (NOW + 600) * 1000
+
+
+def test_another_claim_may_name_the_owner() -> None:
+    assert validator(TokenRules(principal_claim="email"))(signed(email="a@b")).principal == "User:a@b"
+
+
+def _confused() -> str:
+    """The public key taken for a shared secret."""
+    parts = [{"alg": "HS256", "kid": "ec"}, claims()]
+    message = ".".join(base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in parts)
+    digest = hmac.digest(EC.as_pem(private=False), message.encode(), "sha256")
+    return f"{message}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+
+
+def _altered() -> str:
+    header, _, signature = signed().split(".")
+    body = base64.urlsafe_b64encode(json.dumps(claims(sub="admin")).encode()).rstrip(b"=").decode()
+    return f"{header}.{body}.{signature}"
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        pytest.param(lambda: signed(exp=NOW - 31), "expired", id="expired"),
+        pytest.param(lambda: signed(exp=None), "expires", id="without an end"),
+        pytest.param(lambda: signed(exp="tomorrow"), "expires", id="with a strange end"),
+        pytest.param(lambda: signed(nbf=NOW + 31), "not valid yet", id="too early"),
+        pytest.param(lambda: signed(iss="https://else.example"), "issuer", id="another issuer"),
+        pytest.param(lambda: signed(iss=None), "issuer", id="no issuer"),
+        pytest.param(lambda: signed(aud="other"), "audience", id="another audience"),
+        pytest.param(lambda: signed(aud=None), "audience", id="no audience"),
+        pytest.param(lambda: signed(sub=None), "nobody", id="nobody's"),
+        pytest.param(lambda: signed(sub=7), "nobody", id="a number's"),
+        pytest.param(lambda: signed(STRANGER), "signature", id="another key"),
+        pytest.param(lambda: signed(kid="unknown"), "not known", id="an unknown key"),
+        pytest.param(unsigned, "signed", id="alg none"),
+        pytest.param(_confused, "signed", id="a public key as a secret"),
+        pytest.param(_altered, "signature", id="altered"),
+        pytest.param(lambda: signed()[:-4], "signature", id="truncated"),
+        pytest.param(lambda: "a.b", "JWT", id="two parts"),
+        pytest.param(lambda: "!.!.!", "JWT", id="no base64"),
+    ],
+)
+def test_any_other_token_is_refused(make: Callable[[], str], reason: str) -> None:
+    token = make()
+    with pytest.raises(SaslError, match=reason) as caught:
+        validator()(token)
+    assert token not in str(caught.value)
+
+
+def test_an_unknown_key_has_the_keys_read_again() -> None:
+    asked = []
+    checked = validator()
+    checked.on_unknown_key = lambda: asked.append(1)
+    with pytest.raises(SaslError):
+        checked(signed(kid="new"))
+    assert asked == [1]
+
+
+def test_tokens_that_nobody_signed_count_only_if_told_so() -> None:
+    relaxed = validator(TokenRules(allow_unsigned=True))
+    assert relaxed(unsigned()).principal == "User:alice"
+    with pytest.raises(SaslError):
+        validator(TokenRules())(unsigned())
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"keys": 1}'])
+def test_a_file_without_keys_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "jwks.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"jwks\.json"):
+        read_key_set(path.as_uri())
+
+
+# Over the wire, with real time.
+
+
+def current(**changes: Any) -> str:
+    now = int(time.time())
+    return signed(**{"iat": now - 10, "exp": now + 600, **changes})
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    keys = tmp_path_factory.mktemp("keys") / "jwks.json"
+    keys.write_text(json.dumps(KEYS))
+    with Cluster(
+        configs={
+            "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
+            "authorizer.class.name": AUTHORIZER,
+            "super.users": "User:alice",
+        },
+        topics=["orders:1"],
+    ) as cluster:
+        yield cluster
+
+
+def client(cluster: Cluster, token: str) -> Client:
+    return Client(cluster.bootstrap, timeout=20, security=Security(login=Login("OAUTHBEARER", token=token)))
+
+
+def test_our_client_logs_in_with_a_token(cluster: Cluster) -> None:
+    with client(cluster, current()) as ours:
+        assert [each.name for each in ours.topics()] == ["orders"]
+    with client(cluster, current(sub="bob")) as theirs:
+        assert theirs.topics() == []
+
+
+def test_our_client_is_told_why_its_token_does_not_count(cluster: Cluster) -> None:
+    with client(cluster, current(exp=int(time.time()) - 100)) as late, pytest.raises(KafkaError) as caught:
+        late.topics()
+    assert caught.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "expired" in str(caught.value)
+
+
+def test_confluent_kafka_logs_in_with_a_token(cluster: Cluster) -> None:
+    def give(_: str) -> tuple[str, float]:
+        return current(), time.time() + 600
+
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "oauth_cb": give,
+        }
+    )
+    producer.produce("orders", b"by token")
+    assert producer.flush(30) == 0
+    assert cluster.records("orders")[-1].value == b"by token"
+
+
+def test_a_listener_without_keys_is_refused_at_the_start() -> None:
+    configs = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "OAUTHBEARER"}
+    with pytest.raises(Exception, match="public keys"):
+        Cluster(configs=configs).start()
+    with (
+        Cluster(configs=configs, allow_unsigned_tokens=True, topics=["orders:1"]) as lax,
+        client(lax, unsigned(exp=int(time.time()) + 60, iat=None)) as anybody,
+    ):
+        assert anybody.topics()
