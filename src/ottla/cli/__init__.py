@@ -21,6 +21,7 @@ COMMANDS = {
     "produce": "ottla.cli.produce",
     "quota": "ottla.cli.quota",
     "serve": "ottla.cli.serve",
+    "tap": "ottla.cli.tap",
     "topic": "ottla.cli.topic",
     "txn": "ottla.cli.txn",
     "user": "ottla.cli.user",

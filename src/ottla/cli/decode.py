@@ -11,6 +11,7 @@ import typer
 
 from ottla.cli.dumps import NotADumpError, read_dump
 from ottla.protocol.api import APIS
+from ottla.protocol.capture import REQUEST, is_capture, read_capture
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.inspector import NULL, Inspection, Inspector, Line
 from ottla.records.inspect import batch_lines
@@ -59,7 +60,8 @@ def decode(
     """Explain Kafka frames byte by byte.
 
     Reads one or many frames, each with its four bytes of length before it. Requests explain themselves. An answer is
-    recognised when its request is in the input too; otherwise say --api and --version.
+    recognised when its request is in the input too; otherwise say --api and --version. A capture of `ottla tap` is read
+    as it is.
 
     Exit code 1 means that the bytes are not what they should be: the tree is printed as far as it went and the byte
     where it stopped is marked.
@@ -76,15 +78,19 @@ def decode(
     if version is not None and key is None:
         _usage("--version says nothing without --api")
     try:
-        data = read_dump(_read(source), form)
+        data = _read(source)
+        if form != "auto" or not is_capture(data):
+            data = read_dump(data, form)
     except NotADumpError as error:
         _usage(str(error))
     if records:
         inspections: Iterator[Inspection] = iter([_inspect_records(data, values)])
+    elif is_capture(data):
+        inspections = _inspect_capture(data, values)
     else:
         inspector = Inspector(lambda frame, start, end, depth: batch_lines(frame, start, end, depth, values))
         inspections = inspector.stream(data, api=key, version=version)
-    console = None if as_json else _console()
+    console = None if as_json else make_console()
     failed = False
     for number, found in enumerate(inspections):
         failed |= found.error is not None
@@ -93,7 +99,7 @@ def decode(
         else:
             if number:
                 console.print()
-            _print(console, found, hexdump, show_secrets)
+            print_inspection(console, found, hexdump, show_secrets)
     raise typer.Exit(BAD_BYTES if failed else 0)
 
 
@@ -125,6 +131,19 @@ def _find_api(text: str) -> int:
     return -1
 
 
+def _inspect_capture(data: bytes, values: str | None) -> Iterator[Inspection]:
+    inspector = Inspector(lambda frame, start, end, depth: batch_lines(frame, start, end, depth, values))
+    try:
+        for frame in read_capture(data.splitlines(keepends=True)):
+            whole = len(frame.frame).to_bytes(4, "big") + frame.frame
+            if frame.direction == REQUEST:
+                yield inspector.request(whole)
+            else:
+                yield inspector.response(whole, frame.api_key, frame.version)
+    except ProtocolError as error:
+        yield Inspection(b"", "capture", error=error)
+
+
 def _inspect_records(data: bytes, values: str | None) -> Inspection:
     found = Inspection(data, "record batches")
     try:
@@ -138,13 +157,15 @@ def _inspect_records(data: bytes, values: str | None) -> Inspection:
 # For people.
 
 
-def _console() -> Console:
+def make_console() -> Console:
+    """Where trees are printed."""
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True)
 
 
-def _print(console: Console, found: Inspection, hexdump: bool, show_secrets: bool) -> None:
+def print_inspection(console: Console, found: Inspection, hexdump: bool, show_secrets: bool) -> None:
+    """Print a frame as a tree, its bytes above it if wanted."""
     from rich.text import Text
 
     hidden = set() if show_secrets else _hidden_bytes(found)

@@ -17,7 +17,7 @@ from ottla.protocol.schema import Struct, Uuid
 from ottla.testing.control import error_code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.testing.control import Control, Rule
     from ottla.testing.kit import Kit
@@ -399,12 +399,13 @@ OPERATIONS = (
 # Answers
 
 
-def respond(kit: Kit, method: str, target: str, body: bytes) -> tuple[int, Any]:
+def respond(kit: Any, method: str, target: str, body: bytes) -> tuple[int, Any]:
     """The status and the JSON of an answer."""
     path, _, query = target.partition("?")
+    offered = [each for each in OPERATIONS if kit.operations is None or f"/{each.path.split('/')[1]}" in kit.operations]
     if method == "GET" and path == "/openapi.json":
-        return 200, openapi()
-    fits = [(operation, found) for operation in OPERATIONS if (found := _fit(operation.path, path)) is not None]
+        return 200, openapi(offered)
+    fits = [(operation, found) for operation in offered if (found := _fit(operation.path, path)) is not None]
     if not fits:
         return 404, {"error": f"there is nothing at {path}; /openapi.json lists what there is"}
     for operation, found in fits:
@@ -515,10 +516,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-def openapi() -> dict[str, Any]:
+def openapi(operations: Sequence[Operation] = OPERATIONS) -> dict[str, Any]:
     """The description of this API."""
     paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
+    for operation in operations:
         names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
         described: dict[str, Any] = {
             "summary": operation.summary,

@@ -11,6 +11,7 @@ from ottla.testing.http_api import respond
 
 if TYPE_CHECKING:
     from ottla.testing.kit import Kit
+    from ottla.testing.tapping import TapKit
 
 LARGEST_BODY = 16 * 1024 * 1024
 LARGEST_HEAD = 64 * 1024
@@ -24,7 +25,7 @@ class BadRequest(Exception):  # noqa: N818 - it is an answer
 class ControlServer:
     """Serves the control API; operations run in threads, because some of them wait."""
 
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: Kit | TapKit) -> None:
         self._kit = kit
         self._server: asyncio.Server | None = None
 

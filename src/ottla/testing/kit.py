@@ -165,7 +165,11 @@ class ControlledCluster(StateReading, Interventions):
 
 @dataclass(slots=True)
 class Kit:
-    """A cluster, and the control functions that were asked for over HTTP."""
+    """A cluster, and the control functions that were asked for over HTTP.
+
+    `operations` are the first words of the paths that are offered; None is all.
+    """
 
     cluster: ControlledCluster
     controls: dict[int, Control] = field(default_factory=dict)
+    operations: frozenset[str] | None = None

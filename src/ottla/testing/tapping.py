@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla.protocol.capture import CapturedFrame, header_line, to_line
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.inspector import Inspector
-from ottla.testing.control import Controls, Rule, api_keys
+from ottla.testing.control import Control, Controls, Rule, api_keys
 from ottla.testing.tap import LENGTH, TapEngine
 from ottla.world.clock import LoopClock
 from ottla.world.random import SystemRandom
@@ -37,7 +37,7 @@ class Tap:
     def __init__(self, target: str, listen: str = "127.0.0.1:0", *, sinks: Collection[FrameSink] = ()) -> None:
         self._target = parse_address(target)
         self._listen = parse_address(listen)
-        self._sinks = list(sinks)
+        self.sinks = list(sinks)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine: TapEngine | None = None
@@ -138,7 +138,7 @@ class Tap:
         clock = LoopClock(loop)
         self._controls = Controls(clock, SystemRandom(), self._on_loop)
         engine = TapEngine(LoopTransport(loop), clock, self._target, self._controls)
-        engine.sinks = self._sinks
+        engine.sinks = self.sinks
         self._engine = engine
         self.bootstrap = "{}:{}".format(*await engine.open(*self._listen))
         ready()
@@ -151,6 +151,16 @@ class Tap:
     def bytes_passed(self) -> int:
         """How many bytes of frames have passed, both ways."""
         return 0 if self._engine is None else self._engine.bytes_passed
+
+
+class TapKit:
+    """A tap as the control API over HTTP sees it: it has control functions and requests, and no cluster."""
+
+    operations = frozenset({"/controls", "/requests"})
+
+    def __init__(self, tap: Tap) -> None:
+        self.cluster = tap
+        self.controls: dict[int, Control] = {}
 
 
 class CaptureFile:

@@ -1,0 +1,209 @@
+"""`ottla tap`: listen in on any Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.protocol.capture import REQUEST
+from ottla.protocol.inspector import Inspection, Inspector
+from ottla.records.inspect import batch_lines
+from ottla.testing.cluster import new_loop
+from ottla.testing.control import api_keys
+from ottla.testing.tap import LENGTH
+from ottla.testing.tapping import CaptureFile, Tap
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from rich.console import Console
+
+    from ottla.protocol.capture import CapturedFrame
+
+FAILED = 1
+BAD_USAGE = 2
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(tap)
+
+
+def tap(
+    listen: Annotated[str, typer.Argument(metavar="LISTEN", help="Where clients connect: host:port, or a port.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A broker of the Kafka: host:port.")],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Write a capture to this file.", show_default=False)
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option("--max-bytes", help="Capture only so many bytes of a frame.", show_default=False)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no frames.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Print one line per frame, not all its fields.")] = False,
+    hexdump: Annotated[bool, typer.Option("--hexdump", help="Print the bytes too.")] = False,
+    api: Annotated[
+        list[str] | None, typer.Option("--api", help="Only this API (name or key); may be repeated.")
+    ] = None,
+    client_id: Annotated[str | None, typer.Option("--client-id", help="Only this client.", show_default=False)] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Only frames that name this topic.", show_default=False)
+    ] = None,
+    show_secrets: Annotated[
+        bool, typer.Option("--show-secrets", help="Print and capture passwords and tokens instead of hiding them.")
+    ] = False,
+    control: Annotated[
+        str | None,
+        typer.Option(
+            "--control", metavar="[HOST:]PORT", help="Take control functions over HTTP there.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Print, capture and disturb what passes between Kafka clients and a Kafka.
+
+      ottla tap 127.0.0.1:19092 localhost:9092
+
+      ottla tap 19092 kafka.example:9092 --api Fetch --topic orders --brief
+
+      ottla tap 19092 kafka.example:9092 -q -o capture.jsonl
+
+    Point clients at LISTEN instead of at the Kafka; they stay behind the tap, because it puts its own addresses in the
+    place of the brokers'. Filters choose what is printed and captured; everything is passed on.
+    """
+    try:
+        wanted = api_keys([int(each) if each.isdigit() else each for each in api]) if api else None
+        chosen = _Chosen(wanted, client_id, topic)
+        made = Tap(target, listen)
+    except ValueError as error:
+        typer.echo(f"ottla tap: {error}", err=True)
+        raise typer.Exit(BAD_USAGE) from error
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(_listen(made, chosen, target, output, max_bytes, quiet, brief, hexdump, show_secrets, control))
+    except OSError as error:
+        typer.echo(f"ottla tap: {error}", err=True)
+        raise typer.Exit(FAILED) from error
+
+
+async def _listen(
+    tap: Tap,
+    chosen: _Chosen,
+    target: str,
+    output: str | None,
+    max_bytes: int | None,
+    quiet: bool,
+    brief: bool,
+    hexdump: bool,
+    show_secrets: bool,
+    control: str | None,
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(each, stop.set)
+    capture = None
+    if output is not None:
+        capture = CaptureFile(output, target, max_bytes=max_bytes, show_secrets=show_secrets)
+        tap.sinks.append(chosen.only(capture))
+    if not quiet:
+        tap.sinks.append(chosen.only(_Printer(brief=brief, hexdump=hexdump, show_secrets=show_secrets)))
+    pages = []
+
+    def ready() -> None:
+        typer.echo(f"ottla tap listens on {tap.bootstrap} in front of {target}; stop with Ctrl-C", err=True)
+
+    if control is not None:
+        from ottla.testing.http_server import ControlServer
+        from ottla.testing.tapping import TapKit, parse_address
+
+        server = ControlServer(TapKit(tap))
+        host, port = parse_address(control)
+        typer.echo(f"ottla tap takes control functions on http://{host}:{await server.start(port, host)}", err=True)
+        pages.append(server)
+    try:
+        await tap.run(ready, stop)
+    finally:
+        for page in pages:
+            page.stop()
+        if capture is not None:
+            capture.close()
+            typer.echo(f"{capture.frames} frames in {output}", err=True)
+
+
+class _Chosen:
+    """Which frames are printed and captured."""
+
+    def __init__(self, apis: Collection[int] | None, client_id: str | None, topic: str | None) -> None:
+        self._apis = apis
+        self._client_id = client_id
+        self._topic = topic
+        self._about: dict[tuple[int, int], bool] = {}
+
+    def only(self, sink: _Printer | CaptureFile) -> _Filter:
+        """A sink for the chosen frames alone."""
+        return _Filter(self, sink)
+
+    def fits(self, frame: CapturedFrame) -> bool:
+        """Whether a frame is one of them; the answer to a request that names the topic is one too."""
+        if self._apis is not None and frame.api_key not in self._apis:
+            return False
+        if self._client_id is not None and frame.client_id != self._client_id:
+            return False
+        if self._topic is None:
+            return True
+        names = self._topic.encode() in frame.frame
+        place = (frame.connection, frame.correlation_id)
+        if frame.direction == REQUEST:
+            self._about[place] = names
+            return names
+        return self._about.pop(place, False) or names
+
+
+class _Filter:
+    def __init__(self, chosen: _Chosen, sink: _Printer | CaptureFile) -> None:
+        self._chosen = chosen
+        self._sink = sink
+
+    def __call__(self, frame: CapturedFrame) -> None:
+        """Pass a frame on if it is one of the chosen."""
+        if self._chosen.fits(frame):
+            self._sink(frame)
+
+
+class _Printer:
+    """Prints frames as `ottla decode` does."""
+
+    def __init__(self, *, brief: bool, hexdump: bool, show_secrets: bool) -> None:
+        self._brief = brief
+        self._hexdump = hexdump
+        self._show_secrets = show_secrets
+        self._inspector = Inspector(lambda frame, start, end, depth: batch_lines(frame, start, end, depth, None))
+        self._console: Console | None = None
+
+    def __call__(self, frame: CapturedFrame) -> None:
+        """Print a frame."""
+        if self._brief:
+            arrow = "->" if frame.direction == REQUEST else "<-"
+            node = frame.server if frame.node is None else f"node {frame.node}"
+            typer.echo(
+                f"{frame.client} ({frame.client_id}) {arrow} {node}  {frame.api} v{frame.version} "
+                f"{frame.direction} #{frame.correlation_id}, {frame.size} bytes"
+            )
+            return
+        from ottla.cli.decode import make_console, print_inspection
+
+        if self._console is None:
+            self._console = make_console()
+        print_inspection(self._console, inspect_frame(self._inspector, frame), self._hexdump, self._show_secrets)
+
+
+def inspect_frame(inspector: Inspector, frame: CapturedFrame) -> Inspection:
+    """Explain a captured frame."""
+    whole = LENGTH.pack(len(frame.frame)) + frame.frame
+    if frame.direction == REQUEST:
+        return inspector.request(whole)
+    return inspector.response(whole, frame.api_key, frame.version)

@@ -1,0 +1,102 @@
+"""`ottla tap` as a command: it prints, captures and disturbs, and `ottla decode` reads what it captured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+
+from ottla.testing import Cluster
+from tests.testing.clients import send
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OTTLA = [sys.executable, "-m", "ottla"]
+
+
+@contextlib.contextmanager
+def tapping(target: str, *options: str) -> Iterator[tuple[list[str], list[str]]]:
+    """Lines that it says at its start, and (when it has ended) what it printed."""
+    command = [*OTTLA, "tap", "127.0.0.1:0", target, *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said: list[str] = []
+    printed: list[str] = []
+    try:
+        while not said or " listens on " not in said[-1]:
+            line = process.stderr.readline()
+            assert line, said
+            said.append(line)
+        yield said, printed
+    finally:
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+        printed += out.splitlines()
+        assert process.returncode == 0
+
+
+def address(said: list[str]) -> str:
+    found = re.search(r"listens on (\S+)", said[-1])
+    assert found is not None
+    return found[1]
+
+
+def produce(bootstrap: str, *values: str) -> None:
+    client = Producer({"bootstrap.servers": bootstrap, "client.id": "me"})
+    for value in values:
+        assert send(client, "t", value).error is None
+
+
+def test_it_prints_and_captures_what_is_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "capture.jsonl"
+    with Cluster(topics=["t"]) as cluster:
+        with tapping(cluster.bootstrap, "--api", "Produce", "--topic", "t", "-o", str(path)) as (said, printed):
+            produce(address(said), "hello")
+        text = "\n".join(printed)
+        assert "ProduceRequest" in text
+        assert "ProduceResponse" in text
+        assert "hello" in text
+        assert "Metadata" not in text
+    decoded = subprocess.run([*OTTLA, "decode", "--json", str(path)], capture_output=True, text=True, check=True)
+    frames = [json.loads(line) for line in decoded.stdout.splitlines()]
+    assert [frame["kind"] for frame in frames] == ["request", "response"]
+    assert all(frame["error"] is None for frame in frames)
+
+
+def test_brief_lines_and_control_functions() -> None:
+    with Cluster(topics=["t"]) as cluster:
+        with tapping(cluster.bootstrap, "--brief", "--client-id", "me", "--control", "0") as (said, printed):
+            found = re.search(r"http://\S+", said[0])
+            assert found is not None
+            url = found[0]
+            body = json.dumps({"api": "Produce", "action": "error", "error": "NOT_LEADER_OR_FOLLOWER"}).encode()
+            request = urllib.request.Request(f"{url}/controls", body, method="POST")
+            control = json.load(urllib.request.urlopen(request, timeout=60))["control"]
+            produce(address(said), "hello")
+            assert json.load(urllib.request.urlopen(f"{url}/controls/{control}", timeout=60))["hits"] == 1
+            paths = json.load(urllib.request.urlopen(f"{url}/openapi.json", timeout=60))["paths"]
+            assert {path.split("/")[1] for path in paths} == {"controls", "requests"}
+        produced = [line for line in printed if "Produce v" in line]
+        assert sum("-> " in line for line in produced) == 2
+        assert all("(me)" in line for line in printed)
+        assert len(cluster.requests("Produce")) == 1
+
+
+def test_bad_arguments_are_told() -> None:
+    for options, problem in (
+        (["kafka", "localhost:1"], "write host:port"),
+        (["0", "localhost:1", "--api", "Nope"], "no API 'Nope'"),
+    ):
+        done = subprocess.run([*OTTLA, "tap", *options], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert problem in done.stderr
+        assert "Traceback" not in done.stderr
