@@ -22,6 +22,7 @@ BENCHMARKS = {
     "storage": "The log: append, read, recover, open",
     "broker": "The broker next to Apache Kafka and kfake, one client for all",
     "groups": "Consumer groups",
+    "transactions": "Transactions",
     "spark": "Topics as Spark tables: the official connector, ottla over the network, ottla-log on the files",
 }
 HEADING = """# Benchmarks

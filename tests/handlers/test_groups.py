@@ -24,7 +24,7 @@ def logs(local: LocalTalk) -> Iterator[bytes]:
         if folder.startswith("__consumer_offsets-"):
             for name in sorted(disk.list(f"/data/{folder}")):
                 if name.endswith(".log"):
-                    yield disk.read(f"/data/{folder}/{name}").rstrip(b"\0")
+                    yield disk.read(f"/data/{folder}/{name}")
 
 
 @pytest.mark.parametrize("sync", [False, True], ids=["", "durable"])

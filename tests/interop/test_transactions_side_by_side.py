@@ -136,4 +136,4 @@ class _Logs:
 
 
 def _segments(folder: Path) -> list[bytes]:
-    return [path.read_bytes().rstrip(b"\0") for path in sorted(folder.glob("*.log"))]
+    return [path.read_bytes() for path in sorted(folder.glob("*.log"))]
