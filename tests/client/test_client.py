@@ -281,9 +281,9 @@ def test_topics_are_made_changed_and_deleted(client: Client) -> None:
     with pytest.raises(KafkaError) as refused:
         create_topic(client, "x/y")
     assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    by_hand = create_topic(client, "by-hand", assignment={0: [3, 1], 1: [2]})
+    by_hand = create_topic(client, "by-hand", assignment={0: [3, 1], 1: [2, 3]})
     assert by_hand.num_partitions == 2
-    assert [each.replicas for each in client.topics(["by-hand"])[0].partitions.values()] == [(3, 1), (2,)]
+    assert [each.replicas for each in client.topics(["by-hand"])[0].partitions.values()] == [(3, 1), (2, 3)]
 
 
 def test_offsets_of_groups_are_set_read_and_deleted(client: Client, cluster: Cluster) -> None:
