@@ -33,6 +33,7 @@ from ottla.protocol.messages import k10_find_coordinator as k10
 from ottla.protocol.messages import k11_join_group as k11
 from ottla.protocol.messages import k12_heartbeat as k12
 from ottla.protocol.messages import k14_sync_group as k14
+from ottla.protocol.messages import k15_describe_groups as k15
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,21 +126,16 @@ def joined(peer: Peer, group: str) -> list[bytes]:
     assert isinstance(leader, k11.JoinGroupResponse)
     assert leader.error_code == 0, leader
     waiting = [wire.send(request(), 3) for wire in wires[1:]]
+    described = k15.DescribeGroupsRequest(groups=[group])
+    while len(wires[0].ask(described, 0).groups[0].members) < MEMBERS:  # type: ignore[attr-defined]
+        time.sleep(0.001)
     answers = [wires[0].ask(request(leader.member_id), 3)]
     answers += [wire.receive(11, 3, number) for wire, number in zip(wires[1:], waiting, strict=True)]
-    generation = max(each.generation_id for each in answers)  # type: ignore[attr-defined]
-    last = [each for each in answers if each.generation_id == generation]  # type: ignore[attr-defined]
-    while len(last) < MEMBERS or len({each.generation_id for each in answers}) > 1:  # type: ignore[attr-defined]
-        waiting = [
-            wire.send(request(each.member_id), 3)  # type: ignore[attr-defined]
-            for wire, each in zip(wires, answers, strict=True)
-        ]
-        answers = [wire.receive(11, 3, number) for wire, number in zip(wires, waiting, strict=True)]
-        generation = answers[0].generation_id  # type: ignore[attr-defined]
-        last = answers
+    generation = leader.generation_id + 1
     frames = []
     for wire, answer in zip(wires, answers, strict=True):
         assert isinstance(answer, k11.JoinGroupResponse)
+        assert answer.generation_id == generation, answer
         mine = k14.SyncGroupRequest(group_id=group, generation_id=generation, member_id=answer.member_id)
         wire.send(mine, 3)
         beat_request = k12.HeartbeatRequest(group_id=group, generation_id=generation, member_id=answer.member_id)

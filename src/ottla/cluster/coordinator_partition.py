@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=1 << 14)  # every heartbeat asks, and most groups beat often
 def java_string_hash(text: str) -> int:
     """`String.hashCode` of Java, over the UTF-16 code units."""
     value = 0
