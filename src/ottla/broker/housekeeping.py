@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ottla.cluster.delegation_tokens import sweep_expired_tokens
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Housekeeping:
         self._every("flush", broker, "log.flush.scheduler.interval.ms", self.flush)
         self._every("checkpoint", broker, "log.flush.offset.checkpoint.interval.ms", self.checkpoint)
         self._every("producers", broker, "producer.id.expiration.check.interval.ms", self.expire_producers)
+        self._every("tokens", broker, "delegation.token.expiry.check.interval.ms", self.expire_tokens)
         self._every("clean", broker, "log.cleaner.backoff.ms", self.clean)
         self._schedule("snapshot", lambda: SNAPSHOT_CHECK_MS, self.snapshot_metadata)
 
@@ -52,6 +54,11 @@ class Housekeeping:
         self._timers.clear()
 
     # The tasks; each may be called by hand, as tests and the test kit do.
+
+    def expire_tokens(self) -> None:
+        """Forget delegation tokens whose time is over."""
+        cluster = self._cluster
+        cluster.change(sweep_expired_tokens(cluster.image, cluster.world.clock.now_ms()))
 
     def apply_retention(self) -> None:
         """Delete segments that are too old, too many, or before the log's start."""

@@ -213,6 +213,9 @@ class Broker:
         session.closing = True
         answer: Pending[R] = Pending(lambda: timer.cancel())
         pause = self.config_int("connection.failed.authentication.delay.ms") / 1000
+        if not pause:
+            answer.complete(refusal)
+            return answer
         timer = self.cluster.world.clock.call_later(pause, lambda: answer.complete(refusal))
         return answer
 

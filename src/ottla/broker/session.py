@@ -101,7 +101,9 @@ class Call:
     def require(self, operation: AclOperation, resource: ResourceType, name: str) -> None:
         """Refuse a caller who may not; whether the resource exists plays no part."""
         if not self.may(operation, resource, name):
-            raise KafkaError(REFUSALS[resource])
+            # Kafka has words for this one only; they stand in answers that have room for a message.
+            message = "Cluster authorization failed." if resource is ResourceType.CLUSTER else None
+            raise KafkaError(REFUSALS[resource], message)
 
     def authorized_operations(self, resource: ResourceType, name: str) -> int:
         """What the caller may do to a resource, as the bit field of KIP-430."""

@@ -1,0 +1,214 @@
+"""Other people's clients log in with every mechanism, with and without TLS, and get what they are allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from ottla.security.dev_tls import Authority, write_private
+from ottla.testing.security import allow
+from tests.security.clusters import MECHANISMS, USERS, librdkafka, secured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ottla.testing import Cluster
+
+SETTINGS = {"ssl.keystore.location": "server.pem", "ssl.truststore.location": "ca.pem"}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tls")
+    authority = Authority()
+    write_private(str(directory / "server.pem"), authority.server().pem)
+    write_private(str(directory / "ca.pem"), authority.certificate_pem)
+    client = authority.client("alice")
+    write_private(str(directory / "alice.crt"), client.certificate_pem)
+    write_private(str(directory / "alice.key"), client.key_pem)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def cluster(certificates: Path) -> Iterator[Cluster]:
+    with secured(
+        acls=[
+            allow("alice", "all", topic="orders"),
+            allow("alice", "read", group="billing-", prefixed=True),
+            allow("CN=alice", "all", topic="orders"),
+            allow("CN=alice", "read", group="billing-", prefixed=True),
+        ],
+        configs={
+            "listeners": "SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0,SSL://127.0.0.1:0",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": _jaas(),
+            "listener.name.ssl.ssl.client.auth": "required",
+            **{key: str(certificates / value) for key, value in SETTINGS.items()},
+        },
+    ) as cluster:
+        yield cluster
+
+
+def _jaas() -> str:
+    users = " ".join(
+        f"user_{name}='{password.replace(chr(39), chr(92) + chr(39))}'" for name, password in USERS.items()
+    )
+    return f"PlainLoginModule required {users};"
+
+
+def address(cluster: Cluster, protocol: str) -> str:
+    port = cluster.call(lambda broker: broker.nodes[1].endpoints[protocol].port)
+    return f"localhost:{port}"
+
+
+def confluent(cluster: Cluster, protocol: str, mechanism: str | None, certificates: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {"bootstrap.servers": address(cluster, protocol), "security.protocol": protocol}
+    if mechanism is not None:
+        found |= {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": USERS["alice"]}
+    if protocol.endswith("SSL"):
+        found["ssl.ca.location"] = str(certificates / "ca.pem")
+    if protocol == "SSL":
+        found["ssl.certificate.location"] = str(certificates / "alice.crt")
+        found["ssl.key.location"] = str(certificates / "alice.key")
+    return found
+
+
+WAYS = [(protocol, mechanism) for protocol in ("SASL_PLAINTEXT", "SASL_SSL") for mechanism in MECHANISMS]
+WAYS.append(("SSL", None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
+def test_confluent_kafka(cluster: Cluster, certificates: Path, protocol: str, mechanism: str | None) -> None:
+    settings = confluent(cluster, protocol, mechanism, certificates)
+    value = f"{protocol} {mechanism}".encode()
+    producer = Producer({**settings, "enable.idempotence": True})
+    producer.produce("orders", value)
+    assert producer.flush(30) == 0
+    group = f"billing-{protocol}-{mechanism}"
+    consumer = Consumer({**settings, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    try:
+        seen: list[bytes | None] = []
+        for _ in range(300):
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                seen.append(message.value())
+            if value in seen:
+                break
+        assert value in seen
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
+async def test_aiokafka(cluster: Cluster, certificates: Path, protocol: str, mechanism: str | None) -> None:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": address(cluster, protocol),
+        "security_protocol": protocol,
+        "request_timeout_ms": 30_000,
+    }
+    if mechanism is not None:
+        settings |= {
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": "alice",
+            "sasl_plain_password": USERS["alice"],
+        }
+    if protocol.endswith("SSL"):
+        context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+        if protocol == "SSL":
+            context.load_cert_chain(certificates / "alice.crt", certificates / "alice.key")
+        settings["ssl_context"] = context
+    value = f"aio {protocol} {mechanism}".encode()
+    async with AIOKafkaProducer(**settings) as producer:
+        await producer.send_and_wait("orders", value)
+    consumer = AIOKafkaConsumer(
+        "orders", group_id=f"billing-aio-{protocol}-{mechanism}", auto_offset_reset="earliest", **settings
+    )
+    await consumer.start()
+    try:
+        async with asyncio.timeout(60):
+            async for message in consumer:
+                if message.value == value:
+                    break
+    finally:
+        await consumer.stop()
+
+
+def test_what_is_not_allowed_is_refused(cluster: Cluster) -> None:
+    consumer = Consumer(librdkafka(cluster, "bob", **{"group.id": "billing-bob", "auto.offset.reset": "earliest"}))
+    consumer.subscribe(["orders"])
+    try:
+        codes = set()
+        for _ in range(300):
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is not None:
+                codes.add(message.error().name())
+            if codes:
+                break
+        assert codes <= {"GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"}
+        assert codes
+    finally:
+        consumer.close()
+
+
+def test_acls_through_an_admin_client(cluster: Cluster) -> None:
+    admin = AdminClient(librdkafka(cluster, "admin"))
+    binding = AclBinding(
+        ResourceType.TOPIC,
+        "payments",
+        ResourcePatternType.LITERAL,
+        "User:bob",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    for future in admin.create_acls([binding], request_timeout=30).values():
+        future.result(30)
+    wanted = AclBindingFilter(
+        ResourceType.TOPIC,
+        "payments",
+        ResourcePatternType.MATCH,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    assert admin.describe_acls(wanted, request_timeout=30).result(30) == [binding]
+    assert next(iter(admin.delete_acls([wanted], request_timeout=30).values())).result(30) == [binding]
+    assert admin.describe_acls(wanted, request_timeout=30).result(30) == []
+
+
+def test_somebody_who_may_not_change_acls_does_not(cluster: Cluster) -> None:
+    admin = AdminClient(librdkafka(cluster, "bob"))
+    binding = AclBinding(
+        ResourceType.TOPIC,
+        "*",
+        ResourcePatternType.LITERAL,
+        "User:bob",
+        "*",
+        AclOperation.ALL,
+        AclPermissionType.ALLOW,
+    )
+    with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
+        admin.create_acls([binding], request_timeout=30)[binding].result(30)
+
+
+def test_a_topic_tells_what_may_be_done_to_it(cluster: Cluster) -> None:
+    admin = AdminClient(librdkafka(cluster, "alice"))
+    described = admin.describe_topics(TopicCollection(["orders"]), include_authorized_operations=True)
+    operations = described["orders"].result(30).authorized_operations
+    assert {AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER_CONFIGS} <= set(operations)
