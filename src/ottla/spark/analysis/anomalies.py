@@ -80,11 +80,7 @@ def run_in_spark(spark: SparkSession, paths: list[str], options: Row) -> Report:
     decided = with_id.join(happened.withColumn("happened", functions.lit(True)), "operation", "left")
     chosen = dict(options)
     parts = decided.mapInArrow(_split, "partition string, file string, position bigint, text string")
-    found = (
-        parts.groupBy("partition")
-        .applyInArrow(lambda table: _check_part(table, chosen), "row string")
-        .toLocalIterator()
-    )
+    found = parts.groupBy("partition").applyInArrow(lambda table: _check_part(table, chosen), "row string").collect()
     rows: list[Row] = [json.loads(each.row) for each in found]
     read = events.where(f"event = '{SUMMARY}'").select("text").collect()
     rows += [{"kind": SUMMARY, "text": each.text} for each in read]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Rule = Callable[[str, Iterable[Event], Row], Iterator[Row]]
 SMALL: Final = 16 << 20
+SHUFFLED: Final = 128 << 20
+"""So many bytes of input are one task after the shuffle: most of what is read is not shuffled."""
 SHARED: Final = "~"
 """The key of events that concern everybody, such as a coordinator that moves."""
 
@@ -154,7 +156,9 @@ def run_in_spark(analysis: Analysis, spark: SparkSession, paths: list[str], opti
     from ottla.spark.analysis.source import read_events
 
     events = read_events(spark, paths, analysis=analysis.name, options=options)
-    keyed = events.where("key is not null").repartition("key")
+    size = total_size(find_pieces(paths))
+    tasks = max(spark.sparkContext.defaultParallelism, min(size // SHUFFLED, 2_000))
+    keyed = events.where("key is not null").repartition(tasks, "key")
     in_order = keyed.sortWithinPartitions("key", "time_ms", "file", "position", "number")
     name, chosen = analysis.name, dict(options)
 
@@ -174,7 +178,7 @@ def run_in_spark(analysis: Analysis, spark: SparkSession, paths: list[str], opti
                     said = []
         yield pa.RecordBatch.from_pydict({"row": pa.array(said, pa.string())})
 
-    rows = in_order.mapInArrow(walk, "row string").toLocalIterator()
+    rows = in_order.mapInArrow(walk, "row string").collect()
     return finish(analysis, (json.loads(row.row) for row in rows), options)
 
 

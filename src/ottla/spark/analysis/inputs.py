@@ -175,7 +175,7 @@ def read_piece(piece: Piece, wanted: Collection[str] | None = None) -> Iterator[
     if piece.end < 0:
         source = _folder(piece, summary, appends=wanted is not None and "append" in wanted)
     else:
-        source = _lines(piece, summary)
+        source = _lines(piece, summary, wanted)
     for event in source:
         summary.events += 1
         if event.time_ms is not None:
@@ -201,7 +201,7 @@ def _keep(summary: Summary, text: str) -> None:
         summary.samples.append(text[:200])
 
 
-def _lines(piece: Piece, summary: Summary) -> Iterator[Event]:
+def _lines(piece: Piece, summary: Summary, wanted: Collection[str] | None) -> Iterator[Event]:
     """The lines that begin within the piece; a line that begins in it is read to its end."""
     written_ms = int(os.path.getmtime(piece.path) * 1000)
     order = [piece.format] if piece.format else []
@@ -209,6 +209,7 @@ def _lines(piece: Piece, summary: Summary) -> Iterator[Event]:
     parsers = [(name, PARSERS[name]) for name in order]
     last: dict[str | None, int] = {}
     memory = _Memory()
+    quick = piece.format == parse_ottla.FORMAT and wanted is not None
     carried: int | None = None
     with _open(piece.path) as file:
         position = piece.start
@@ -224,9 +225,17 @@ def _lines(piece: Piece, summary: Summary) -> Iterator[Event]:
                 return
             if not data:
                 return
-            line = data.decode("utf-8", "replace").rstrip("\r\n")
             here = position
             position += len(data)
+            if quick and wanted is not None and (known := parse_ottla.skip(data, wanted)) is not None:
+                summary.lines += 1
+                summary.events += known.events
+                summary.count(parse_ottla.FORMAT)
+                summary.see(known.time_ms)
+                _jumped(known.host, known.time_ms, last, summary)
+                carried = known.time_ms
+                continue
+            line = data.decode("utf-8", "replace").rstrip("\r\n")
             if not line.strip():
                 continue
             summary.lines += 1
@@ -301,10 +310,13 @@ def _fill(event: Event, known: Event) -> Event:
 
 def _jumps(event: Event, last: dict[str | None, int], summary: Summary) -> None:
     """Count where the clock of a host went back within one file."""
-    if event.time_ms is None:
-        return
-    before = last.get(event.host)
-    if before is not None and event.time_ms < before - JUMP_MS:
+    if event.time_ms is not None:
+        _jumped(event.host, event.time_ms, last, summary)
+
+
+def _jumped(host: str | None, time_ms: int, last: dict[str | None, int], summary: Summary) -> None:
+    before = last.get(host)
+    if before is not None and time_ms < before - JUMP_MS:
         summary.jumps += 1
-        summary.worst_jump_ms = max(summary.worst_jump_ms, before - event.time_ms)
-    last[event.host] = event.time_ms
+        summary.worst_jump_ms = max(summary.worst_jump_ms, before - time_ms)
+    last[host] = time_ms

@@ -1,0 +1,145 @@
+"""The analyses in Spark: the same answers as in one process, and those that only Spark gives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ottla.history import AnomalyKind, Operation, Poll, Send, check_history, write_history
+from ottla.spark.analysis import anomalies, diff, exactly_once
+from ottla.spark.analysis.engine import find_pieces, run_here, run_in_spark
+from ottla.spark.analysis.inputs import InputError
+from ottla.spark.analysis.registry import ANALYSES
+from ottla.spark.analysis.topics import Place
+from tests.spark.analysis_worlds import Writer
+
+pytestmark = pytest.mark.xdist_group("spark")
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+KAFKA = FIXTURES / "kafka" / "4.3.1" / "data"
+LOGS = FIXTURES / "analysis"
+
+
+@pytest.mark.parametrize(
+    ("name", "paths", "options"),
+    [
+        ("dual-assign", [LOGS / "kgo.log", LOGS / "librdkafka.log", KAFKA], {}),
+        ("client-trace", [LOGS / "kgo.log"], {"partition": 2}),
+        ("lag", [KAFKA], {}),
+    ],
+)
+def test_spark_says_what_one_process_says(spark, name, paths, options):
+    texts = [str(path) for path in paths]
+    here = run_here(ANALYSES[name], find_pieces(texts), options)
+    there = run_in_spark(ANALYSES[name], spark, texts, options)
+    assert there.verdict == here.verdict
+    assert there.tables == here.tables
+    assert there.findings == here.findings
+    assert [each.events for each in there.inputs] == [each.events for each in here.inputs]
+
+
+def test_a_file_in_many_pieces_is_read_once(spark, tmp_path):
+    from ottla.spark.analysis.source import AnalysisSource
+
+    spark.dataSource.register(AnalysisSource)
+    path = LOGS / "kgo.log"
+    reader = spark.read.format("ottla-analysis").option("paths", json.dumps([str(path)]))
+    pieces = reader.option("pieceBytes", "20000").load()
+    assert pieces.select("position").distinct().count() == sum(1 for line in path.open() if line.strip())
+
+
+def test_questions_of_ones_own(spark):
+    from ottla.spark.analysis.source import read_events
+
+    read_events(spark, [str(LOGS / "kgo.log")]).createOrReplaceTempView("events")
+    (row,) = spark.sql("select count(distinct client) as clients from events where event = 'group.added'").collect()
+    assert row.clients == 5
+
+
+def history(seed: int) -> list[Operation]:
+    operations = []
+    for value in range(60):
+        partition = f"t-{value % 3}"
+        status = "info" if value == 7 else "ok"
+        operations.append(Operation(f"p{value % 2}", status, [Send(partition, value, value // 3)]))
+    for number in range(3):
+        records = [(value // 3, value) for value in range(number, 60, 3)]
+        if number == seed % 3:
+            records = [pair for pair in records if pair[1] != 30 + number]
+        operations.append(Operation("c", "ok", [Poll({f"t-{number}": records})]))
+    return operations
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_history_has_the_same_anomalies_partition_by_partition(spark, tmp_path, seed):
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(write_history(history(seed))))
+    expected = check_history(history(seed))
+    assert expected.kinds() == {AnomalyKind.LOST_WRITE, AnomalyKind.INTERNAL_POLL_SKIP}
+    report = anomalies.run_in_spark(spark, [str(path)], {})
+    found = sorted((finding.facts["anomaly"], finding.facts["partition"]) for finding in report.findings)
+    assert found == sorted((each.kind.value, each.partition) for each in expected.anomalies)
+    here = run_here(anomalies.ANALYSIS, find_pieces([str(path)]), {})
+    assert here.verdict == report.verdict
+
+
+def test_each_input_once_and_the_transactions_that_prove_it(spark, tmp_path):
+    writer = Writer(tmp_path / "logs")
+    keys = [f"k{number}" for number in range(40)]
+    writer.write("orders", 0, keys)
+    writer.write("bills", 0, keys[:20], producer=7)
+    writer.end("bills", 0, 7, committed=True)
+    writer.write("bills", 1, keys[20:], producer=7)
+    writer.end("bills", 1, 7, committed=False)
+    writer.write("bills", 1, keys[20:], producer=8)
+    writer.end("bills", 1, 8, committed=True)
+    writer.close()
+    orders, bills = Place(str(writer.path), "orders"), Place(str(writer.path), "bills")
+    report = exactly_once.run(spark, orders, bills)
+    assert not report.found
+    assert "exactly once" in report.verdict
+    assert any("20 more records" in note for note in report.notes)
+    (producers,) = [table for table in report.tables if table.title.startswith("Who wrote")]
+    assert [row[:3] for row in producers.rows] == [[7, 0, "yes"], [8, 0, "yes"]]
+    by_header = exactly_once.run(spark, orders, bills, "header:id")
+    assert not by_header.found
+
+
+def test_what_is_twice_or_not_at_all_is_found_with_its_producers(spark, tmp_path):
+    writer = Writer(tmp_path / "logs")
+    writer.write("orders", 0, ["a", "b", "c", "d"])
+    writer.write("bills", 0, ["a", "b"], producer=7)
+    writer.end("bills", 0, 7, committed=True)
+    writer.write("bills", 0, ["b", "c", "x"], producer=9)
+    writer.end("bills", 0, 9, committed=True)
+    writer.close()
+    report = exactly_once.run(spark, Place(str(writer.path), "orders"), Place(str(writer.path), "bills"))
+    assert report.found
+    found = {finding.facts["id"]: finding for finding in report.findings}
+    assert found.keys() == {"b", "d", "x"}
+    assert found["b"].facts["culprit"] == "producer 7/0, producer 9/0"
+    assert "several producers" in found["b"].cause
+    with pytest.raises(InputError, match="header:NAME"):
+        exactly_once.run(spark, Place(str(writer.path), "orders"), Place(str(writer.path), "bills"), "headers")
+
+
+def test_two_directories_are_compared_record_by_record(spark, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(KAFKA, copy)
+    same = diff.run(spark, Place(str(KAFKA)), Place(str(copy)))
+    assert not same.found, same.verdict
+    assert "hold the same" in same.verdict
+    for side, more in (("one", []), ("two", ["e", "f"])):
+        writer = Writer(tmp_path / side)
+        writer.write("t", 0, ["a", "b"])
+        writer.write("t", 0, ["c"], value="value of" if side == "one" else "other")
+        writer.write("t", 0, ["d", *more])
+        writer.close()
+    report = diff.run(spark, Place(str(tmp_path / "one"), "t"), Place(str(tmp_path / "two"), "t"))
+    assert report.found
+    assert "1 different, 2 only in B; 3 records are the same" in report.verdict
+    assert "value differ" in report.findings[0].title
+    ignored = diff.run(spark, Place(str(tmp_path / "one"), "t"), Place(str(tmp_path / "two"), "t"), ignore=("value",))
+    assert "different" not in ignored.verdict
