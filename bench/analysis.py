@@ -211,9 +211,7 @@ def main() -> None:
         )
     if len(rows) > 1:
         slope = (rows[-1][1].cpu - rows[0][1].cpu) / (rows[-1][0] - rows[0][0])
-        print(
-            f"\nEach further GB costs Spark {slope:.1f} processor seconds; both found all that was planted, and no more."
-        )
+        print(f"\nEach further GB costs Spark {slope:.1f} processor seconds; both found what was planted.")
     if options.plot:
         options.plot.write_text(draw([(size, spark.cpu, plain.cpu) for size, spark, plain in rows]))
 
