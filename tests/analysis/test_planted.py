@@ -13,10 +13,12 @@ from ottla.spark.analysis.registry import ANALYSES
 from tests.analysis.worlds import (
     BrokenGroup,
     counted_timeouts,
+    event_log,
     forgotten_marker,
     group_log,
     healthy_group,
     healthy_transactions,
+    parsed,
     stalled_coordinator,
     stopped_client,
     transaction_log,
@@ -106,3 +108,51 @@ def test_in_chaos_those_that_the_coordinator_gave_up_on_are_found():
         # From its states alone, one that its client aborted too late looks as if the coordinator had.
         found_more += len(found - set(given_up))
     assert found_more <= 3
+
+
+def test_the_event_log_tells_the_same_of_groups():
+    planted = 0
+    for seed in range(FIRST, FIRST + 15):
+        with event_log() as lines:
+            healthy_group(seed)
+        report = judge(DUAL, parsed(lines))
+        assert not report.found, f"seed {seed}: {report.verdict}"
+        with event_log() as lines:
+            group = BrokenGroup(seed, after_steps=30)
+            group.run()
+        report = judge(DUAL, parsed(lines))
+        assert report.found == bool(group.given_away), f"seed {seed}: {report.verdict}"
+        if group.given_away:
+            planted += 1
+            assert report.findings[0].facts["members"][1] in {member for _, member, _ in group.given_away}
+            assert any(step.event == "group.target" for step in report.findings[0].steps)
+    assert planted > 5
+
+
+def test_the_event_log_tells_the_same_of_transactions():
+    for seed in range(FIRST, FIRST + 5):
+        with event_log() as lines:
+            healthy_transactions(seed)
+        assert not judge(TIMEOUT, parsed(lines), QUICK).found
+        with event_log() as lines:
+            _, left = stopped_client(seed)
+        report = judge(TIMEOUT, parsed(lines), QUICK)
+        assert {finding.facts["transactional id"] for finding in report.findings} == left
+        assert "client stopped" in report.findings[0].cause
+        with event_log() as lines:
+            _, left, now_ms = stalled_coordinator(seed)
+        report = judge(TIMEOUT, parsed(lines), {**QUICK, "now_ms": now_ms})
+        assert {finding.facts["transactional id"] for finding in report.findings} == left
+        assert "stalled" in report.findings[0].cause
+
+
+def test_rebalances_are_counted_with_who_caused_them():
+    for seed in range(FIRST, FIRST + 5):
+        with event_log() as lines:
+            healthy_group(seed)
+        events = parsed(lines)
+        joined = {event.member for event in events if event.event == "group.join"}
+        report = judge(ANALYSES["rebalances"], events)
+        (groups, every) = report.tables
+        assert groups.rows[0][1] == len(every.rows) > 0
+        assert {str(row[5]).split(" ")[0] for row in every.rows} - {"unknown"} <= joined

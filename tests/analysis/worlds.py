@@ -8,14 +8,19 @@ from unittest import mock
 
 import ottla.groups.consumer_rebalance
 import ottla.transactions.coordinator
+from ottla.events import Events, to_line
+from ottla.groups.coordinator import GroupCoordinator
 from ottla.protocol.errors import ErrorCode
 from ottla.records.iterate import iter_all_records
+from ottla.spark.analysis import parse_ottla
 from ottla.spark.analysis.event import Event
 from ottla.spark.analysis.inputs import SUMMARY, Summary
 from ottla.spark.analysis.kafka_records import group_events
 from ottla.spark.analysis.log_directory import folder_events
+from ottla.transactions.coordinator import TransactionCoordinator
+from tests.groups import world as groups_world
 from tests.groups.simulation import MODES, BrokenInvariantError, Simulation
-from tests.transactions import test_simulation
+from tests.transactions import simulated_cluster, test_simulation
 from tests.transactions.simulated_cluster import DATA, STATE_PARTITIONS
 from tests.transactions.test_simulation import Simulation as Transactions
 
@@ -199,3 +204,35 @@ def forgotten_marker(seed: int, *, lied: bool) -> tuple[list[Event], set[tuple[i
     with contextlib.suppress(AssertionError):
         simulation.run()
     return transaction_log(simulation), forgotten
+
+
+@contextlib.contextmanager
+def event_log() -> Iterator[list[str]]:
+    """The lines that simulated coordinators write to the event log."""
+    lines: list[str] = []
+
+    def sink(event: dict[str, Any]) -> None:
+        lines.append(to_line(event))
+
+    def group_coordinator(**parts: Any) -> GroupCoordinator:
+        return GroupCoordinator(**parts, events=Events(parts["clock"].now_ms, [sink]).of_node(1))
+
+    def transaction_coordinator(clock: Any, *parts: Any) -> TransactionCoordinator:
+        return TransactionCoordinator(clock, *parts, events=Events(clock.now_ms, [sink]).of_node(1))
+
+    with (
+        mock.patch.object(groups_world, "GroupCoordinator", group_coordinator),
+        mock.patch.object(simulated_cluster, "TransactionCoordinator", transaction_coordinator),
+    ):
+        yield lines
+
+
+def parsed(lines: list[str]) -> list[Event]:
+    """Lines of the event log as events."""
+    base = Event(None, "log", file="events.jsonl")
+    events = []
+    for number, line in enumerate(lines):
+        found = parse_ottla.parse(line, base._replace(position=number, text=line))
+        assert found is not None, line
+        events += found
+    return with_summary(events, "events.jsonl")
