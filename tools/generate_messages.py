@@ -14,6 +14,7 @@ import argparse
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -279,18 +280,20 @@ def generate(jars: Path, version: str) -> dict[str, str]:
         raise SystemExit(f"no module is named for {', '.join(left)}: add them to RECORD_MODULES")
     files["api_table.py"] = api_table(apis, version)
     files["error_codes.py"] = error_module(error_codes(jars), version)
-    return {path: ruff_format(text) for path, text in files.items()}
+    return ruff_format(files)
 
 
-def ruff_format(text: str) -> str:
+def ruff_format(files: dict[str, str]) -> dict[str, str]:
+    """The files as ruff would have them; they are written to a folder for that, so that it runs only twice."""
     ruff = Path(sys.executable).with_name("ruff")
     command = [str(ruff) if ruff.exists() else "ruff"]
-    for arguments in (["check", "--fix", "--select", "I", "-q", "-"], ["format", "-q", "-"]):
-        text = subprocess.run(
-            [*command, *arguments, "--stdin-filename", str(PROTOCOL / "generated.py")],
-            input=text, text=True, capture_output=True, check=True, cwd=ROOT,
-        ).stdout  # fmt: skip
-    return text
+    with tempfile.TemporaryDirectory(prefix="generated-", dir=PROTOCOL) as temporary:
+        for path, text in files.items():
+            (Path(temporary) / path).parent.mkdir(exist_ok=True)
+            (Path(temporary) / path).write_text(text)
+        for arguments in (["check", "--fix", "--select", "I", "-q"], ["format", "-q"]):
+            subprocess.run([*command, *arguments, "--no-cache", temporary], check=True, cwd=ROOT)
+        return {path: (Path(temporary) / path).read_text() for path in files}
 
 
 def differences(files: dict[str, str]) -> Iterable[str]:

@@ -178,7 +178,7 @@ class ApacheKafka:
 
     # life
 
-    def start(self, *, timeout: float = 90) -> ApacheKafka:
+    def start(self, *, timeout: float = 300) -> ApacheKafka:
         """Start the node and wait until it serves; raises KafkaDiedError with its log if it does not."""
         assert not self.running, "already running"
         meta = self.log_dir / "meta.properties"
@@ -240,7 +240,7 @@ class ApacheKafka:
         process.wait()
         self._ready.set()  # it ended: whoever waits for readiness looks again
 
-    def stop(self, *, timeout: float = 60) -> None:
+    def stop(self, *, timeout: float = 300) -> None:
         """Shut down cleanly (SIGTERM) and wait for the end."""
         if self._process is None:
             return

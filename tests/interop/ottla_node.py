@@ -61,7 +61,7 @@ class OttlaNode:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
-    def start(self, *, timeout: float = 60) -> OttlaNode:
+    def start(self, *, timeout: float = 300) -> OttlaNode:
         """Start it and wait until it says where it listens."""
         assert not self.running, "already running"
         command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.log_dir), "--ports", str(self.port)]
@@ -82,7 +82,7 @@ class OttlaNode:
         self.port = int(self.bootstrap.rpartition(":")[2])
         return self
 
-    def stop(self, *, timeout: float = 60) -> None:
+    def stop(self, *, timeout: float = 300) -> None:
         """Shut down cleanly (SIGTERM) and wait for the end."""
         if self._process is None:
             return
