@@ -22,8 +22,8 @@ def reason(error: BaseException) -> str:
     if "Traceback (most recent call last)" in text or "Traceback ..." in text:
         raised = _RAISED.findall(text)
         own = [said for kind, said in raised if not kind.startswith(("Spark", "Py4J", "StreamingQuery"))]
-        if own:
-            return _STATE.sub("", own[-1]).strip()
+        if own or raised:
+            return _STATE.sub("", own[-1] if own else raised[-1][1]).strip()
     line = _STATE.sub("", text).strip().partition("\n")[0]
     found = _CONDITION.search(line)
     return (line[found.end() :] if found else line) or type(error).__name__

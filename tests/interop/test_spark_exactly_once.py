@@ -1,0 +1,101 @@
+"""The exactly-once sink on ottla and on Apache Kafka 4.3.1: workers and whole drivers are killed at every step.
+
+One driver process is killed per step, while a query to ottla and a query to Apache Kafka are both at it; the next
+driver goes on with what the last one left. Then librdkafka counts, with read_committed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ottla.client import Client
+from ottla.client.topics import create_topic
+from tests.interop.ottla_node import OttlaNode
+from tests.spark.consume import consume
+from tests.spark.crashing import DRIVER_STEPS, PARTLY, TASK_STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.interop.apache_kafka import ApacheKafka
+
+pytestmark = pytest.mark.interop
+ROWS = 30
+# From the first record in Kafka to the last moment before Spark's own commit log; what is before that, workers show.
+STEPS = (*TASK_STEPS[TASK_STEPS.index("after first row") :], PARTLY, *DRIVER_STEPS)
+
+
+@pytest.fixture(scope="module")
+def brokers(apache_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with OttlaNode(tmp_path_factory.mktemp("exactly-once") / "ottla") as ottla:
+        yield {"kafka": apache_kafka.bootstrap, "ottla": ottla.bootstrap}
+
+
+def make_targets(brokers: dict[str, str], folder: Path, name: str) -> list[dict[str, str]]:
+    """A topic on each broker, with a checkpoint and a flag of its own."""
+    targets = []
+    for kind, bootstrap in brokers.items():
+        topic = name.replace(" ", "-")
+        with Client(bootstrap) as client:
+            create_topic(client, topic, partitions=2, replication_factor=1)
+        place = folder / f"{topic}-{kind}"
+        targets.append(
+            {
+                "bootstrap": bootstrap,
+                "topic": topic,
+                "checkpoint": f"{place}-checkpoint",
+                "flag": f"{place}-flag",
+            }
+        )
+    return targets
+
+
+def drive(spec: dict[str, Any], folder: Path, *, dies: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.exactly_once_driver", json.dumps(spec)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert ("finished" in done.stdout) != dies, f"{done.stdout}\n{done.stderr[-6000:]}"
+
+
+def check(targets: list[dict[str, str]]) -> None:
+    """Every row of every batch is there once."""
+    for target in targets:
+        assert Path(target["flag"]).exists(), f"{target['topic']} did not get to its crash"
+        batches = [file for file in (Path(target["checkpoint"]) / "commits").iterdir() if file.name.isdigit()]
+        assert len(batches) >= 2
+        keys = sorted(int(seen.key or b"") for seen in consume(target["bootstrap"], target["topic"]))
+        assert keys == list(range(ROWS * len(batches))), target
+
+
+def test_drivers_killed_at_every_step(brokers: dict[str, str], tmp_path: Path) -> None:
+    left: list[dict[str, str]] = []
+    everything = []
+    for step in STEPS:
+        targets = make_targets(brokers, tmp_path, f"driver {step}")
+        crash = {"step": step, "driver": True, "targets": targets}
+        drive({"master": "local[4]", "resume": left, "crashes": [crash]}, tmp_path, dies=True)
+        left = targets
+        everything += targets
+    drive({"master": "local[4]", "resume": left}, tmp_path, dies=False)
+    check(everything)
+
+
+def test_workers_killed_at_every_step_and_their_tasks_retried(brokers: dict[str, str], tmp_path: Path) -> None:
+    groups = [
+        {"step": step, "driver": False, "targets": make_targets(brokers, tmp_path, f"worker {step}")}
+        for step in (*TASK_STEPS, PARTLY)
+    ]
+    # The second number is how often a task may be tried: Spark itself runs it again.
+    drive({"master": "local[4,3]", "crashes": groups}, tmp_path, dies=False)
+    check([target for group in groups for target in group["targets"]])
