@@ -94,6 +94,10 @@ class GroupTalk(Conversation):
     def create(self, name: str, partitions: int) -> None:
         """Make a topic."""
         self.talk.create(name, partitions)
+        self.learn_topics()
+
+    def learn_topics(self) -> None:
+        """Know the ids of the topics that there are."""
         for topic in self.talk.quietly(MetadataRequest(topics=None), MetadataResponse).topics:
             self._topics[topic.topic_id] = topic.name or ""
 

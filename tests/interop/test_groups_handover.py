@@ -1,0 +1,131 @@
+"""A broker is killed in the middle of a rebalance: after its restart, and in the other broker, members go on.
+
+What was promised in a record holds: the last complete generation, each member's epoch and partitions, and the offsets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import k09_offset_fetch as k09
+
+from .group_talk import GroupTalk
+from .side_by_side import Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from .apache_kafka import ApacheKafka
+    from .ottla_node import OttlaNode
+
+pytestmark = pytest.mark.interop
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "3",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.max.session.timeout.ms": "600000",
+    "group.consumer.session.timeout.ms": "600000",
+}
+EVERYTHING = [0, 1, 2, 3]
+SLOW = {"session_ms": 600_000, "rebalance_ms": 600_000}
+
+
+def connect(node: OttlaNode | ApacheKafka, known: GroupTalk | None = None) -> GroupTalk:
+    """Talk to a broker that has just started, about what was said to the one before."""
+    talk = GroupTalk(Talk(node.bootstrap, str(node.log_dir)), lambda: ())
+    talk.find_coordinators()
+    if known is not None:
+        talk._epochs = known._epochs
+        talk.talk.wait_for("news", 4)
+        talk.learn_topics()
+        known.talk.close()
+    return talk
+
+
+def offsets(talk: GroupTalk, group: str) -> dict[int, int]:
+    wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
+    request = k09.OffsetFetchRequest(groups=[wanted], require_stable=True)
+    answer = talk.patiently(lambda: talk.talk.quietly(request, k09.OffsetFetchResponse, version=9))
+    return {
+        each.partition_index: each.committed_offset for topic in answer.groups[0].topics for each in topic.partitions
+    }
+
+
+def last(talk: GroupTalk) -> dict[str, object]:
+    return list(talk.transcript.values())[-1]
+
+
+@pytest.mark.parametrize("kafka_first", [False, True], ids=["ottla first", "kafka first"])
+def test_members_go_on_after_a_kill_in_the_middle_of_a_rebalance(
+    ottla_factory: Callable[..., OttlaNode],
+    apache_kafka_factory: Callable[..., ApacheKafka],
+    tmp_path: Path,
+    kafka_first: bool,
+) -> None:
+    data = tmp_path / "data"
+    ottla, kafka = ottla_factory(data, settings=SETTINGS), apache_kafka_factory(data, settings=SETTINGS)
+    one, other = (kafka, ottla) if kafka_first else (ottla, kafka)
+
+    one.start()
+    talk = connect(one)
+    talk.create("news", 4)
+    # A classic group: the first member has a generation, the second waits for it to join again.
+    first = talk.enter("classic", **SLOW).member_id
+    talk.sync("classic", first, 1, {first: b"everything"})
+    talk.commit("classic", {("news", 0): 11}, member=first, generation=1)
+    second = talk.join("classic", **SLOW).member_id
+    talk.send_join("classic", second, **SLOW)
+    talk.until("classic", "PreparingRebalance", 2)
+    talk.commit("classic", {("news", 1): 12}, member=first, generation=1)
+    # A consumer group: the first member has been told to give up half, and has not done so.
+    talk.arrive("consumer", "m-1", "news", rebalance_ms=600_000)
+    talk.beat("consumer", "m-1", owned={"news": EVERYTHING})
+    talk.commit("consumer", {("news", 0): 21}, member="m-1", generation=talk.epoch("consumer", "m-1"))
+    talk.arrive("consumer", "m-2", "news", rebalance_ms=600_000)
+    told = talk.beat("consumer", "m-1", owned={"news": EVERYTHING})
+    assert told.assignment is not None
+    kept = told.assignment.topic_partitions[0].partitions
+    assert len(kept) == 2
+    one.kill()
+
+    for turn, node in enumerate((one, other)):
+        node.start()
+        talk = connect(node, talk)
+        assert offsets(talk, "classic") == {0: 11 + turn, 1: 12}
+        assert offsets(talk, "consumer") == {0: 21 + turn}
+        # The rebalance never happened; the member is in its generation, and commits in it.
+        talk.heartbeat("classic", first, 1)
+        assert last(talk) == {"error_code": "NONE"}
+        talk.commit("classic", {("news", 0): 12 + turn}, member=first, generation=1)
+        talk.heartbeat("classic", second, 1)
+        assert last(talk) == {"error_code": "UNKNOWN_MEMBER_ID"}
+        # The new owner still waits, and the old one may still commit.
+        answer = talk.beat("consumer", "m-2", owned={})
+        assert (answer.error_code, answer.assignment and answer.assignment.topic_partitions) in ((0, None), (0, []))
+        talk.commit("consumer", {("news", 0): 22 + turn}, member="m-1", generation=talk.epoch("consumer", "m-1"))
+        assert offsets(talk, "consumer") == {0: 22 + turn}
+        if node is one:
+            talk.talk.close()
+            node.kill()
+
+    # In the other broker the rebalances come to their end.
+    assert talk.beat("consumer", "m-1", owned={"news": kept}).error_code == ErrorCode.NONE
+    answer = talk.beat("consumer", "m-2", owned={})
+    assert answer.assignment is not None
+    given = answer.assignment.topic_partitions[0].partitions
+    assert sorted([*kept, *given]) == EVERYTHING
+    third = talk.join("classic", **SLOW).member_id
+    waiting = talk.send_join("classic", third, **SLOW)
+    talk.until("classic", "PreparingRebalance", 2)
+    generation = talk.join("classic", first, **SLOW).generation_id
+    assert talk.got(waiting).generation_id == generation
+    talk.sync("classic", first, generation, {first: b"half", third: b"half"})
+    talk.until("classic", "Stable", 2)
+    talk.talk.close()
+    other.stop()
+    assert other.complaints() == []
