@@ -25,6 +25,7 @@ BENCHMARKS = {
     "transactions": "Transactions",
     "testing": "The test kit: clusters in tests, the tap, the event log",
     "analysis": "Analyses: an event log on Spark, next to a plain Python script over the same lines",
+    "security": "Security: what ACLs and TLS cost",
     "spark": "Topics as Spark tables: the official connector, ottla over the network, ottla-log on the files",
 }
 HEADING = """# Benchmarks
