@@ -202,5 +202,6 @@ def test_serving_loads_nothing_that_it_does_not_need() -> None:
         "pyspark", "pyarrow", "pandas", "numpy", "prometheus_client", "cryptography", "joserfc", "confluent_kafka",
         "http.server", "unittest", "ottla.spark", "ottla.client", "ottla.testing", "ottla.cli.connect", "rich.table",
         "rich.console",
+        "ottla.world.disk_faulty", "ottla.world.transport_simulated", "ottla.cli.decode", "ottla.protocol.inspector",
     }  # fmt: skip
     assert sorted(loaded & heavy) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 
@@ -63,4 +64,6 @@ def build(names: list[str]) -> typer.Typer:
 def main() -> None:
     """Run the command line."""
     wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    if wanted == "serve":
+        gc.disable()  # until it has started: what is loaded now stays
     build([wanted] if wanted in COMMANDS else list(COMMANDS))()

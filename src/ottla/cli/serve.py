@@ -307,6 +307,7 @@ async def _serve(wanted: _Wanted) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    gc.enable()
     _announce(running, wanted, {"metrics": None if page is None else page.url, "control": control})
     await stop.wait()
     logging.getLogger(__name__).info("stopping")

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.world.clock import Clock, LoopClock, VirtualClock
-from ottla.world.disk_faulty import FaultyDisk
 from ottla.world.disk_real import RealDisk
 from ottla.world.random import Random, SeededRandom, SystemRandom
 from ottla.world.transport import LoopTransport, Transport
-from ottla.world.transport_simulated import SimulatedTransport
 from ottla.world.workers import InlineWorkers, ThreadWorkers, Workers
 
 if TYPE_CHECKING:
     import asyncio
 
     from ottla.world.disk import Disk
+    from ottla.world.disk_faulty import FaultyDisk
+    from ottla.world.transport_simulated import SimulatedTransport
 
 
 @dataclass(slots=True)
@@ -51,6 +51,10 @@ class SimulatedWorld(World):
     random: SeededRandom
 
     def __init__(self, seed: int | str) -> None:
+        # A broker of the real world starts without these.
+        from ottla.world.disk_faulty import FaultyDisk
+        from ottla.world.transport_simulated import SimulatedTransport
+
         random = SeededRandom(seed)
         clock = VirtualClock()
         self.seed = seed
