@@ -37,3 +37,28 @@ def test_the_answers_and_records_are_kafkas(name: str, sync: bool) -> None:
     found = differences(kafkas_answers()[name], answers)
     local.close()
     assert not found, "\n".join(f"{label}\n  {what}" for label, what in found.items())
+
+
+class MayNotKnowOf:
+    """An authorizer that hides one topic."""
+
+    def __init__(self, hidden: str) -> None:
+        self._hidden = hidden
+
+    def allowed(self, principal: object, host: str, operation: object, resource: object, name: str) -> bool:
+        return name != self._hidden
+
+
+def test_a_regular_expression_finds_only_topics_that_the_member_may_know_of() -> None:
+    local = LocalTalk(SETTINGS)
+    talk = GroupTalk(local, lambda: logs(local), local.pause)
+    talk.find_coordinators()
+    for name in ("news-1", "news-2"):
+        talk.create(name, 1)
+    local.cluster.authorizer = MayNotKnowOf("news-2")  # type: ignore[assignment]
+    talk.arrive("readers", "m-1", regex="news.*", topics=None)
+    talk.until("readers", "Assigning")
+    answer = talk.beat("readers", "m-1")
+    assert answer.assignment is not None
+    assert [each.topic_id for each in answer.assignment.topic_partitions] == [talk.topic_id("news-1")]
+    local.close()

@@ -5,6 +5,7 @@ v1 adds regular expressions and has members choose their own id.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
@@ -38,4 +39,9 @@ def consumer_group_heartbeat(
     """Let the member take its next step, and tell it what it owns if that has changed."""
     for topic in request.subscribed_topic_names or ():
         call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
-    return call.broker.groups.consumer_group_heartbeat(request_context(call), request)
+    # A regular expression finds only topics that its sender may know of, now and when it is resolved again.
+    context = replace(
+        request_context(call),
+        describable=lambda names: [name for name in names if call.may_topic(AclOperation.DESCRIBE, name)],
+    )
+    return call.broker.groups.consumer_group_heartbeat(context, request)
