@@ -143,7 +143,7 @@ def test_a_stream_reads_each_row_once_over_restarts_and_its_group_follows(
             .trigger(availableNow=True)
             .start(out)
         )
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(600)
         assert query.exception() is None
 
     run()

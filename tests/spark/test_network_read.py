@@ -208,6 +208,35 @@ def test_a_topic_that_was_recreated_since_the_plan_is_not_read(cluster: Cluster)
         list(reader.read(tasks[0]))
 
 
+def test_a_broker_that_asks_for_a_login_gets_one() -> None:
+    with Cluster(topics=["secret"], users={"ada": "ada-secret"}) as cluster:
+        login = {
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "SCRAM-SHA-256",
+            "kafka.sasl.jaas.config": 'ScramLoginModule required username="ada" password="ada-secret";',
+        }
+        producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": "ada",
+                "sasl.password": "ada-secret",
+            }
+        )
+        producer.produce("secret", value="told")
+        assert producer.flush(60) == 0
+        given = {
+            "kafka.bootstrap.servers": cluster.bootstrap,
+            "subscribe": "secret",
+            "kafka.request.timeout.ms": "5000",
+        }
+        assert [row["value"] for row in rows(NetworkSource, given | login)] == [b"told"]
+        wrong = login | {"kafka.sasl.jaas.config": login["kafka.sasl.jaas.config"].replace("ada-secret", "guess")}
+        with pytest.raises(Exception, match=r"(?i)authentication"):
+            rows(NetworkSource, given | wrong)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
