@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
+from ottla.handlers.registry import apis  # noqa: E402
 from ottla.protocol import record_schemas  # noqa: E402
 from ottla.protocol.api import APIS, request_class, response_class  # noqa: E402
 from ottla.protocol.error_codes import ErrorCode  # noqa: E402
@@ -29,8 +30,7 @@ DOCUMENT = ROOT / "docs" / "protocol-coverage.md"
 
 HEAD = """# Messages that ottla reads and writes
 
-Written by `tools/protocol_coverage.py` from the declarations in `src/ottla/protocol`; do not edit. What a broker
-answers is a narrower question: ask it with ApiVersions.
+Written by `tools/protocol_coverage.py` from the declarations in `src/ottla/protocol` and the handlers; do not edit.
 """
 
 
@@ -61,9 +61,10 @@ def text() -> str:
     out = [
         HEAD,
         f"## {len(APIS)} APIs, {count} versions, request and response of each\n",
-        "`listeners` says who serves it in Apache Kafka; a version in brackets is not stable there yet.\n",
-        "| key | API | versions | flexible | listeners |",
-        "|---:|---|---|---|---|",
+        "`listeners` says who serves it in Apache Kafka; a version in brackets is not stable there yet. `served` are "
+        "the versions that ottla's broker answers, `needs` what its caller must be allowed to do (see security.md).\n",
+        "| key | API | versions | flexible | listeners | served | needs |",
+        "|---:|---|---|---|---|---|---|",
     ]
     for api in APIS:
         request, response = request_class(api.key), response_class(api.key)
@@ -72,7 +73,9 @@ def text() -> str:
         if api.max_stable_version < api.max_version:
             shown += f" [{api.max_version}]"
         listeners = ", ".join(api.listeners)
-        out.append(f"| {api.key} | {api.name} | {shown} | {flexible(request)} | {listeners} |")
+        served = apis().get(api.key)
+        broker = "| |" if served is None else f"{format_versions(served.versions)} | {served.acl} |"
+        out.append(f"| {api.key} | {api.name} | {shown} | {flexible(request)} | {listeners} | {broker}")
     out += ["", "| header | versions | flexible |", "|---|---|---|"]
     for header in (RequestHeader, ResponseHeader):
         out.append(f"| {header.__name__} | {versions(header)} | {flexible(header)} |")

@@ -135,7 +135,6 @@ class ListenerAuthentication:
             issuer=text("sasl.oauthbearer.expected.issuer"),
             audiences=audiences if isinstance(audiences, tuple) else (),
             principal_claim=text("sasl.oauthbearer.sub.claim.name") or "sub",
-            scope_claim=text("sasl.oauthbearer.scope.claim.name") or "scope",
             clock_skew_seconds=skew if isinstance(skew, int) else 30,
             allow_unsigned=allow_unsigned,
         )

@@ -31,7 +31,6 @@ class TokenRules:
     issuer: str | None = None
     audiences: tuple[str, ...] = ()
     principal_claim: str = "sub"
-    scope_claim: str = "scope"
     clock_skew_seconds: int = 30
     allow_unsigned: bool = False
     """Only for tests: take the claims of a token as they are."""

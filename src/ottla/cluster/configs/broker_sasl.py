@@ -22,6 +22,7 @@ BROKER_SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         "SASL mechanisms that a listener accepts.",
         validator=ListOf(),
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "sasl.jaas.config",
@@ -29,6 +30,7 @@ BROKER_SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Login section for SASL, in JAAS syntax; usually given per listener and mechanism.",
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "sasl.kerberos.kinit.cmd",
@@ -236,6 +238,7 @@ BROKER_SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.INT,
         30,
         "Difference between the clocks of issuer and broker that is tolerated.",
+        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.expected.audience",
@@ -243,24 +246,28 @@ BROKER_SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         (),
         "Audiences of which a token must name one.",
         validator=ListOf(),
+        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.expected.issuer",
         ConfigType.STRING,
         None,
         "Issuer that a token must name.",
+        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         ConfigType.LONG,
         3_600_000,
         "How often the issuer's keys are read again.",
+        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         ConfigType.LONG,
         10_000,
         "Longest pause between two tries to read the issuer's keys.",
+        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
@@ -273,6 +280,7 @@ BROKER_SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.STRING,
         None,
         "Where the issuer's keys are: an address or a file.",
+        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwt.retriever.class",
@@ -303,6 +311,7 @@ BROKER_SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.STRING,
         "sub",
         "Claim of a token that names the principal.",
+        acts=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.token.endpoint.url",
@@ -321,5 +330,6 @@ BROKER_SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.INT,
         524_288,
         "Largest SASL message that is read before a client is authenticated.",
+        acts=True,
     ),
 )

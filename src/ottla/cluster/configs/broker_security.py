@@ -16,6 +16,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Which authorizer decides what a principal may do; empty allows everything. The name of the "
         "standard authorizer switches ACLs on.",
         validator=Present(),
+        acts=True,
     ),
     ConfigKey(
         "connection.failed.authentication.delay.ms",
@@ -23,12 +24,14 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         100,
         "A connection that failed to authenticate is closed only after this pause, to slow down guessing.",
         validator=Range(0),
+        acts=True,
     ),
     ConfigKey(
         "connections.max.reauth.ms",
         ConfigType.LONG,
         0,
         "Longest life of a SASL session before the client has to authenticate again; 0 never asks.",
+        acts=True,
     ),
     ConfigKey(
         "delegation.token.expiry.check.interval.ms",
@@ -36,6 +39,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         3_600_000,
         "How often expired delegation tokens are removed.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "delegation.token.expiry.time.ms",
@@ -43,6 +47,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         86_400_000,
         "Time until a delegation token has to be renewed.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "delegation.token.max.lifetime.ms",
@@ -50,12 +55,14 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         604_800_000,
         "Age after which a delegation token cannot be renewed any more.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "delegation.token.secret.key",
         ConfigType.PASSWORD,
         None,
         "Secret that signs delegation tokens; without it tokens are switched off.",
+        acts=True,
     ),
     ConfigKey(
         "principal.builder.class",
@@ -97,6 +104,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Cipher suites that TLS may use; empty leaves it to the library.",
         validator=ListOf(),
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.client.auth",
@@ -105,6 +113,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Whether TLS clients must, may or need not present a certificate.",
         validator=OneOf(("required", "requested", "none")),
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.enabled.protocols",
@@ -113,6 +122,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "TLS versions that are offered.",
         validator=ListOf(),
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.endpoint.identification.algorithm",
@@ -134,6 +144,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Password of the private key.",
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.keymanager.algorithm",
@@ -148,6 +159,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Certificate chain as PEM text.",
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.keystore.key",
@@ -155,6 +167,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Private key as PEM text.",
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.keystore.location",
@@ -162,6 +175,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "File with private key and certificate chain.",
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.keystore.password",
@@ -169,6 +183,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Password of that file.",
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.keystore.type",
@@ -176,12 +191,14 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "JKS",
         "Format of that file.",
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.principal.mapping.rules",
         ConfigType.STRING,
         "DEFAULT",
         "Rules that turn the name in a client certificate into a principal.",
+        acts=True,
     ),
     ConfigKey(
         "ssl.protocol",
@@ -217,6 +234,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Trusted certificates as PEM text.",
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.truststore.location",
@@ -224,6 +242,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "File with trusted certificates.",
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.truststore.password",
@@ -231,6 +250,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Password of that file.",
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
     ConfigKey(
         "ssl.truststore.type",
@@ -238,5 +258,6 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "JKS",
         "Format of that file.",
         mode=UpdateMode.PER_BROKER,
+        acts=True,
     ),
 )

@@ -229,6 +229,7 @@ BROKER_SERVER_KEYS: Final[tuple[ConfigKey, ...]] = (
         11,
         "Samples kept when measuring the rate of clients.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "quota.window.size.seconds",
@@ -236,6 +237,7 @@ BROKER_SERVER_KEYS: Final[tuple[ConfigKey, ...]] = (
         1,
         "Length of one sample when measuring the rate of clients.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "request.timeout.ms",
