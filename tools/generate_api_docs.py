@@ -45,7 +45,7 @@ NOTES = {
 }
 
 # What every command has that talks to a cluster, told once.
-COMMON = {"bootstrap", "properties", "command_config", "timeout", "as_json"}
+COMMON = {"bootstrap", "properties", "command_config", "timeout"}
 
 
 def api_page() -> str:
@@ -124,7 +124,8 @@ def cli_page() -> str:
     out = [
         "# The command line\n",
         f"{WRITTEN} `ottla COMMAND --help` says the same on a terminal.\n",
-        "Every command has `--json`. Those that talk to a cluster speak the protocol, so any Kafka will do:\n",
+        "With `--json` a command prints JSON, an object per line. Those that talk to a cluster speak the protocol, so "
+        "any Kafka will do; they have\n",
         "| | |",
         "|---|---|",
         "| `--bootstrap-server`, `-b` `HOST:PORT` | Where it is; several with commas between. "

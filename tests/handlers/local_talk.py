@@ -35,11 +35,20 @@ class LocalTalk:
         config = parse_server_properties(
             "node.id=1\nlog.dirs=/data\nlisteners=PLAINTEXT://127.0.0.1:9092\n", "server.properties", settings
         )
-        advertised = {1: [Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)]}
-        self.cluster = open_cluster(self.world, [config], advertised, sync=sync)
+        self._config, self._sync = config, sync
         self.versions = {key: api.versions for key, api in apis().items()}
+        self._open()
+
+    def _open(self) -> None:
+        advertised = {1: [Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)]}
+        self.cluster = open_cluster(self.world, [self._config], advertised, sync=self._sync)
         self._dispatch = Dispatch(self.cluster.nodes[1])
         self._session = Session(1, "PLAINTEXT", "127.0.0.1", 40_000)
+
+    def restart(self) -> None:
+        """Stop the node cleanly and start it again on what it left."""
+        self.close()
+        self._open()
 
     def quietly(self, request: Message, response: type[R], *, version: int | None = None) -> R:
         """Ask, and let time pass until there is an answer."""

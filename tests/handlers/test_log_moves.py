@@ -145,3 +145,16 @@ def test_what_cannot_move(local: LocalTalk) -> None:
     assert ask(local, HERE, "moved", 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     local.create("n" * 220)
     assert ask(local, HERE, "n" * 220) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_move_goes_on_after_a_restart() -> None:
+    local = LocalTalk({"log.dirs": f"{HERE},{THERE}"})
+    local.create("moved")
+    write(local, 0, 40, size=100_000)
+    target = other(local)
+    ask(local, target)
+    assert where(local)[1] == [target]
+    local.restart()
+    local.wait_until(lambda: where(local) == ([target], []), "it did not move")
+    assert keys(local) == list(range(40))
+    local.close()

@@ -13,6 +13,7 @@ from ottla.records.batch import read_header
 from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster import Cluster
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
     from ottla.storage.directory import LogDirectory
@@ -50,6 +51,17 @@ def move_log(broker: Broker, topic: str, index: int, path: str) -> None:
     _step(broker, partition, source, target, future)
 
 
+def resume_moves(cluster: Cluster) -> None:
+    """Go on with the moves that were under way when the cluster stopped."""
+    for broker in cluster.nodes.values():
+        for target in broker.directories:
+            for place in list(target.future_logs):
+                if any(place in each.logs for each in broker.directories if each is not target):
+                    move_log(broker, place.topic, place.partition, target.path)
+                else:  # it took its place already, or the partition is gone
+                    target.drop_future_log(place)
+
+
 def _first_base_offset(log: Log) -> int:
     """Where the first batch begins that has something to read: at the log's start, or before it."""
     if log.log_start_offset < log.log_end_offset:
@@ -64,7 +76,9 @@ def _step(broker: Broker, partition: Partition, source: LogDirectory, target: Lo
     """Copy a piece; when there is nothing left, change places."""
     place = TopicPartition(partition.topic, partition.index)
     current = partition.log
-    if target.future_logs.get(place) is not future or source.logs.get(place) is not current or not target.online:
+    if not target.is_open or not target.online:
+        return
+    if target.future_logs.get(place) is not future or source.logs.get(place) is not current:
         return
     if future.log_end_offset > current.log_end_offset:
         future.truncate_to(current.log_end_offset)

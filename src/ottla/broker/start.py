@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster import Cluster
+from ottla.broker.log_moves import resume_moves
 from ottla.broker.node import Broker
 from ottla.broker.security import make_authorizer
 from ottla.cluster.brokers import (
@@ -130,6 +131,7 @@ def _open(
     _load_logs(cluster)
     _register(cluster, ids)
     cluster.open_partitions()
+    resume_moves(cluster)
     for node in cluster.nodes.values():
         node.transactions.start()
     cluster.housekeeping.start()

@@ -1,5 +1,7 @@
 """`ottla consume`: the records of a topic, from anywhere, in any form."""
 
+import json
+import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -10,7 +12,7 @@ import typer
 from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
 from ottla.cli.formats import Form, escaped, pattern
 from ottla.cli.moments import moment
-from ottla.cli.output import examples, plain_bytes, print_json, usage
+from ottla.cli.output import examples, plain_bytes, usage
 from ottla.client import Client
 from ottla.client.reading import Bounds, Read, RecordReader, bounds, offsets_at, timestamp_type
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -85,7 +87,6 @@ def consume(
     if as_json and (form is not None or key_delimiter is not None):
         raise usage("--json and -f or -K cannot be used together")
     committed = isolation is Isolation.READ_COMMITTED
-    left = count
     seen = 0
     with connected(bootstrap, properties, command_config, timeout) as client:
         default = r"%s\n" if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%") + r"%s\n"
@@ -95,20 +96,19 @@ def consume(
         starts, until = _range(client, topic, known, offset or [])
         if exit_at_end or until is not None:
             until = until or {each: found.end for each, found in known.items()}
-        reader = RecordReader(client, topic, starts, until=until, read_committed=committed)
+        out = sys.stdout.buffer
+        reader = RecordReader(client, topic, starts, until=until, read_committed=committed, before_fetch=out.flush)
         try:
-            for read in reader if left is None or left > 0 else ():
-                if as_json:
-                    print_json(_json(read))
-                else:
-                    sys.stdout.buffer.write(write(read))
-                    sys.stdout.buffer.flush()
+            for read in reader if count is None or count > 0 else ():
+                out.write(_line(read) if as_json else write(read))
                 seen += 1
-                if left is not None and seen >= left:
+                if seen == count:
                     break
+            out.flush()
         except KeyboardInterrupt:
-            pass
-        except BrokenPipeError:
+            out.flush()
+        except BrokenPipeError:  # whoever read it has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
     if not quiet and not as_json and sys.stderr.isatty():
         typer.echo(f"{seen} records", err=True)
@@ -155,9 +155,9 @@ def _starts(client: Client, topic: str, known: dict[int, Bounds], word: str) -> 
     raise ValueError(f"--offset {word}: write beginning, end, an offset, -N, s@TIME or e@TIME")
 
 
-def _json(read: Read) -> dict[str, Any]:
+def _line(read: Read) -> bytes:
     record = read.record
-    return {
+    row: dict[str, Any] = {
         "topic": read.topic,
         "partition": read.partition,
         "offset": record.offset,
@@ -167,3 +167,4 @@ def _json(read: Read) -> dict[str, Any]:
         **plain_bytes("value", record.value),
         "headers": [{"name": name, **plain_bytes("value", data)} for name, data in record.headers],
     }
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"

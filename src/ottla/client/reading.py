@@ -11,7 +11,7 @@ from ottla.records.batch import TimestampType, iter_batches
 from ottla.records.iterate import iter_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ottla.client.client import Client
     from ottla.protocol.messages.k01_fetch import PartitionData
@@ -58,6 +58,7 @@ class RecordReader:
     """Reads partitions of one topic from the offsets given, in the order of each partition.
 
     With `until` it ends when every partition has reached its end offset; without, it waits for more for ever.
+    `before_fetch` is called whenever all that was brought has been handed out.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class RecordReader:
         read_committed: bool = True,
         control: bool = False,
         max_wait_ms: int = 500,
+        before_fetch: Callable[[], None] | None = None,
     ) -> None:
         self.positions = dict(positions)
         self._client = client
@@ -78,9 +80,12 @@ class RecordReader:
         self._read_committed = read_committed
         self._control = control
         self._max_wait_ms = max_wait_ms
+        self._before_fetch = before_fetch
 
     def __iter__(self) -> Iterator[Read]:
         while wanted := self._wanted():
+            if self._before_fetch is not None:
+                self._before_fetch()
             for partition, data in self._fetch(wanted):
                 yield from self._records(partition, data)
 

@@ -78,6 +78,11 @@ class LogDirectory:
         """Whether the disk has not failed yet."""
         return self.env.failure is None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is this object that has the directory, between `open` and `close`."""
+        return self._lock is not None
+
     def file(self, name: str) -> str:
         """The path of something in this directory."""
         return f"{self.path}/{name}"
