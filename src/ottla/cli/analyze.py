@@ -18,7 +18,9 @@ Paths = Annotated[
     list[Path], typer.Argument(metavar="INPUT...", help="Event logs, client logs, captures, Kafka log directories.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON document.")]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write the report as one HTML file.")]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write one HTML file (.svg: its picture).")
+]
 Sql = Annotated[
     str | None,
     typer.Option("--sql", metavar="QUERY", help="A question of your own instead; the table is `events`."),
@@ -304,12 +306,12 @@ def _run(
 
 def show(report: Any, *, as_json: bool, html: Path | None) -> None:
     """Print a report, write it if asked to, and end with 1 if something was found."""
-    from ottla.spark.analysis.report_html import to_html
+    from ottla.spark.analysis.report_html import picture, to_html
     from ottla.spark.analysis.report_text import print_report
 
     if html is not None:
         try:
-            html.write_text(to_html(report), encoding="utf-8")
+            html.write_text(picture(report) if html.suffix == ".svg" else to_html(report), encoding="utf-8")
         except OSError as error:
             raise fail(f"{html} cannot be written: {error.strerror}") from None
     if as_json:

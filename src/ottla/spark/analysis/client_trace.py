@@ -105,7 +105,11 @@ def rule(client: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
             life = lives.setdefault(place, _Life(client, place))
             life.seen_ms = now
             _live(life, event, now, silence)
-        if not places and (event.error or event.event in ("group.join", "group.left", "group.fenced", "txn.fenced")):
+        if not places and event.event == "position":
+            for life in lives.values():
+                life.next_offset = life.last_fetch_ms = None
+                life.note(event, event.state)
+        elif not places and (event.error or event.event in ("group.join", "group.left", "group.fenced", "txn.fenced")):
             for life in lives.values():
                 life.note(event)
                 life.errors += event.error is not None

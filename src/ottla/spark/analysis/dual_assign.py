@@ -8,7 +8,7 @@ be given what another one joined that generation with. A client owns what it too
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.analysis.engine import Analysis, Overview, Row
@@ -157,8 +157,9 @@ def _acquire(view: _View, who: str, wanted: dict[str, bool], event: Event, now: 
         for other, held, claimed in view.take(who, partition, hold):
             found = overlaps.get((other, claimed))
             if found is None:
-                led = [each for each in recent if _who(each) in (who, other) or not _who(each)]
-                found = _Overlap([], other, who, now, held, hold, claimed, [step(each) for each in led[-LED_THERE:]])
+                led = [step(each) for each in recent if _who(each) in (who, other) or not _who(each)]
+                holds = (replace(held), replace(hold))
+                found = _Overlap([], other, who, now, *holds, claimed, led[-LED_THERE:])
                 overlaps[other, claimed] = found
                 view.open.append(found)
             found.partitions.append(partition)

@@ -37,7 +37,7 @@ def parse(line: str, base: Event) -> list[Event] | None:
     found = _LINE.match(line)
     if found is None:
         if line.startswith(_GO_TEST):
-            return [base._replace(event="log", side=CLIENT, format=FORMAT)]
+            return [base._replace(event="log", side=CLIENT, format=FORMAT, time_ms=None)]
         return None
     prefix = found["prefix"]
     number = _CLIENT.search(prefix)
@@ -102,6 +102,8 @@ def _events(message: str, fields: dict[str, str], here: Event) -> Iterator[Event
         yield from _moves(here._replace(event="produce"), fields.get("to", ""), first=True)
     elif message == "assigning partitions":
         yield from _positions(here._replace(event="position", state=fields.get("why")), fields.get("input", ""))
+    elif message.startswith("transact session resetting"):
+        yield here._replace(event="position", state="the transaction was aborted: back to what is committed")
     elif message == "beginning transaction":
         yield here._replace(event="txn.begin")
     elif message == "ending transaction":
@@ -162,4 +164,4 @@ def _positions(here: Event, text: str) -> Iterator[Event]:
                 found_any = True
                 yield here._replace(topic=topic, partition=int(found[1]), offset=int(words[0]))
     if not found_any:
-        yield here._replace(event="log")
+        yield here

@@ -135,6 +135,8 @@ def describe(event: Event) -> str:
         words.append(f"producer {event.producer_id}/{event.producer_epoch}")
     if event.error:
         words.append(event.error)
+    if not words and event.client:
+        words.append(event.client)
     if not words and event.text:
         words.append(event.text[:160])
     return ", ".join(words)

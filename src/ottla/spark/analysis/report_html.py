@@ -34,11 +34,7 @@ def to_html(report: Report) -> str:
         f"<p>ottla analyze {escape(report.analysis)}</p>",
         f"<h1 class='{'found' if report.found else 'fine'}'>{escape(report.verdict)}</h1>",
     ]
-    spans = report.spans or [span for finding in report.findings[:10] for span in finding.spans]
-    if spans:
-        parts.append(to_svg(spans, report.steps))
-    if report.series:
-        parts.append(to_chart(report.series))
+    parts.append(picture(report))
     for number, finding in enumerate(report.findings, 1):
         parts += _finding(number, finding, own_picture=len(report.findings) > 1)
     parts += [_table(table) for table in report.tables]
@@ -54,6 +50,14 @@ def to_html(report: Report) -> str:
     parts += [f"<p class='note'>note: {escape(note)}</p>" for note in report.notes]
     parts.append("</body></html>\n")
     return "\n".join(parts)
+
+
+def picture(report: Report) -> str:
+    """What the report shows over time; empty if there is nothing to draw."""
+    spans = report.spans or [span for finding in report.findings[:10] for span in finding.spans]
+    steps = report.steps or [step for finding in report.findings[:10] for step in finding.steps]
+    drawn = to_svg(spans, steps) if spans else ""
+    return drawn + (to_chart(report.series) if report.series else "")
 
 
 def _finding(number: int, finding: Finding, *, own_picture: bool) -> list[str]:

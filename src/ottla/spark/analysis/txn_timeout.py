@@ -193,7 +193,7 @@ def _row(current: _Open, recent: deque[Event], *, over: bool, held: dict[str, Ro
         "slow": slow,
         "held": held or {},
         **asdict(current),
-        "steps": [asdict(step(each)) for each in recent],
+        "steps": [asdict(step(each)) for each in recent if (each.time_ms or 0) >= current.start_ms],
     }
 
 
