@@ -1,0 +1,91 @@
+"""The coordinators' own topics are compacted, and what they say stays the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.protocol.messages import k08_offset_commit as k08
+from ottla.protocol.messages import k09_offset_fetch as k09
+from ottla.protocol.messages import k65_describe_transactions as k65
+from tests.interop.transaction_talk import TransactionTalk
+
+from .local_talk import LocalTalk
+
+SMALL = {
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.segment.bytes": "1048576",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.segment.bytes": "1048576",
+    "log.cleaner.backoff.ms": "100",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+}
+
+BUSY = "busy" * 500  # a long name, so that few records fill a segment
+
+
+@pytest.fixture
+def talk() -> TransactionTalk:
+    local = LocalTalk(SMALL)
+    local.create("news", 200)
+    talk = TransactionTalk(local, local.pause)
+    talk.find_coordinators()
+    return talk
+
+
+def segments(talk: TransactionTalk, folder: str) -> list[int]:
+    """How large each segment of a log is."""
+    disk = talk.talk.world.disk
+    return [
+        disk.size(f"/data/{folder}/{name}") for name in sorted(disk.list(f"/data/{folder}")) if name.endswith(".log")
+    ]
+
+
+def compacted(talk: TransactionTalk, folder: str) -> bool:
+    return segments(talk, folder)[0] < 200_000
+
+
+def commit(talk: TransactionTalk, group: str, offset: int) -> None:
+    partitions = [
+        k08.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset) for index in range(200)
+    ]
+    topic = k08.OffsetCommitRequestTopic(name="news", partitions=partitions)
+    request = k08.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=[topic])
+    talk.talk.quietly(request, k08.OffsetCommitResponse, version=9)
+
+
+def offsets(talk: TransactionTalk, group: str) -> set[int]:
+    wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
+    answer = talk.talk.quietly(k09.OffsetFetchRequest(groups=[wanted]), k09.OffsetFetchResponse, version=9)
+    return {each.committed_offset for topic in answer.groups[0].topics for each in topic.partitions}
+
+
+def test_committed_offsets_survive_the_compaction_of_their_topic(talk: TransactionTalk) -> None:
+    commit(talk, "idle", 7)
+    for offset in range(120):
+        commit(talk, "busy", offset)
+    talk.talk.wait_until(lambda: compacted(talk, "__consumer_offsets-0"), "the offsets are not compacted")
+    assert (offsets(talk, "idle"), offsets(talk, "busy")) == ({7}, {119})
+    talk.talk.restart()
+    talk.find_coordinators()
+    assert (offsets(talk, "idle"), offsets(talk, "busy")) == ({7}, {119})
+    talk.talk.close()
+
+
+def test_transactions_survive_the_compaction_of_their_topic(talk: TransactionTalk) -> None:
+    idle = talk.init("idle")
+    talk.add(idle, ("news", 3))
+    while len(segments(talk, "__transaction_state-0")) == 1:
+        for _ in range(20):
+            talk.init(BUSY, wait=False)
+    talk.talk.wait_until(lambda: compacted(talk, "__transaction_state-0"), "the transactions are not compacted")
+    before = states(talk)
+    assert [each.transaction_state for each in before] == ["Ongoing", "Empty"]
+    talk.talk.restart()
+    talk.find_coordinators()
+    assert states(talk) == before
+    talk.talk.close()
+
+
+def states(talk: TransactionTalk) -> list[k65.TransactionState]:
+    request = k65.DescribeTransactionsRequest(transactional_ids=["idle", BUSY])
+    return talk.patiently(lambda: talk.talk.quietly(request, k65.DescribeTransactionsResponse)).transaction_states
