@@ -9,6 +9,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from ottla.protocol.secrets import is_secret_config
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -64,10 +66,18 @@ class OttlaNode:
     def start(self, *, timeout: float = 300) -> OttlaNode:
         """Start it and wait until it says where it listens."""
         assert not self.running, "already running"
-        command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.log_dir), "--ports", str(self.port)]
+        command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.log_dir)]
         command += ["--json", "--log-level", self._log_level, *(["--sync"] if self._sync else [])]
-        for key, value in self._settings.items():
-            command += ["--config", f"{key}={value}"]
+        if any(is_secret_config(key) for key in self._settings):
+            # Secrets are taken from files only.
+            config = self.work_dir / "server.properties"
+            settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **self._settings}
+            config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+            command.append(str(config))
+        else:
+            command += ["--ports", str(self.port)]
+            for key, value in self._settings.items():
+                command += ["--config", f"{key}={value}"]
         self._run_starts_at = self.log_file.stat().st_size if self.log_file.exists() else 0
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=self.work_dir)

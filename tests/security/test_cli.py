@@ -120,3 +120,11 @@ def test_the_environment_may_hold_the_password(
     result = commands.run("topic", "list", where=where)
     assert result.exit_code == 0, result.output
     assert "orders" in result.output
+
+
+def test_serve_takes_no_secret_from_the_command_line() -> None:
+    words = ["serve", "-c", "listener.name.x.plain.sasl.jaas.config=Y required user_a=s3cret;"]
+    result = CliRunner().invoke(build(["serve"]), words)
+    assert result.exit_code == 2
+    assert "properties file" in result.output
+    assert "s3cret" not in result.output

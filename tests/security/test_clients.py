@@ -19,15 +19,22 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from ottla.protocol.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from ottla.security.dev_tls import Authority, write_private
+from ottla.spark.connect import open_client, security_settings
 from ottla.testing.security import allow
 from tests.security.clusters import MECHANISMS, USERS, librdkafka, secured
+from tests.security.clusters import client as ottla_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from ottla.testing import Cluster
+
 
 SETTINGS = {"ssl.keystore.location": "server.pem", "ssl.truststore.location": "ca.pem"}
 
@@ -212,3 +219,49 @@ def test_a_topic_tells_what_may_be_done_to_it(cluster: Cluster) -> None:
     described = admin.describe_topics(TopicCollection(["orders"]), include_authorized_operations=True)
     operations = described["orders"].result(30).authorized_operations
     assert {AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER_CONFIGS} <= set(operations)
+
+
+def test_a_regular_expression_matches_only_what_its_member_may_see() -> None:
+    with (
+        secured(
+            topics=["seen-1:1", "unseen-1:1"],
+            acls=[allow("alice", "describe", topic="seen", prefixed=True), allow("alice", "read", group="regex")],
+        ) as cluster,
+        ottla_client(cluster, "alice") as alice,
+    ):
+        node = alice.coordinator("regex")
+        member = ConsumerGroupHeartbeatRequest(
+            group_id="regex",
+            member_id="4c2dQd5pQ2yLXoaqqJ1i4g",
+            member_epoch=0,
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_regex=".*seen.*",
+            topic_partitions=[],
+        )
+        assigned: set[object] = set()
+        for _ in range(100):
+            answer = alice.to_node(node, member, ConsumerGroupHeartbeatResponse)
+            assert not answer.error_code, answer
+            if answer.assignment is not None and answer.assignment.topic_partitions:
+                assigned = {each.topic_id for each in answer.assignment.topic_partitions}
+                break
+            member = ConsumerGroupHeartbeatRequest(
+                group_id="regex", member_id=answer.member_id or member.member_id, member_epoch=answer.member_epoch
+            )
+        assert assigned == {cluster.call(lambda broker: broker.image.topic_ids["seen-1"])}
+
+
+def test_spark_logs_in_with_the_options_of_kafka(cluster: Cluster, certificates: Path) -> None:
+    """The formats of Spark open their client with this, on driver and executors."""
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f"username='admin' password='{USERS['admin']}';",
+        "kafka.ssl.truststore.location": str(certificates / "ca.pem"),
+    }
+    given = security_settings(options)
+    with open_client(address(cluster, "SASL_SSL"), given, client_id="spark", timeout=30) as client:
+        assert "orders" in [each.name for each in client.topics()]
+    with pytest.raises(ValueError, match=r"kafka\.sasl\.mechanism"):
+        open_client("x:1", given | {"sasl.mechanism": "GSSAPI"}, client_id="spark", timeout=1)

@@ -9,6 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider
 from confluent_kafka import Producer
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
@@ -204,6 +206,21 @@ def test_confluent_kafka_logs_in_with_a_token(cluster: Cluster) -> None:
     producer.produce("orders", b"by token")
     assert producer.flush(30) == 0
     assert cluster.records("orders")[-1].value == b"by token"
+
+
+async def test_aiokafka_logs_in_with_a_token(cluster: Cluster) -> None:
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        async def token(self) -> str:
+            return current()
+
+    async with AIOKafkaProducer(
+        bootstrap_servers=cluster.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Provider(),
+    ) as producer:
+        await producer.send_and_wait("orders", b"by another token")
+    assert cluster.records("orders")[-1].value == b"by another token"
 
 
 def test_a_listener_without_keys_is_refused_at_the_start() -> None:

@@ -21,6 +21,7 @@ from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_se
 from ottla.events import EventFile, Events, log_event
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.releases import find_release
+from ottla.protocol.secrets import is_secret_config
 from ottla.security.tls import TlsError
 from ottla.server.run import RunningCluster
 from ottla.world.disk_memory import MemoryDisk
@@ -215,6 +216,11 @@ def _pairs(words: Sequence[str]) -> dict[str, str]:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise ValueError(f"--config {word}: write key=value")
+        if is_secret_config(key):
+            raise ValueError(
+                f"--config {key}: a command line can be read by every user of this machine; put it into a properties "
+                "file that only you can read"
+            )
         pairs[key] = value
     return pairs
 

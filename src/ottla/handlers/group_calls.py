@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from ottla.cluster.acls import AclOperation
 from ottla.groups.environment import RequestContext
 from ottla.pending import Pending
 
@@ -18,7 +20,12 @@ S = TypeVar("S")
 
 def request_context(call: Call) -> RequestContext:
     """Who sent a request, as the groups write it down."""
-    return RequestContext(call.version, call.client_id or "", f"/{call.session.host}")
+    context = RequestContext(call.version, call.client_id or "", f"/{call.session.host}")
+    if call.broker.cluster.authorizer is None:
+        return context
+    return replace(
+        context, describable=lambda names: [each for each in names if call.may_topic(AclOperation.DESCRIBE, each)]
+    )
 
 
 def then(answer: R | Pending[R], change: Callable[[R], S]) -> S | Pending[S]:
