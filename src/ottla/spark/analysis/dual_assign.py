@@ -33,6 +33,7 @@ WANTS: Final = frozenset(
         "timeout",
     }
 )
+WIRE: Final = "tap"
 BEFORE: Final = 400
 LED_THERE: Final = 40
 AFTERWARDS: Final = 15
@@ -57,14 +58,19 @@ class _Overlap:
     steps: list[Step]
     after: int = 0
     end_ms: int | None = None
+    zombie: bool = False
 
 
 @dataclass(slots=True)
 class _View:
-    """Who owns what, as one side tells it about groups of one protocol."""
+    """Who owns what, as one side tells it about groups of one protocol.
+
+    `witnessed` is a view from outside, of clients or on the wire: somebody who is silent from then on counts as gone.
+    """
 
     side: str
     protocol: str | None
+    witnessed: bool
     owners: dict[str, dict[str, _Hold]] = field(default_factory=dict)
     members: dict[str, set[str]] = field(default_factory=dict)
     claims: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -99,11 +105,13 @@ class _View:
 
 def rule(group: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
     """Walk through the events of one group."""
-    views: dict[tuple[str, str | None], _View] = {}
+    views: dict[tuple[str, str | None, bool], _View] = {}
     recent: deque[Event] = deque(maxlen=BEFORE)
     for event in events:
         recent.append(event)
-        view = views.setdefault((event.side, event.protocol), _View(event.side, event.protocol))
+        outside = event.side == CLIENT or event.format == WIRE
+        told = (event.side, event.protocol, outside)
+        view = views.setdefault(told, _View(*told))
         who = _who(event)
         now = event.time_ms or 0
         if who:
@@ -115,7 +123,7 @@ def rule(group: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
         yield from _apply(group, view, event, who, now, recent)
     for view in views.values():
         for overlap in view.open:
-            if view.side == CLIENT:
+            if view.witnessed:
                 end = min(view.seen.get(overlap.first, 0), view.seen.get(overlap.second, 0))
                 overlap.end_ms = max(end, overlap.start_ms)
             yield from _row(group, view, overlap)
@@ -140,7 +148,7 @@ def _apply(group: str, view: _View, event: Event, who: str, now: int, recent: de
     elif name == "group.released":
         yield from _release(group, view, who, set(event.partitions or []), now)
     elif name in ("group.left", "group.fenced"):
-        yield from _release(group, view, who, set(view.members.get(who, ())), now)
+        yield from _release(group, view, who, set(view.members.get(who, ())), now, fenced=name == "group.fenced")
     elif name == "group.join" and event.partitions and event.epoch is not None:
         for partition in event.partitions:
             view.claims[partition] = (who, event.epoch)
@@ -165,13 +173,16 @@ def _acquire(view: _View, who: str, wanted: dict[str, bool], event: Event, now: 
             found.partitions.append(partition)
 
 
-def _release(group: str, view: _View, who: str, partitions: set[str], now: int) -> Iterator[Row]:
+def _release(
+    group: str, view: _View, who: str, partitions: set[str], now: int, *, fenced: bool = False
+) -> Iterator[Row]:
     for partition in partitions:
         view.drop(who, partition)
     for overlap in list(view.open):
         if who in (overlap.first, overlap.second) and partitions.intersection(overlap.partitions):
             overlap.end_ms = now
-            if view.side == CLIENT and who == overlap.second:
+            overlap.zombie = view.witnessed and fenced and who == overlap.first
+            if view.witnessed and who == overlap.second:
                 overlap.end_ms = min(now, max(view.seen.get(overlap.first, now), overlap.start_ms))
             view.open.remove(overlap)
             yield from _row(group, view, overlap)
@@ -245,7 +256,7 @@ def _finding(row: Row, end: int | None, lasted: int) -> Finding:
 
 
 def _culprit(row: Row) -> str:
-    if row["side"] == CLIENT:
+    if row["side"] == CLIENT or row["zombie"]:
         return str(row["first"])
     if row["claimed"]:
         return "the assignor of the group's leader"
@@ -255,6 +266,8 @@ def _culprit(row: Row) -> str:
 def _cause(row: Row, kind: str) -> str:
     first, second = row["first"], row["second"]
     epoch = row["second_hold"]["epoch"]
+    if row["zombie"]:
+        return f"{first} had been put out of the group and only learned of it later: until then it was a zombie"
     if row["side"] == CLIENT:
         return f"{first} went on with what it held after {second} had taken it: it did not let go in time"
     if row["claimed"]:
