@@ -15,6 +15,7 @@ import shutil
 import struct
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -168,30 +169,59 @@ def best(rounds: int, act: Callable[..., None], *given: Any, broker: int = 0, **
     """The least of each, of some rounds after one that warms up."""
     found = []
     for _ in range(rounds + 1):
-        before, began = processor_seconds(broker), time.perf_counter()
-        act(*given, **options)
-        found.append(Cost(time.perf_counter() - began, processor_seconds(broker) - before))
+        with Meter(broker) as meter:
+            act(*given, **options)
+        found.append(meter.cost)
     return Cost(min(cost.wall for cost in found[1:]), min(cost.processor for cost in found[1:]))
 
 
-def processor_seconds(without: int = 0) -> float:
-    """Processor time of this process and all below it, those included that have ended, but not that of a broker."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        parents[int(stat.parent.name)] = int(fields[1])
-        ticks[int(stat.parent.name)] = sum(int(each) for each in fields[11:15])
-    total = 0
-    for process, used in ticks.items():
-        above = process
-        while above not in (0, without, os.getpid()):
-            above = parents.get(above, 0)
-        total += used if above == os.getpid() else 0
-    return total / os.sysconf("SC_CLK_TCK")
+class Meter(threading.Thread):
+    """Adds up the processor time of this process and all below it but a broker, with those that come and go."""
+
+    def __init__(self, broker: int) -> None:
+        super().__init__(daemon=True)
+        self._broker = broker
+        self._before: dict[int, int] = {}
+        self._ticks: dict[int, int] = {}
+        self._ended = threading.Event()
+        self.cost = Cost(0, 0)
+
+    def __enter__(self) -> Meter:
+        self._before = self._look()
+        self._began = time.perf_counter()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wall = time.perf_counter() - self._began
+        self._ended.set()
+        self.join()
+        self._ticks |= self._look()
+        used = sum(ticks - self._before.get(process, 0) for process, ticks in self._ticks.items())
+        self.cost = Cost(wall, used / os.sysconf("SC_CLK_TCK"))
+
+    def run(self) -> None:
+        while not self._ended.wait(0.1):
+            self._ticks |= self._look()
+
+    def _look(self) -> dict[int, int]:
+        parents: dict[int, int] = {}
+        ticks: dict[int, int] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            process = int(stat.parent.name)
+            parents[process], ticks[process] = int(fields[1]), int(fields[11]) + int(fields[12])
+        ours = {}
+        for process, used in ticks.items():
+            above = process
+            while above not in (0, self._broker, os.getpid()):
+                above = parents.get(above, 0)
+            if above == os.getpid():
+                ours[process] = used
+        return ours
 
 
 # How the cost of a scan grows, and what a filter saves.

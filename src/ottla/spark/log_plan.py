@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # The last is for tables of decisions: records of open transactions are left out and what lies behind them is not.
 ISOLATIONS: Final = ("read_uncommitted", "read_committed", "decided")
 READ_UNCOMMITTED, READ_COMMITTED, DECIDED = ISOLATIONS
-SMALLEST_TASK: Final = 4 << 20
+SMALLEST_TASK: Final = 16 << 20
 LARGEST_TASK: Final = 64 << 20
 
 

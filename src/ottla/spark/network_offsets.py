@@ -55,24 +55,29 @@ def find_topics(client: Client, selection: Selection, *, required: bool = True) 
     if selection.pattern is not None:
         chosen = [topic for topic in client.topics() if selection.topic(topic.name) and not topic.internal]
         return {topic.name: topic for topic in sorted(chosen, key=lambda each: each.name)}
-    found = {}
-    for name in selection.named:
-        try:
-            found[name] = client.topics([name])[0]
-        except KafkaError as error:
-            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                if not required:
-                    continue
-                there = ", ".join(sorted(topic.name for topic in client.topics() if not topic.internal)[:20]) or "none"
-                raise OptionError(f"there is no topic {name}; there are {there}") from error
-            if error.code is ErrorCode.INVALID_TOPIC_EXCEPTION:
-                raise OptionError(f"{name!r} is no name of a topic: letters, digits, dots, _ and - only") from error
-            raise
+    try:
+        found = {topic.name: topic for topic in client.topics(selection.named)}
+    except KafkaError:  # one of them; which, and what there is instead, is asked one by one
+        found = {name: info for name in selection.named if (info := _find_topic(client, name, required)) is not None}
     for name, partitions in (selection.partitions or {}).items():
         for partition in partitions:
             if name in found and partition not in found[name].partitions:
                 raise OptionError(f"there is no partition {name}-{partition}: it has {len(found[name].partitions)}")
     return found
+
+
+def _find_topic(client: Client, name: str, required: bool) -> TopicInfo | None:
+    try:
+        return client.topics([name])[0]
+    except KafkaError as error:
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if not required:
+                return None
+            there = ", ".join(sorted(topic.name for topic in client.topics() if not topic.internal)[:20]) or "none"
+            raise OptionError(f"there is no topic {name}; there are {there}") from error
+        if error.code is ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise OptionError(f"{name!r} is no name of a topic: letters, digits, dots, _ and - only") from error
+        raise
 
 
 def chosen_partitions(topics: dict[str, TopicInfo], selection: Selection) -> dict[str, list[int]]:

@@ -1,0 +1,55 @@
+"""A wrong Java or a wrong Spark is said in one sentence, before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pyspark = pytest.importorskip("pyspark")
+
+from ottla.spark.session import SparkSetupError, check_setup
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def fake_java(folder: Path, says: str) -> str:
+    (folder / "bin").mkdir()
+    java = folder / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    java.chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize("version", ['openjdk version "11.0.20" 2023-07-18', 'java version "1.8.0_392"'])
+def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setenv("JAVA_HOME", fake_java(tmp_path, version))
+    with pytest.raises(SparkSetupError, match=r"^Spark needs Java 17 or newer, .*/bin/java is version (11|8)$"):
+        check_setup()
+
+
+def test_a_newer_java_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", fake_java(tmp_path, 'openjdk version "21.0.1" 2023-10-17'))
+    check_setup()
+
+
+def test_no_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(
+        SparkSetupError, match=r"JAVA_HOME is .*, which has no bin/java \(Debian: apt-get install openjdk"
+    ):
+        check_setup()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SparkSetupError, match="no java is on PATH"):
+        check_setup()
+
+
+@pytest.mark.parametrize("version", ["4.1.3", "3.5.1", "5.0.0"])
+def test_a_spark_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    with pytest.raises(SparkSetupError, match=rf"^pyspark {version} is installed and ottla.spark needs 4.2 or a later"):
+        check_setup()
