@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ottla.protocol.capture import REQUEST, RESPONSE, CapturedFrame, header_line, to_line
 from ottla.protocol.framing import encode_request, encode_response
@@ -17,6 +17,9 @@ from ottla.spark.analysis.engine import find_pieces, judge, run_here
 from ottla.spark.analysis.event import Event
 from ottla.spark.analysis.registry import ANALYSES
 from tests.analysis.worlds import with_summary
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TOPIC = Uuid(bytes(range(16)))
 
