@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pyspark = pytest.importorskip("pyspark")
-
 from ottla.spark.session import SparkSetupError, check_setup
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+pyspark = pytest.importorskip("pyspark")
 pytestmark = pytest.mark.xdist_group("spark")
 
 
