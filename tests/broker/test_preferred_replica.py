@@ -1,0 +1,100 @@
+"""KIP-392: a consumer in a follower's rack is sent there, if the broker is told to prefer that."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.session import Session
+from ottla.broker.start import close_cluster, open_cluster
+from ottla.cluster.server_config import Endpoint, server_config
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.framing import encode_request
+from ottla.protocol.messages.header import ResponseHeader
+from ottla.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.records.builder import build_batch
+from ottla.records.iterate import Record
+from ottla.server.dispatch import Dispatch
+from ottla.world.world import World
+
+SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+RACKS = {1: "north", 2: "south", 3: "west"}
+
+
+class Three:
+    """Three nodes in three racks, in virtual time."""
+
+    def __init__(self, selector: str | None) -> None:
+        world = World.simulated(1)
+        configs = []
+        for node, rack in RACKS.items():
+            values = {
+                "node.id": str(node),
+                "broker.rack": rack,
+                "log.dirs": f"/data/{node}",
+                "listeners": f"PLAINTEXT://127.0.0.1:{9091 + node}",
+            }
+            configs.append(server_config(values | ({"replica.selector.class": selector} if selector else {})))
+        advertised = {node: [Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9091 + node)] for node in RACKS}
+        self.cluster = open_cluster(world, configs, advertised)
+        self.cluster.create_topic("t", 1, 2)
+        partition = self.cluster.partitions["t", 0]
+        partition.append(build_batch([Record(0, world.clock.now_ms(), None, b"x")]))
+        self.leader = partition.state.leader
+        self.follower = next(node for node in partition.state.replicas if node != self.leader)
+        self.stranger = next(node for node in RACKS if node not in partition.state.replicas)
+
+    def fetch(self, node: int, rack: str, version: int = 12) -> PartitionData:
+        request = FetchRequest(
+            session_epoch=-1,
+            rack_id=rack,
+            topics=[FetchTopic(topic="t", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])],
+        )
+        if version < 11:
+            request.rack_id = ""
+        frame = encode_request(1, version, 1, "c", request)
+        answer = Dispatch(self.cluster.nodes[node]).handle(
+            Session(1, "PLAINTEXT", "127.0.0.1", 1), memoryview(bytearray(frame))[4:]
+        )
+        assert answer is not None
+        assert not isinstance(answer, Pending)
+        data = b"".join(
+            bytes(part) if isinstance(part, bytes | bytearray | memoryview) else part.read(0, len(part))
+            for part in answer
+        )
+        _, position = ResponseHeader.decode_from(data, 4, 1 if version >= 12 else 0)
+        return FetchResponse.decode_from(data, position, version)[0].responses[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_the_leader_sends_a_consumer_to_the_replica_in_its_rack(version: int) -> None:
+    three = Three(SELECTOR)
+    sent = three.fetch(three.leader, RACKS[three.follower], version)
+    assert sent.preferred_read_replica == three.follower
+    assert not sent.records
+    there = three.fetch(three.follower, RACKS[three.follower], version)
+    assert (there.error_code, there.preferred_read_replica) == (0, -1)
+    assert there.records
+    assert (there.high_watermark, there.log_start_offset) == (1, 0)
+    close_cluster(three.cluster)
+
+
+def test_who_is_nearest_to_the_leader_reads_there() -> None:
+    three = Three(SELECTOR)
+    for rack in (RACKS[three.leader], RACKS[three.stranger], "elsewhere", ""):
+        found = three.fetch(three.leader, rack)
+        assert (found.preferred_read_replica, bool(found.records)) == (-1, True), rack
+    close_cluster(three.cluster)
+
+
+def test_without_a_selector_everybody_reads_from_the_leader() -> None:
+    three = Three(None)
+    assert three.fetch(three.leader, RACKS[three.follower]).preferred_read_replica == -1
+    close_cluster(three.cluster)
+
+
+def test_who_has_no_replica_refuses_and_so_does_a_follower_to_old_clients() -> None:
+    three = Three(SELECTOR)
+    assert three.fetch(three.stranger, "north").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert three.fetch(three.follower, "", 10).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    close_cluster(three.cluster)
