@@ -349,6 +349,16 @@ def test_control_functions_are_tried_in_order(cluster: Cluster) -> None:
     assert (first.hits, second.hits) == (1, 1)
 
 
+def test_a_function_that_fails_is_told_where_it_is_waited_for(cluster: Cluster) -> None:
+    def wrong(_: SeenRequest) -> None:
+        raise LookupError("a mistake in the test")
+
+    control = cluster.on("Produce", times=None).answer(wrong)
+    assert send(producer(cluster), "t", "a").error is None
+    with pytest.raises(LookupError, match="a mistake in the test"):
+        control.wait()
+
+
 def test_what_does_not_come_is_not_waited_for_for_ever(cluster: Cluster) -> None:
     with pytest.raises(TimeoutError, match="0 of 1 requests came"):
         cluster.on("Fetch").observe().wait(timeout=0.01)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from ottla.world.random import Random
 
     Answer = Sequence[Part] | Pending[Sequence[Part]] | None
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Api = str | int
@@ -132,6 +135,7 @@ class Control:
     _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
     _sleeping: list[Callable[[], None]] = field(default_factory=list, repr=False)
     _awake: bool = False
+    failure: Exception | None = None
 
     @property
     def active(self) -> bool:
@@ -139,9 +143,15 @@ class Control:
         return self in self._owner.rules
 
     def wait(self, timeout: float = 30.0, hits: int = 1) -> list[SeenRequest]:
-        """Wait until it has acted that often; returns the requests it acted on. TimeoutError if it does not happen."""
+        """Wait until it has acted that often; returns the requests it acted on. TimeoutError if it does not happen.
+
+        An exception that a function of the test's own has raised is raised here.
+        """
         with self._changed:
-            if not self._changed.wait_for(lambda: self.hits >= hits, timeout):
+            reached = self._changed.wait_for(lambda: self.hits >= hits or self.failure is not None, timeout)
+            if self.failure is not None:
+                raise self.failure
+            if not reached:
                 raise TimeoutError(f"{self.action} control {self.number}: {self.hits} of {hits} requests came")
             return list(self.requests)
 
@@ -166,6 +176,11 @@ class Control:
         waiting, self._sleeping = self._sleeping, []
         for go_on in waiting:
             go_on()
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self.failure = error
+            self._changed.notify_all()
 
     def _hit(self, seen: SeenRequest) -> None:
         with self._changed:
@@ -372,7 +387,13 @@ class Controls:
         for control in list(self.rules):
             if not control.match.fits(exchange):
                 continue
-            result = control._act(control, exchange)
+            try:
+                result = control._act(control, exchange)
+            except Exception as error:
+                # A mistake of the test: it is told where the test waits, and the request is served.
+                log.exception("the %s control %d failed", control.action, control.number)
+                control._fail(error)
+                result = NOT_HANDLED
             if result is NOT_HANDLED and control.action != "observe":
                 continue
             if control.times is not None and control.hits + 1 >= control.times and control in self.rules:

@@ -1,0 +1,18 @@
+"""The example's own suite, run as its author would run it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SHOP = Path(__file__).parents[2] / "examples" / "shop"
+
+
+def test_the_shop() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "ottla.testing.pytest_plugin", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, cwd=SHOP, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 passed" in done.stdout
