@@ -69,11 +69,14 @@ def found(apache_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -
         jars = connector_jars()
     except (SparkSetupError, JarsMissingError) as problem:
         pytest.skip(f"Spark's connector cannot run here: {problem}")
-    with Cluster() as cluster:
+    folder = tmp_path_factory.mktemp("connector")
+    with Cluster(data_dir=str(folder / "data")) as cluster:
         fill(cluster.bootstrap)
         fill(apache_kafka.bootstrap)
-        folder = tmp_path_factory.mktemp("connector")
-        clusters = [f"ottla={cluster.bootstrap}", f"kafka={apache_kafka.bootstrap}"]
+        clusters = [
+            f"ottla={cluster.bootstrap}={folder / 'data'}",
+            f"kafka={apache_kafka.bootstrap}={apache_kafka.log_dir}",
+        ]
         done = subprocess.run(
             [sys.executable, str(JOB), jars, str(folder), *clusters],
             capture_output=True,
@@ -93,7 +96,12 @@ def found(apache_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -
 def test_both_formats_have_the_same_columns_and_rows(found: dict[str, Any], broker: str) -> None:
     assert found[broker]["schemas"]["ottla"] == found[broker]["schemas"]["kafka"]
     assert found[broker]["rows"] == RECORDS
-    assert found[broker]["differing"] == []
+    assert found[broker]["ottla differs"] == []
+
+
+@pytest.mark.parametrize("broker", ["ottla", "kafka"])
+def test_the_directory_of_a_running_broker_has_the_same_rows(found: dict[str, Any], broker: str) -> None:
+    assert found[broker]["ottla-log differs"] == []
 
 
 @pytest.mark.parametrize("broker", ["ottla", "kafka"])

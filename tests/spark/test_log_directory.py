@@ -247,6 +247,16 @@ def test_a_missing_or_damaged_offset_index_is_done_without(copy: Path) -> None:
     assert len(rows(LogSource, {"path": str(copy), "subscribe": "events", "minPartitions": "8"})) == RECORDS
 
 
+def test_an_index_with_room_behind_it_is_read_as_a_running_kafka_has_it(copy: Path) -> None:
+    for index in (*(copy / "events-0").glob("*.index"), *(copy / "events-0").glob("*.timeindex")):
+        index.write_bytes(index.read_bytes() + bytes(10 << 20))
+    options = {"path": str(copy), "assign": '{"events": [0]}', "minPartitions": "6"}
+    assert len(plan(LogSource, options)[1]) >= 6
+    assert len(rows(LogSource, options)) == RECORDS // 2
+    late = options | {"startingTimestamp": str(START + 59_000)}
+    assert len(rows(LogSource, late)) == 50
+
+
 def test_a_torn_tail_of_a_crash_is_not_read(copy: Path) -> None:
     (copy / ".kafka_cleanshutdown").unlink()
     last = sorted((copy / "events-0").glob("*.log"))[-1]

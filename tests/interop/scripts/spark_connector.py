@@ -1,6 +1,6 @@
 """What a Spark job does with Spark's own Kafka connector and with ottla's format, on each cluster that is named.
 
-    python spark_connector.py JARS FOLDER NAME=BOOTSTRAP ...
+    python spark_connector.py JARS FOLDER NAME=BOOTSTRAP=LOGDIR ...
 
 Prints what it found as one line of JSON. A process of its own, because a JVM takes its jars when it starts.
 """
@@ -22,13 +22,13 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     found = {}
     for cluster in clusters:
-        name, _, bootstrap = cluster.partition("=")
-        found[name] = exercise(spark, bootstrap, f"{folder}/{name}")
+        name, bootstrap, log_dir = cluster.split("=", 2)
+        found[name] = exercise(spark, bootstrap, log_dir, f"{folder}/{name}")
     spark.stop()
     print("FOUND " + json.dumps(found))
 
 
-def exercise(spark: Any, bootstrap: str, folder: str) -> dict[str, Any]:
+def exercise(spark: Any, bootstrap: str, log_dir: str, folder: str) -> dict[str, Any]:
     def read(kind: str, topic: str, **options: str) -> Any:
         reader = spark.read.format(kind).option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
         return reader.options(**options).load()
@@ -36,8 +36,10 @@ def exercise(spark: Any, bootstrap: str, folder: str) -> dict[str, Any]:
     theirs, ours = (read(kind, "spark-plain", includeHeaders="true") for kind in ("kafka", "ottla"))
     found: dict[str, Any] = {"schemas": {"kafka": theirs.schema.simpleString(), "ottla": ours.schema.simpleString()}}
     found["rows"] = theirs.count()
-    missing, extra = theirs.exceptAll(ours), ours.exceptAll(theirs)
-    found["differing"] = [str(row) for row in missing.limit(2).collect() + extra.limit(2).collect()]
+    files = spark.read.format("ottla-log").options(subscribe="spark-plain", includeHeaders="true").load(log_dir)
+    for name, other in (("ottla", ours), ("ottla-log", files)):
+        missing, extra = theirs.exceptAll(other), other.exceptAll(theirs)
+        found[f"{name} differs"] = [str(row) for row in missing.limit(2).collect() + extra.limit(2).collect()]
     committed = {"kafka.isolation.level": "read_committed"}
     found["committed"] = {
         kind: sorted(
