@@ -234,29 +234,29 @@ def too_many_members(talk: GroupTalk, name: str) -> None:
 @conversation
 def late_members(talk: GroupTalk, name: str) -> None:
     # A session ends.
-    member = talk.enter(name, session_ms=300, rebalance_ms=60_000).member_id
+    member = talk.enter(name, session_ms=1500, rebalance_ms=60_000).member_id
     talk.sync(name, member, 1, {member: b"all"})
     talk.until(name, "Empty", 0)
     talk.heartbeat(name, member, 1)
     talk.commit(name, {(name, 0): 1}, member=member, generation=1)
     # A member does not come to the rebalance.
     group = f"{name}-rebalance"
-    one = talk.enter(group, rebalance_ms=400).member_id
+    one = talk.enter(group, rebalance_ms=1500).member_id
     talk.sync(group, one, 1, {one: b"all"})
-    two = talk.join(group, rebalance_ms=400).member_id
-    waiting = talk.send_join(group, two, rebalance_ms=400)
+    two = talk.join(group, rebalance_ms=1500).member_id
+    waiting = talk.send_join(group, two, rebalance_ms=1500)
     talk.got(waiting)
     talk.heartbeat(group, one, 2)
     talk.sync(group, two, 2, {two: b"all"})
     talk.leave(group, (two, None))
     # A member never syncs.
     group = f"{name}-sync"
-    one = talk.enter(group, rebalance_ms=400).member_id
+    one = talk.enter(group, rebalance_ms=1500).member_id
     talk.until(group, "Empty", 0)
     talk.sync(group, one, 1, {one: b"all"})
     # One that was given an id never comes back.
     group = f"{name}-pending"
-    talk.join(group, session_ms=300)
+    talk.join(group, session_ms=1500)
     two = talk.enter(group).member_id
     talk.sync(group, two, 1, {two: b"all"})
     talk.describe(group)

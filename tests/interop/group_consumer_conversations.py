@@ -204,14 +204,14 @@ def assignors_and_configs(talk: GroupTalk, name: str) -> None:
 @conversation
 def late_consumers(talk: GroupTalk, name: str) -> None:
     configure(talk, name, "consumer.heartbeat.interval.ms", "100")
-    configure(talk, name, "consumer.session.timeout.ms", "400")
+    configure(talk, name, "consumer.session.timeout.ms", "1500")
     talk.arrive(name, "m-1", name)
     talk.until(name, "Empty", 0)
     talk.beat(name, "m-1")
     talk.describe_consumers(name)
     # One that does not give up what it should, in time.
     group = f"{name}-rebalance"
-    talk.arrive(group, "m-1", name, rebalance_ms=400)
+    talk.arrive(group, "m-1", name, rebalance_ms=1500)
     talk.beat(group, "m-1", owned={name: [0, 1, 2, 3]})
     talk.arrive(group, "m-2", name)
     talk.beat(group, "m-1", owned={name: [0, 1, 2, 3]})

@@ -206,7 +206,7 @@ def fencing(talk: TransactionTalk, topic: str) -> None:
 def timing_out(talk: TransactionTalk, topic: str) -> None:
     for version in (4, 5):
         name = f"{topic}-late-{version}"
-        producer = talk.init(name, timeout_ms=200)
+        producer = talk.init(name, timeout_ms=1500)
         talk.add(producer, (topic, 0))
         talk.produce(producer, (topic, 0), 0, version=12 if version == 5 else 11)
         talk.settle(name, "Ongoing")
