@@ -80,3 +80,32 @@ def test_ports_are_as_given() -> None:
         except OSError:
             continue  # somebody else was quicker
     raise AssertionError("no port was free twice")
+
+
+def test_tls_with_a_throw_away_authority() -> None:
+    with Cluster(topics=["t"], tls=True) as cluster:
+        client = producer(cluster, security_protocol="SSL", ssl_ca_pem=cluster.ca_pem)
+        assert send(client, "t", "a").error is None
+        assert [connection.listener for connection in cluster.connections()][:1] == ["SSL"]
+    with Cluster() as cluster, pytest.raises(RuntimeError, match="tls=True"):
+        _ = cluster.ca_pem
+
+
+def test_users_behind_tls_and_a_certificate_instead_of_a_password() -> None:
+    login = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": "secret"}
+    with Cluster(topics=["t"], users={"alice": "secret"}, tls=True) as cluster:
+        client = producer(cluster, security_protocol="SASL_SSL", ssl_ca_pem=cluster.ca_pem, **login)
+        assert send(client, "t", "a").error is None
+        assert "User:alice" in {seen.principal for seen in cluster.requests("Produce")}
+    with Cluster(topics=["t"], tls=True, configs={"ssl.client.auth": "required"}) as cluster:
+        assert cluster.authority is not None
+        me = cluster.authority.client("bob")
+        client = producer(
+            cluster,
+            security_protocol="SSL",
+            ssl_ca_pem=cluster.ca_pem,
+            ssl_certificate_pem=me.certificate_pem.decode(),
+            ssl_key_pem=me.key_pem.decode(),
+        )
+        assert send(client, "t", "a").error is None
+        assert {seen.principal for seen in cluster.requests("Produce")} == {"User:CN=bob"}

@@ -21,7 +21,7 @@ from ottla.protocol.releases import find_release
 from ottla.server.run import RunningCluster
 from ottla.testing.disk import ControlledDisk
 from ottla.testing.kit import ControlledCluster
-from ottla.testing.security import LISTENER, add_users_and_acls, security_configs
+from ottla.testing.security import add_users_and_acls, listener_name, security_configs
 from ottla.testing.state import PartitionState, StoredRecord
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ottla.cluster.registrations import Acl
     from ottla.cluster.server_config import ServerConfig
+    from ottla.security.dev_tls import Authority
     from ottla.world.clock import VirtualClock
 
 __all__ = ["Cluster", "PartitionState", "StoredRecord"]
@@ -60,7 +61,8 @@ class Cluster(ControlledCluster):
 
     `users` are names with passwords, for PLAIN and SCRAM over SASL_PLAINTEXT; with `super_users` or `acls` (see
     `ottla.testing.security`) only what is allowed is answered. OAUTHBEARER takes tokens that nobody signed only if
-    told.
+    told. With `tls=True` it listens with TLS, with a certificate of a throw-away authority: `ca_pem` is what clients
+    have to trust, and `authority.client(name)` makes certificates for them.
 
     Use it with `with`, `async with`, or as a decorator: the function gets a cluster of its own as the keyword
     argument `cluster` in every call.
@@ -83,6 +85,7 @@ class Cluster(ControlledCluster):
         users: Mapping[str, str] | None = None,
         super_users: Iterable[str] | None = None,
         acls: Iterable[Acl] | None = None,
+        tls: bool | Authority = False,
         allow_unsigned_tokens: bool = False,
     ) -> None:
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
@@ -91,10 +94,11 @@ class Cluster(ControlledCluster):
         self._users = dict(users or {})
         self._acls = None if acls is None else list(acls)
         self._allow_unsigned_tokens = allow_unsigned_tokens
+        self.authority = _authority(tls)
         self._configs = {
             **TEST_CONFIGS,
             **(VIRTUAL_CONFIGS if clock is not None else {}),
-            **security_configs(self._users, super_users, self._acls),
+            **security_configs(self._users, super_users, self._acls, self.authority),
             **(configs or {}),
         }
         self._data_dir = data_dir
@@ -172,6 +176,13 @@ class Cluster(ControlledCluster):
         return with_cluster
 
     @property
+    def ca_pem(self) -> str:
+        """With `tls`, the certificate that clients have to trust."""
+        if self.authority is None:
+            raise RuntimeError("the cluster has no certificate; use Cluster(tls=True)")
+        return self.authority.certificate_pem.decode()
+
+    @property
     def bootstrap(self) -> str:
         """For a client's `bootstrap.servers`."""
         return self._bootstrap
@@ -228,11 +239,23 @@ class Cluster(ControlledCluster):
         return server_config(
             {
                 "node.id": str(number),
-                "listeners": f"{LISTENER if self._users else 'PLAINTEXT'}://127.0.0.1:{port}",
+                "listeners": f"{listener_name(self._users, self.authority)}://127.0.0.1:{port}",
                 "log.dirs": f"{root}/node-{number}" if several else root,
                 **self._configs,
             }
         )
+
+
+def _authority(tls: bool | Authority) -> Authority | None:
+    if tls is False:
+        return None
+    if tls is not True:
+        return tls
+    try:
+        from ottla.security.dev_tls import Authority as ThrowAway
+    except ImportError:
+        raise ValueError("tls=True needs the package cryptography: pip install 'ottla[security]'") from None
+    return ThrowAway()
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from ottla.broker.cluster import Cluster
     from ottla.protocol.schema import Message
+    from ottla.security.dev_tls import Authority
 
-LISTENER = "SASL_PLAINTEXT"
 MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -114,15 +114,32 @@ def _entry(
     return entry
 
 
+def listener_name(users: Mapping[str, str], authority: Authority | None) -> str:
+    """The security protocol that users and TLS ask for; the listener is called like it."""
+    if users:
+        return "SASL_PLAINTEXT" if authority is None else "SASL_SSL"
+    return "PLAINTEXT" if authority is None else "SSL"
+
+
 def security_configs(
-    users: Mapping[str, str], super_users: Iterable[str] | None, acls: Iterable[Acl] | None
+    users: Mapping[str, str],
+    super_users: Iterable[str] | None,
+    acls: Iterable[Acl] | None,
+    authority: Authority | None = None,
 ) -> dict[str, str]:
-    """The broker configs that users and ACLs ask for; nothing if there are none."""
+    """The broker configs that users, ACLs and TLS ask for; nothing if there are none."""
     found: dict[str, str] = {}
+    if authority is not None:
+        server = authority.server()
+        found["ssl.keystore.type"] = found["ssl.truststore.type"] = "PEM"
+        found["ssl.keystore.key"] = server.key_pem.decode()
+        found["ssl.keystore.certificate.chain"] = server.certificate_pem.decode()
+        found["ssl.truststore.certificates"] = authority.certificate_pem.decode()
     if users:
         options = " ".join(f'user_{name}="{_quoted(password)}"' for name, password in users.items())
         found["sasl.enabled.mechanisms"] = MECHANISMS
-        found[f"listener.name.{LISTENER.lower()}.plain.sasl.jaas.config"] = f"PlainLoginModule required {options};"
+        listener = listener_name(users, authority).lower()
+        found[f"listener.name.{listener}.plain.sasl.jaas.config"] = f"PlainLoginModule required {options};"
     if super_users is not None or acls is not None:
         found["authorizer.class.name"] = AUTHORIZER
         found["super.users"] = ";".join(each if ":" in each else f"User:{each}" for each in super_users or ())
