@@ -650,6 +650,10 @@ def main() -> None:
     began = time.monotonic()
     for seed in range(options.first_seed, options.first_seed + options.schedules):
         run(seed, options.steps)
+        done = seed - options.first_seed + 1
+        if done % 500 == 0:
+            sys.stdout.write(f"{done} schedules in {time.monotonic() - began:.1f} s\n")
+            sys.stdout.flush()
     sys.stdout.write(f"{options.schedules} schedules in {time.monotonic() - began:.1f} s, all good\n")
 
 
