@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import sys
+from array import array
 from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from ottla.records import kernel
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, TimestampType, iter_batches
+from ottla.records.compression import MAX_DECOMPRESSED
 from ottla.records.control import parse_control_key
 from ottla.records.errors import InvalidRecords
-from ottla.records.iterate import iter_records
+from ottla.records.iterate import iter_records, record_bytes
 from ottla.spark.columns import Columns, Place, TableWriter
 from ottla.spark.log_files import read_entries
 from ottla.spark.log_plan import Piece
@@ -155,7 +158,8 @@ class _PieceReader:
     def _in_time(self, view: memoryview) -> Iterator[tuple[int, int]]:
         """The stretches of whole batches that can hold records of the wanted times.
 
-        A header has the latest time of its batch and not the earliest, except where the broker stamped all alike.
+        A header has the latest time of its batch and not the earliest, except where the broker stamped all alike:
+        whether a batch is too late is known when its records have been walked over, which is cheaper than decoding.
         """
         if self._settings.times is None:
             yield 0, len(view)
@@ -163,8 +167,7 @@ class _PieceReader:
         earliest, latest = self._settings.times
         start = at = 0
         for header in iter_batches(view):
-            too_late = header.timestamp_type == TimestampType.LOG_APPEND_TIME and header.max_timestamp > latest
-            if header.max_timestamp < earliest or too_late:
+            if header.max_timestamp < earliest or (header.max_timestamp > latest and _too_late(view, header, latest)):
                 if start < at:
                     yield start, at
                 start = header.end
@@ -260,6 +263,26 @@ class _PieceReader:
         except (FileNotFoundError, CorruptIndexError):
             return self._piece.end
         return min((at for at in index.positions if at > position), default=self._piece.end)
+
+
+def _too_late(view: memoryview, header: BatchHeader, latest: int) -> bool:
+    """Whether all records of a batch are later than a time; what cannot be read is left to the decoder to refuse."""
+    if header.timestamp_type == TimestampType.LOG_APPEND_TIME or header.is_control:
+        return True
+    if header.base_timestamp <= latest:
+        return False
+    try:
+        records = record_bytes(view, header, MAX_DECOMPRESSED)
+    except InvalidRecords:
+        return False
+    count = header.record_count
+    if not 0 < count <= len(records):
+        return False
+    table = array("q", bytes(8 * kernel.INDEX_WIDTH * count))
+    if kernel.index_records(kernel.RecordWalk(records, 0, len(records), count), table) < count:
+        return False
+    deltas = table[kernel.INDEX_TIMESTAMP_DELTA :: kernel.INDEX_WIDTH]
+    return header.base_timestamp + min(deltas) > latest
 
 
 def _warn(message: str) -> None:
