@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -20,6 +19,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 KAFKA = FIXTURES / "kafka" / "4.3.1" / "data"
 LOGS = FIXTURES / "analysis"
+CASES = FIXTURES.parent.parent / "docs" / "debugging"
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,8 @@ LOGS = FIXTURES / "analysis"
     [
         ("dual-assign", [LOGS / "kgo.log", LOGS / "librdkafka.log", KAFKA], {}),
         ("client-trace", [LOGS / "kgo.log"], {"partition": 2}),
+        ("dual-assign", [CASES / "two-owners.jsonl"], {}),
+        ("txn-timeout", [CASES / "timed-out.jsonl", KAFKA], {"now_ms": 1794744000000}),
         ("lag", [KAFKA], {}),
     ],
 )
@@ -40,13 +42,9 @@ def test_spark_says_what_one_process_says(spark, name, paths, options):
     assert [each.events for each in there.inputs] == [each.events for each in here.inputs]
 
 
-def test_a_file_in_many_pieces_is_read_once(spark, tmp_path):
-    from ottla.spark.analysis.source import AnalysisSource
-
-    spark.dataSource.register(AnalysisSource)
+def test_a_file_in_many_pieces_is_read_once(spark):
     path = LOGS / "kgo.log"
-    reader = spark.read.format("ottla-analysis").option("paths", json.dumps([str(path)]))
-    pieces = reader.option("pieceBytes", "20000").load()
+    pieces = spark.read.format("ottla-analysis").option("pieceBytes", "20000").load(str(path))
     assert pieces.select("position").distinct().count() == sum(1 for line in path.open() if line.strip())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.spark.analysis.source import AnalysisSource
 from ottla.spark.log_source import LogSource
 from ottla.spark.network_source import NetworkSource
 from ottla.spark.tables_lines import EventsTable, WireTable
@@ -21,4 +22,5 @@ SOURCES: tuple[type[DataSource], ...] = (
     TransactionsTable,
     EventsTable,
     WireTable,
+    AnalysisSource,
 )

@@ -11,14 +11,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from ottla.spark.analysis.engine import key_of, total_size
 from ottla.spark.analysis.event import COLUMNS, Event
 from ottla.spark.analysis.inputs import PIECE, SUMMARY, Piece, find_pieces, read_piece
+from ottla.spark.options import OptionError, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 BATCH: Final = 8_192
+KNOWN: Final = ("paths", "analysis", "chosen", "pieceBytes")
 DDL: Final = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
 _ARROW: Final = {
     "bigint": pa.int64(),
@@ -40,7 +42,7 @@ class Task(InputPartition):
 
 
 class AnalysisSource(DataSource):
-    """`spark.read.format("ottla-analysis").option("paths", '["server.events"]').load()`."""
+    """`spark.read.format("ottla-analysis").load("events.jsonl,client.log")`, or with a JSON list as `paths`."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,6 +51,7 @@ class AnalysisSource(DataSource):
 
     def schema(self) -> str:
         """The columns of `event`; with an analysis chosen, also its key and the number of the event in its piece."""
+        _paths(self.options)
         return DDL + (", key string, number bigint" if self.options.get("analysis") else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -56,14 +59,28 @@ class AnalysisSource(DataSource):
         return AnalysisReader(dict(self.options))
 
 
+def _paths(given: Mapping[str, str]) -> list[str]:
+    """What to read, by either option; wrong options end here."""
+    options = Options("ottla-analysis", given, KNOWN)
+    listed, path = options.text("paths"), options.text("path")
+    if listed is not None:
+        found: list[str] = json.loads(listed)
+        return found
+    if not path:
+        raise OptionError(
+            'ottla-analysis needs logs: spark.read.format("ottla-analysis").load("/path/to/events.jsonl")'
+        )
+    return [each.strip() for each in path.split(",")]
+
+
 class AnalysisReader(DataSourceReader):
     """Plans pieces and reads them."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        self._paths = json.loads(options["paths"])
+        self._paths = _paths(options)
         self._analysis = options.get("analysis", "")
         self._chosen: dict[str, Any] = json.loads(options.get("chosen", "{}"))
-        self._size = int(options.get("piecebytes", PIECE))
+        self._size = Options("ottla-analysis", options, KNOWN).size("pieceBytes", PIECE)
 
     def partitions(self) -> list[InputPartition]:
         """Pieces of a good size are tasks of their own, small ones go together."""
@@ -126,7 +143,6 @@ def read_events(
     spark: SparkSession, paths: list[str], *, analysis: str = "", options: dict[str, Any] | None = None
 ) -> DataFrame:
     """The events in some inputs as a table; with the name of an analysis only those that it wants, with their keys."""
-    spark.dataSource.register(AnalysisSource)
     reader = spark.read.format("ottla-analysis").option("paths", json.dumps(paths))
     if analysis:
         reader = reader.option("analysis", analysis).option("chosen", json.dumps(options or {}))
