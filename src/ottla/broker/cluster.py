@@ -186,10 +186,10 @@ class Cluster:
         if any(resource.type is ConfigResourceType.BROKER for resource in changes.configs) or changes.brokers:
             for node in self.nodes.values():
                 node.configs_changed()
-        if changes.acls and self.authorizer is not None:
         if changes.client_quotas:
             for node in self.nodes.values():
                 node.quotas.changed()
+        if changes.acls and self.authorizer is not None:
             self.authorizer.changed()
         if self.events is not None:
             _tell_topics(self.events, changes)
