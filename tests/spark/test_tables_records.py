@@ -15,6 +15,7 @@ from ottla.protocol.capture import REQUEST, RESPONSE, CapturedFrame, header_line
 from ottla.protocol.capture import to_line as frame_line
 from ottla.protocol.framing import encode_request, encode_response
 from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.spark.log_source import LogSource
 from ottla.spark.options import OptionError
 from ottla.spark.tables import SOURCES
 from ottla.spark.tables_lines import DamagedLineError, EventsTable, WireTable
@@ -196,7 +197,14 @@ def test_captured_frames_are_decoded(tmp_path: Path) -> None:
     assert [row["message"] for row in plain] == [None] * 3
 
 
-@pytest.mark.parametrize("table", [each for each in SOURCES if each.name() != "ottla"], ids=lambda each: each.name())
+PATHED = (LogSource, MetadataTable, OffsetsTable, GroupsTable, TransactionsTable, EventsTable, WireTable)
+
+
+def test_every_format_is_registered() -> None:
+    assert {each.name() for each in PATHED} | {"ottla"} <= {each.name() for each in SOURCES}
+
+
+@pytest.mark.parametrize("table", PATHED, ids=lambda each: each.name())
 def test_every_table_says_what_it_needs(table: Any, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=rf'spark.read.format\("{table.name()}"\).load\("/path/to/'):
         table({}).schema()
