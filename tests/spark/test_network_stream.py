@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +25,7 @@ from .direct import make_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from ottla.spark.network_stream import NetworkStreamReader
 
@@ -211,6 +214,22 @@ def test_a_group_follows_the_stream(cluster: Cluster) -> None:
         query.reader.commit(json.loads(query.at))
         assert committed(client, "job")["orders", 0] == 10
     query.reader.stop()
+
+
+def test_a_stream_outlives_a_restart_of_its_broker(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = int(probe.getsockname()[1])
+    kept = {"ports": [port], "data_dir": str(tmp_path), "topics": ["orders:2"]}
+    with Cluster(**kept) as before:
+        produce(before, "orders", range(3))
+        query = Query(stream(before, **{"kafka.request.timeout.ms": "60000"}))
+        assert query.batch() == [0, 1, 2]
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(query.batch)  # asks while nobody answers
+        with Cluster(**kept) as after:
+            assert waiting.result(120) is None
+            produce(after, "orders", [3])
+            assert query.batch() == [3]
 
 
 def test_what_a_stream_may_not_have_is_said(cluster: Cluster) -> None:

@@ -120,7 +120,7 @@ def find_log_directories(text: str) -> list[LogDirectory]:
     """The log directories at a path, at several with commas between, or one level below (a folder per broker)."""
     found = []
     for given in text.split(","):
-        path = given.strip().removeprefix("file://")
+        path = given.strip().removeprefix("file://").removeprefix("file:")
         if not os.path.isdir(path):
             raise OptionError(f"{path!r} is not a folder on this machine; load() wants a broker's log directory")
         if _is_log_directory(path):

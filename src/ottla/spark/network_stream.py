@@ -123,7 +123,8 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark asks only when everything before `start` is done, and tells so much sooner than commit() does.
         self._commit_group(before)
         with reachable(self._plan.settings.bootstrap):
-            ids, bounds = self._look(begun=True)
+            # Brokers come and go while a query runs: only one that stays away for long ends it.
+            ids, bounds = self._client.retrying(lambda: self._look(begun=True))
         self._newest = Position(bounds.latest, ids)
         if self._target is not None:
             ends = {
