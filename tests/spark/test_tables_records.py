@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 pytest.importorskip("pyspark")
+from confluent_kafka import Consumer, Producer
 
 from ottla.events import KINDS, to_line
 from ottla.protocol.capture import REQUEST, RESPONSE, CapturedFrame, header_line
@@ -20,6 +21,7 @@ from ottla.spark.options import OptionError
 from ottla.spark.tables import SOURCES
 from ottla.spark.tables_lines import DamagedLineError, EventsTable, WireTable
 from ottla.spark.tables_records import GroupsTable, MetadataTable, OffsetsTable, TransactionsTable
+from ottla.testing import Cluster
 
 from .direct import plan, rows
 
@@ -158,6 +160,31 @@ def test_events_are_rows_however_their_file_is_cut(tmp_path: Path) -> None:
         options = {"path": str(path), "maxPartitionBytes": size}
         assert rows(EventsTable, options) == whole
     assert len(plan(EventsTable, {"path": str(tmp_path), "minPartitions": "6"})[1]) == 6
+
+
+def test_what_a_cluster_writes_down_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with Cluster(topics=["orders:2"], events=str(path)) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "writer", "linger.ms": 0})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("orders", value="tea")
+        consumer = Consumer(
+            {"bootstrap.servers": cluster.bootstrap, "group.id": "people", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["orders"])
+        producer.send_offsets_to_transaction([], consumer.consumer_group_metadata())
+        producer.commit_transaction()
+        assert any(consumer.poll(1.0) is not None for _ in range(120))
+        consumer.commit(asynchronous=False)
+        consumer.close()
+    found = rows(EventsTable, {"path": str(path)})
+    assert [row["seq"] for row in found] == list(range(len(found)))
+    kinds = {row["kind"] for row in found}
+    assert {"topic.created", "request", "response", "group.state", "transaction.state", "offsets.committed"} <= kinds
+    assert kinds <= KINDS.keys()
+    committed = [row for row in found if row["kind"] == "offsets.committed"]
+    assert {each["topic"] for row in committed for each in row["offsets"]} == {"orders"}
 
 
 def test_a_line_that_is_no_event_is_said_and_one_being_written_is_not_read(tmp_path: Path) -> None:
