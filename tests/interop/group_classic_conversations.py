@@ -296,6 +296,8 @@ def offsets(talk: GroupTalk, name: str) -> None:
         if version >= 2:
             talk.fetch(group, None, version=version)
             talk.fetch(f"{name}-nobody", None, version=version)
+    for version in (8, 9, 10):
+        talk.fetch_many([group, f"{name}-nobody", "", f"{name}-3", group], (name, 0), version=version)
     talk.fetch(group, [(name, 0)], member="somebody", epoch=0)
     talk.fetch(f"{name}-nobody", [(name, 0)], member="somebody", epoch=0)
     talk.describe(group)
@@ -345,6 +347,10 @@ def administration(talk: GroupTalk, name: str) -> None:
         )
         found.groups = [each for each in found.groups if each.group_id.startswith(name)]
         talk.note(f"groups {states} {types}", talk.tree(found, 5))
+    for version in range(6):
+        found = talk.talk.quietly(k16.ListGroupsRequest(), k16.ListGroupsResponse, version=version)
+        found.groups = [each for each in found.groups if each.group_id.startswith(name)]
+        talk.note(f"groups v{version}", talk.tree(found, version))
     for version in range(1, 7):
         if version < 4:
             request = k10.FindCoordinatorRequest(key=name, key_type=0)

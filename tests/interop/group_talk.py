@@ -332,6 +332,14 @@ class GroupTalk(Conversation):
             request.groups = [wanted]
         self.ask(request, k09.OffsetFetchResponse, version)
 
+    def fetch_many(self, groups: Sequence[str], place: tuple[str, int], *, version: int) -> None:
+        """OffsetFetch of one partition, in several groups at once."""
+        topic = k09.OffsetFetchRequestTopics(name=place[0], partition_indexes=[place[1]])
+        if version >= 10:
+            topic.topic_id = self.topic_id(place[0])
+        wanted = [k09.OffsetFetchRequestGroup(group_id=group, topics=[topic]) for group in groups]
+        self.ask(k09.OffsetFetchRequest(groups=wanted), k09.OffsetFetchResponse, version)
+
     # What happens meanwhile
 
     def described(self, group: str) -> tuple[str, int]:
