@@ -34,7 +34,7 @@ def check_can_change_voters(cluster: Cluster, doing: str) -> None:
 
 def replica_key(node_id: int, directory_id: Uuid) -> str:
     """A voter as Kafka writes it in messages."""
-    shown = "Optional.empty" if directory_id == ZERO_UUID else f"Optional[{directory_id}]"
+    shown = "<undefined>" if directory_id == ZERO_UUID else str(directory_id)
     return f"ReplicaKey(id={node_id}, directoryId={shown})"
 
 

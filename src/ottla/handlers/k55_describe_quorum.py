@@ -18,6 +18,7 @@ from ottla.protocol.messages.k55_describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
+from ottla.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
@@ -56,10 +57,13 @@ def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuoru
     controller = cluster.controller
     now = cluster.world.clock.now_ms()
 
+    directories = {each.id: each.directory_id for each in cluster.metadata.voters} if call.version >= 2 else {}
+
     def state(node_id: int) -> ReplicaState:
         leader = node_id == controller.node_id
         return ReplicaState(
             replica_id=node_id,
+            replica_directory_id=directories.get(node_id, ZERO_UUID),
             log_end_offset=cluster.metadata.next_offset,
             last_fetch_timestamp=now if not leader else -1,
             last_caught_up_timestamp=now,
