@@ -1,0 +1,55 @@
+"""The commands on the pages about frames and directories, run as they stand there.
+
+python -m tests.cli.test_pages        writes the pages with what the commands print today
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla.cli import COMMANDS, build
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "tests" / "fixtures" / "kafka" / "4.3.1"
+PAGES = ("docs/inspector.md", "docs/storage.md")
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r'^\$ (?:echo "(?P<echo>[^"]*)" \| )?ottla (?P<words>.*?)(?: \| head -(?P<head>\d+))?$')
+
+
+def answer(command: str) -> str:
+    """What a command of a page prints."""
+    found = COMMAND.match(command)
+    assert found is not None, command
+    result = CliRunner().invoke(build(list(COMMANDS)), found["words"].split(), input=(found["echo"] or "") + "\n")
+    lines = result.output.replace(f"{FOLDER}/", "").splitlines()
+    return "\n".join(line.rstrip() for line in (lines[: int(found["head"])] if found["head"] else lines))
+
+
+def filled(text: str) -> str:
+    """A page with what its commands print."""
+
+    def fill(block: re.Match[str]) -> str:
+        commands = [line for line in block[1].splitlines() if line.startswith("$ ")]
+        return "```console\n" + "".join(f"{each}\n{answer(each)}\n" for each in commands) + "```"
+
+    return BLOCK.sub(fill, text)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_shows_what_its_commands_print(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOLDER)
+    monkeypatch.setenv("COLUMNS", "120")
+    text = (ROOT / page).read_text()
+    assert filled(text) == text
+
+
+if __name__ == "__main__":
+    os.chdir(FOLDER)
+    os.environ["COLUMNS"] = "120"
+    for name in PAGES:
+        (ROOT / name).write_text(filled((ROOT / name).read_text()))
