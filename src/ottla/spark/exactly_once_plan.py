@@ -8,6 +8,7 @@ check before `DataStreamWriter.start`. With Spark Connect the plan is on the ser
 from __future__ import annotations
 
 import functools
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.options import OptionError
@@ -15,7 +16,7 @@ from ottla.spark.options import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 # Operators whose rows depend on the order in which rows arrive, with what to do instead.
 _OPERATORS: Final = {
@@ -46,9 +47,11 @@ def watch() -> None:
 
     @functools.wraps(start)
     def checked(self: Any, *arguments: Any, **named: Any) -> Any:
-        if _wants_exactly_once(self._jwrite, named):
-            check_plan(self._df)
-        return start(self, *arguments, **named)
+        if not _wants_exactly_once(self._jwrite, named):
+            return start(self, *arguments, **named)
+        check_plan(self._df)
+        with _without_adaptive_execution(self._df.sparkSession):
+            return start(self, *arguments, **named)
 
     setattr(checked, _MARK, True)
     DataStreamWriter.start = checked
@@ -58,13 +61,25 @@ def check_plan(frame: DataFrame) -> None:
     """Raise `PlanRefusedError` if a batch of this plan may not come out the same twice."""
     spark = frame.sparkSession
     problems = list(_problems(frame._jdf.queryExecution().analyzed(), spark.conf.get(_SORTED, "true") == "true"))
-    if spark.conf.get(_ADAPTIVE, "false") == "true":
-        problems.append(f"{_ADAPTIVE} is on: the number of tasks then depends on the sizes of earlier tasks")
     if problems:
         raise PlanRefusedError(
             "exactlyOnce is refused, because a batch that is run again may give other rows to its tasks: "
             + "; ".join(dict.fromkeys(problems))
         )
+
+
+@contextmanager
+def _without_adaptive_execution(spark: SparkSession) -> Iterator[None]:
+    """A query takes its settings when it starts; with this one the tasks of a batch would depend on sizes."""
+    before = spark.conf.get(_ADAPTIVE, None)
+    spark.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_ADAPTIVE)
+        else:
+            spark.conf.set(_ADAPTIVE, before)
 
 
 def _wants_exactly_once(jvm_writer: Any, named: dict[str, Any]) -> bool:
