@@ -13,7 +13,7 @@ import pytest
 from ottla.client.auth import Login, SessionClock
 from ottla.client.connection import BrokerConnection
 from ottla.protocol.api import response_class, response_header_version
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.framing import encode_request
 from ottla.protocol.messages.header import ResponseHeader
 from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
@@ -21,6 +21,12 @@ from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest
 from ottla.protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest
 from ottla.protocol.messages.k36_sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.messages.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from ottla.security.sasl.plain import plain_token
 from ottla.security.sasl.scram import ScramClient
 from ottla.testing import Cluster, VirtualClock
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.protocol.schema import Message
+
+pytestmark = pytest.mark.xdist_group("security attacks")  # one worker, one cluster
 
 
 class Closed(Exception):  # noqa: N818 - it is what happens
@@ -334,3 +342,18 @@ def test_a_thousand_strangers_do_not_keep_others_out(cluster: Cluster) -> None:
 
 def test_no_login_is_shown_by_its_repr() -> None:
     assert "secret" not in repr(Login("PLAIN", "alice", "secret"))
+
+
+def test_a_password_that_is_changed_while_the_broker_runs_counts_at_once() -> None:
+    with secured(configs={"connection.failed.authentication.delay.ms": "0"}) as cluster:
+        with client(cluster, "admin") as admin:
+            name = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+            for value in ("this is no login section", 'PlainLoginModule required user_admin="new-secret";'):
+                config = AlterableConfig(name=name, config_operation=0, value=value)
+                resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+                request = IncrementalAlterConfigsRequest(resources=[resource])
+                admin.to_node(1, request, IncrementalAlterConfigsResponse)
+        with client(cluster, "admin", password="new-secret") as renewed:
+            assert renewed.topics()
+        with client(cluster, "admin") as late, pytest.raises(KafkaError, match="SASL_AUTHENTICATION_FAILED"):
+            late.topics()

@@ -14,6 +14,8 @@ from tests.security.clusters import USERS, secured
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.xdist_group("security cli")  # one worker, one cluster
+
 
 class Commands:
     def __init__(self, bootstrap: str, config: Path) -> None:

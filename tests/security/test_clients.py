@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from ottla.testing import Cluster
 
+pytestmark = pytest.mark.xdist_group("security clients")  # one worker, one cluster
+
 
 SETTINGS = {"ssl.keystore.location": "server.pem", "ssl.truststore.location": "ca.pem"}
 

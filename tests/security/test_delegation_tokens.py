@@ -36,6 +36,8 @@ from tests.security.clusters import client, secured
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.xdist_group("security delegation")  # one worker, one cluster
+
 KEY = {"delegation.token.secret.key": "the cluster's own secret"}
 HOUR = 3_600_000
 

@@ -13,6 +13,8 @@ from ottla.handlers.registry import apis
 from ottla.testing import Cluster
 from tests.security.matrix import CASES, KINDS, SETTINGS, cell, run_matrix
 
+pytestmark = pytest.mark.xdist_group("security matrix")  # one worker, one cluster
+
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "matrix.json").read_text())
 # What everybody may ask, or what only tells the caller about the caller's own tokens.
 OPEN = {17, 18, 36, 39, 40, 60}

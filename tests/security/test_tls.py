@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.xdist_group("security tls")  # one worker, one cluster
+
 RULES = r"RULE:^CN=(.*?),O=(.*)$/$1@$2/L,DEFAULT"
 
 

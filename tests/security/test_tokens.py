@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.xdist_group("security tokens")  # one worker, one cluster
+
 NOW = 1_800_000_000
 ISSUER, AUDIENCE = "https://issuer.example", "kafka"
 RULES = TokenRules(issuer=ISSUER, audiences=(AUDIENCE,))

@@ -66,6 +66,14 @@ class ListenerAuthentication:
         """For one connection."""
         return Conversation(self.mechanisms, self._start, self._lifetime_ms, self._clock.now_ms)
 
+    def configs_changed(self) -> None:
+        """Take over passwords that were changed while the broker runs; a section that is none changes nothing."""
+        if PLAIN in self.mechanisms:
+            try:
+                self._passwords = self._read_passwords()
+            except ValueError as error:
+                log.error("the passwords of listener %s stay as they were: %s", self._listener, error)
+
     def close(self) -> None:
         """Read keys no more."""
         if self._keys is not None:
@@ -82,7 +90,7 @@ class ListenerAuthentication:
 
     def _start(self, mechanism: str) -> ServerMechanism:
         if mechanism == PLAIN:
-            return PlainServer(self._passwords.get)
+            return PlainServer(lambda name: self._passwords.get(name))
         if mechanism == OAUTHBEARER:
             assert self._validator is not None
             return OAuthBearerServer(self._validator)

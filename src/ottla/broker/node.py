@@ -141,6 +141,8 @@ class Broker:
     def configs_changed(self) -> None:
         """Forget values that were looked up."""
         self._values.clear()
+        for each in self.authentication.values():
+            each.configs_changed()
         self.group_configs.changed()
         self.transactions.config = TransactionWorld(self).config()
 

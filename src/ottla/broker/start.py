@@ -177,6 +177,8 @@ def close_cluster(cluster: Cluster) -> None:
     cluster.housekeeping.stop()
     cluster.world.workers.close()
     for node in cluster.nodes.values():
+        for listener in node.authentication.values():
+            listener.close()
         node.groups.unload_all()
         node.transactions.stop()
     for node in cluster.nodes.values():
