@@ -29,10 +29,14 @@ def test_a_session_ends_exactly_when_its_time_is_up() -> None:
     with Cluster(topics=["t"], clock=VirtualClock()) as cluster:
         reader = consumer(cluster, "t", session_timeout_ms=300_000, heartbeat_interval_ms=200_000)
         assigned(cluster, reader)
-        last = max(event["time"] for event in cluster.events("request") if event["api"] in ("Heartbeat", "SyncGroup"))
         cluster.advance(600)
-        (timeout,) = cluster.events("timeout", what="session", group="g")
-        assert timeout["time"] == last + 300_000
+        timeout = cluster.events("timeout", what="session", group="g")[0]
+        heard = [
+            event["time"]
+            for event in cluster.events("request")
+            if event["api"] in ("Heartbeat", "SyncGroup") and event["seq"] < timeout["seq"]
+        ]
+        assert timeout["time"] == heard[-1] + 300_000
         reader.close()
 
 
@@ -67,7 +71,7 @@ def test_what_is_due_happens_in_order() -> None:
         events = cluster.events("timeout", "member.left", "group.state", "transaction.state")
         assert [event["time"] for event in events] == sorted(event["time"] for event in events)
         order = [event["what"] for event in events if event["kind"] == "timeout"]
-        assert order == ["transaction", "session"]
+        assert order[:2] == ["transaction", "session"]
         assert cluster.transaction("x").state == "CompleteAbort"
         reader.close()
 
