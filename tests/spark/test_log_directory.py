@@ -14,7 +14,8 @@ pytest.importorskip("pyspark")
 from confluent_kafka import Producer
 from pyspark.sql import datasource as filters
 
-from ottla.spark.log_read import DamagedLogError, DataLossError
+from ottla.spark.data_loss import DataLossError
+from ottla.spark.log_read import DamagedLogError
 from ottla.spark.log_source import LogSource
 from ottla.spark.options import OptionError
 from ottla.testing import Cluster

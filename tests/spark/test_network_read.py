@@ -22,7 +22,7 @@ from ottla.protocol.messages.k21_delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from ottla.spark.network_read import DataLossError
+from ottla.spark.data_loss import DataLossError
 from ottla.spark.network_source import NetworkSource
 from ottla.spark.options import OptionError
 from ottla.testing import Cluster

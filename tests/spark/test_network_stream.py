@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from ottla.client.client import Client
 from ottla.client.groups import committed
-from ottla.spark.network_read import DataLossError
+from ottla.spark.data_loss import DataLossError
 from ottla.spark.network_source import NetworkSource
 from ottla.spark.options import OptionError
 from ottla.testing import Cluster

@@ -6,7 +6,6 @@ Survives what a broker may do to its files meanwhile: a compaction that replaces
 from __future__ import annotations
 
 import os
-import sys
 from array import array
 from dataclasses import dataclass
 from struct import Struct
@@ -19,6 +18,7 @@ from ottla.records.control import parse_control_key
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records, record_bytes
 from ottla.spark.columns import Columns, Place, TableWriter
+from ottla.spark.data_loss import DataLossError, warn
 from ottla.spark.log_files import read_entries
 from ottla.spark.log_plan import Piece
 from ottla.storage.errors import CorruptIndexError
@@ -34,12 +34,9 @@ if TYPE_CHECKING:
 
     from ottla.records.batch import BatchHeader
 
+SOURCE: Final = "ottla-log"
 CHUNK: Final = 8 << 20
 _HEAD: Final = Struct(">qi4xb")
-
-
-class DataLossError(Exception):
-    """Records that a plan counted on are no longer there."""
 
 
 class DamagedLogError(Exception):
@@ -85,7 +82,7 @@ def _read_elsewhere(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordB
         )
         if settings.fail_on_data_loss:
             raise DataLossError(f"{message}; read again, or set failOnDataLoss=false to go on without them")
-        _warn(message)
+        warn(SOURCE, message)
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else piece.end_offset
         if segment.base_offset >= piece.end_offset or following <= piece.first_offset:
@@ -246,7 +243,7 @@ class _PieceReader:
         if self._settings.bad_records == "fail":
             raise DamagedLogError(message)
         if self._settings.bad_records == "drop":
-            _warn(f"{message}; dropped {end - start} bytes")
+            warn(SOURCE, f"{message}; dropped {end - start} bytes")
             return
         data = os.pread(self._descriptor, min(end - start, CHUNK), start)
         offset = int.from_bytes(data[:8], "big", signed=True) if len(data) >= 8 else None
@@ -283,7 +280,3 @@ def _too_late(view: memoryview, header: BatchHeader, latest: int) -> bool:
         return False
     deltas = table[kernel.INDEX_TIMESTAMP_DELTA :: kernel.INDEX_WIDTH]
     return header.base_timestamp + min(deltas) > latest
-
-
-def _warn(message: str) -> None:
-    print(f"ottla-log: {message}", file=sys.stderr)

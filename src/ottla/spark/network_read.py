@@ -5,7 +5,6 @@ One request is always under way while the batches of the one before it go to Spa
 
 from __future__ import annotations
 
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +15,7 @@ from ottla.records.columnar import AbortedTransaction
 from ottla.records.errors import InvalidRecords
 from ottla.spark.columns import Place, TableWriter
 from ottla.spark.connect import reachable
+from ottla.spark.data_loss import DataLossError, warn
 from ottla.spark.offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from ottla.client.client import Client
     from ottla.spark.network_offsets import OffsetRange
     from ottla.spark.network_options import ReadSettings
-
-
-class DataLossError(Exception):
-    """Records that a read counted on are no longer there."""
 
 
 class FetchFailedError(Exception):
@@ -141,10 +137,5 @@ class _RangeReader:
         )
         if self._settings.fail_on_data_loss:
             raise DataLossError(f"{message}; set failOnDataLoss=false to go on without them")
-        warn(message)
+        warn("ottla", message)
         return first if offset < first < wanted.end_offset else None
-
-
-def warn(message: str) -> None:
-    """Say what a read leaves out, where Spark keeps its workers' output."""
-    print(f"ottla: {message}", file=sys.stderr, flush=True)

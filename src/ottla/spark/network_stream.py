@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 from ottla.client.groups import commit as commit_offsets
 from ottla.protocol.errors import KafkaError
 from ottla.spark.connect import reachable
+from ottla.spark.data_loss import DataLossError, warn
 from ottla.spark.network_offsets import (
     Bounds,
     NetworkTask,
@@ -25,7 +26,7 @@ from ottla.spark.network_offsets import (
     resolve,
     split_ranges,
 )
-from ottla.spark.network_read import DataLossError, read_range, warn
+from ottla.spark.network_read import read_range
 from ottla.spark.options import OptionError
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lost(self, what: str, way_out: str) -> None:
         if self._plan.settings.fail_on_data_loss:
             raise DataLossError(f"{what}; {way_out}")
-        warn(what)
+        warn("ottla", what)
 
     def _too_few(self, begun: dict[Place, int], ends: dict[Place, int]) -> bool:
         """Whether minOffsetsPerTrigger says to wait, which maxTriggerDelay bounds."""
