@@ -12,6 +12,7 @@ import pytest
 
 from ottla.client.auth import Login, SessionClock
 from ottla.client.connection import BrokerConnection
+from ottla.client.security import AclFilter, create_acls, delete_acls
 from ottla.protocol.api import response_class, response_header_version
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.framing import encode_request
@@ -30,6 +31,7 @@ from ottla.protocol.messages.k44_incremental_alter_configs import (
 from ottla.security.sasl.plain import plain_token
 from ottla.security.sasl.scram import ScramClient
 from ottla.testing import Cluster, VirtualClock
+from ottla.testing.security import allow
 from tests.security.clusters import USERS, client, secured, security
 
 if TYPE_CHECKING:
@@ -357,3 +359,26 @@ def test_a_password_that_is_changed_while_the_broker_runs_counts_at_once() -> No
             assert renewed.topics()
         with client(cluster, "admin") as late, pytest.raises(KafkaError, match="SASL_AUTHENTICATION_FAILED"):
             late.topics()
+
+
+def test_a_node_that_comes_later_asks_for_a_login_too() -> None:
+    with secured(brokers=2) as cluster:
+        cluster.add_node()
+        addresses = cluster.call(lambda broker: [next(iter(node.endpoints.values())) for node in broker.nodes.values()])
+        assert len(addresses) == 3
+        for endpoint in addresses:
+            with Wire(f"{endpoint.host}:{endpoint.port}") as wire:
+                wire.send(METADATA)
+                assert wire.closed()
+            with Wire(f"{endpoint.host}:{endpoint.port}") as wire:
+                wire.log_in("admin")
+                assert wire.ask(*METADATA).topics
+
+
+def test_a_right_counts_as_soon_as_it_is_given_and_no_longer_than_that() -> None:
+    with secured() as cluster, client(cluster, "admin") as admin, client(cluster, "alice") as alice:
+        for _ in range(3):
+            assert alice.topics() == []
+            create_acls(admin, [allow("alice", "describe", topic="orders")])
+            assert [each.name for each in alice.topics()] == ["orders"]
+            delete_acls(admin, AclFilter(principal="User:alice"))

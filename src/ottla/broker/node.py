@@ -45,7 +45,7 @@ class LeaderHint(NamedTuple):
 
 
 class Broker:
-    """One node of the cluster."""
+    """One node of the cluster. ValueError if a listener asks for a login that cannot work."""
 
     def __init__(self, cluster: Cluster, node_id: int, config: ServerConfig, directories: list[LogDirectory]) -> None:
         self.cluster = cluster
@@ -61,7 +61,11 @@ class Broker:
             samples=self.config_int("quota.window.num"),
             sample_seconds=self.config_int("quota.window.size.seconds"),
         )
-        self.authentication: dict[str, ListenerAuthentication] = {}
+        self.authentication = {
+            endpoint.listener: ListenerAuthentication(self, endpoint)
+            for endpoint in config.listeners
+            if endpoint.security_protocol in SASL_PROTOCOLS
+        }
         self.group_configs = GroupConfigs(self)
         logs = CoordinatorLogs(self)
         random = cluster.world.random
@@ -203,12 +207,6 @@ class Broker:
         return None
 
     # Who connects.
-
-    def open_listeners(self, endpoints: Sequence[Endpoint]) -> None:
-        """Prepare what each listener asks of clients; ValueError if its configuration cannot work."""
-        for endpoint in endpoints:
-            if endpoint.security_protocol in SASL_PROTOCOLS:
-                self.authentication[endpoint.listener] = ListenerAuthentication(self, endpoint)
 
     def after_failed_authentication(self, session: Session, refusal: R) -> Pending[R]:
         """The refusal, after the pause that makes guessing slow; then the connection ends."""

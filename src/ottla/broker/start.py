@@ -118,14 +118,14 @@ def _open(
     cluster.allow_unsigned_tokens = allow_unsigned_tokens
     for config in configs:
         assert config.node_id is not None
-        broker = Broker(cluster, config.node_id, config, directories[config.node_id])
+        try:
+            broker = Broker(cluster, config.node_id, config, directories[config.node_id])
+        except ValueError as error:
+            raise StartError(str(error)) from error
         broker.endpoints = {endpoint.listener: endpoint for endpoint in advertised[config.node_id]}
         cluster.nodes[config.node_id] = broker
     try:
         cluster.authorizer = make_authorizer(cluster, first)
-        for config in configs:
-            assert config.node_id is not None
-            cluster.nodes[config.node_id].open_listeners(config.listeners)
     except ValueError as error:
         raise StartError(str(error)) from error
     _load_logs(cluster)
