@@ -156,8 +156,6 @@ class FetchSessions:
 
     def _create(self, by_id: bool, requested: OrderedDict[PartitionKey, FetchedPartition]) -> FetchSession | None:
         """Remember a new session, if there is room or an old one may go."""
-        if not requested:
-            return None
         now = self._clock.monotonic()
         if len(self._sessions) >= self.slots and not self._evict(len(requested), now):
             return None

@@ -35,20 +35,37 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
+# A partition with one of these was not even looked for in a log; its answer is Kafka's empty one.
+NEVER_READ = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+)
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
 
 def on_error(request: FetchRequest, version: int, code: ErrorCode, message: str | None) -> FetchResponse:
-    """The whole fetch failed; before v7 only partitions can say so."""
-    if version >= 7:
+    """The whole fetch failed: before v13 every partition says so too. A session's own error ends the session."""
+    if code in SESSION_ERRORS:
+        return FetchResponse(error_code=code)
+    if version >= 13:
         return FetchResponse(error_code=code, session_id=request.session_id)
-    return FetchResponse(
+    response = FetchResponse(
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
                 partitions=[_unknown(each.partition, code) for each in topic.partitions],
             )
             for topic in request.topics
-        ]
+        ],
     )
+    if version >= 7:
+        response.error_code, response.session_id = code, request.session_id
+    return response
 
 
 @api(1, versions=(4, 18), acl=access.each(access.on_topic(AclOperation.READ)), on_error=on_error)
@@ -230,6 +247,6 @@ def _unknown(index: int, code: ErrorCode) -> PartitionData:
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
-        aborted_transactions=None,
+        aborted_transactions=[] if code in NEVER_READ else None,
         records=b"",
     )
