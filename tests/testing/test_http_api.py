@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing.http_api import ACTIONS, OPERATIONS, openapi
 from tests.testing.clients import Delivery, consumer, eventually, producer, read, send
@@ -139,7 +140,20 @@ def test_a_control_function_and_the_wait_for_it(api: Api) -> None:
     assert [each["control"] for each in api.get("/controls")] == [control["control"]]
 
 
-@pytest.mark.parametrize("action", sorted(set(ACTIONS) - {"error", "sleep"}))
+def test_an_answer_is_given_as_json(api: Api) -> None:
+    refused = {"topics": [{"name": "x", "error_code": 44, "error_message": "not here"}]}
+    api.post("/controls", api="CreateTopics", action="answer", response=refused)
+    admin = AdminClient({"bootstrap.servers": api.bootstrap})
+    with pytest.raises(KafkaException, match="not here"):
+        admin.create_topics([NewTopic("x", 1)])["x"].result(60)
+    admin.create_topics([NewTopic("x", 1)])["x"].result(60)
+    for response, problem in (({"topics": 3}, "is a list"), ({"nope": 1}, "has no nope")):
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            api.post("/controls", api="CreateTopics", action="answer", response=response)
+        assert problem in json.load(raised.value)["error"]
+
+
+@pytest.mark.parametrize("action", sorted(set(ACTIONS) - {"answer", "error", "sleep"}))
 def test_every_action_can_be_asked_for(api: Api, action: str) -> None:
     more = {"seconds": 0.01} if action.startswith("delay") else {}
     control = api.post("/controls", api="Metadata", action=action, times=1, **more)["control"]

@@ -6,15 +6,15 @@ It is for tests on this machine: it listens on the loopback address and asks nob
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from ottla.events import KINDS
+from ottla.protocol.api import response_class
 from ottla.protocol.errors import KafkaError
-from ottla.protocol.schema import Struct, Uuid
-from ottla.testing.control import error_code
+from ottla.testing.control import api_keys, error_code
+from ottla.testing.json_messages import message_of, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +55,7 @@ class Operation(NamedTuple):
 
 ACTIONS = {
     "observe": "look on and change nothing",
+    "answer": "answer `response` in place of the broker",
     "error": "answer `error`; with `topic`, only its (chosen) partitions fail",
     "delay": "let the request wait for `seconds` before it is handled",
     "delay_response": "handle it, and let the answer wait for `seconds`",
@@ -74,6 +75,7 @@ CONTROL_FIELDS = {
     "client_id": Field("string", "requests of this client only"),
     "times": Field("integer", "act on so many requests, 1 if not given; 0 is on all"),
     "error": Field("string", "name or number of the error code"),
+    "response": Field("object", "answer: the fields of the API's response, as `/requests` shows those of requests"),
     "seconds": Field("number", "how long"),
     "after_handling": Field("boolean", "drop_connection: handle the request first"),
     "out_of_order": Field("boolean", "sleep: let later requests of the connection be handled"),
@@ -184,6 +186,7 @@ def _add_control(kit: Kit, _: dict[str, str], body: Any) -> Any:
     )
     made: dict[str, Callable[[], Control]] = {
         "observe": rule.observe,
+        "answer": lambda: rule.answer(_response(body)),
         "error": lambda: rule.error(error_code(_error(body))),
         "delay": lambda: rule.delay(float(body["seconds"])),
         "delay_response": lambda: rule.delay_response(float(body["seconds"])),
@@ -196,6 +199,13 @@ def _add_control(kit: Kit, _: dict[str, str], body: Any) -> Any:
     control = made[action]()
     kit.controls[control.number] = control
     return _control(control)
+
+
+def _response(body: Any) -> Any:
+    keys = api_keys(_api(body.get("api")))
+    if keys is None or "response" not in body:
+        raise Refused(400, "answer needs api and response")
+    return message_of(response_class(next(iter(keys))), body["response"])
 
 
 def _error(body: Any) -> str | int:
@@ -487,33 +497,6 @@ def _seen(seen: SeenRequest) -> dict[str, Any]:
         "correlation_id": seen.correlation_id,
         "request": plain(seen.request),
     }
-
-
-SECRET = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "stored_key", "server_key"})
-
-
-def plain(value: Any) -> Any:
-    """What JSON can carry: bytes in base64, messages and states as objects, pairs as `topic-partition`."""
-    if isinstance(value, Struct):
-        return {
-            field.name: "(hidden)" if field.name in SECRET else plain(getattr(value, field.name))
-            for field in value.__schema__.fields
-        }
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, bytes | bytearray | memoryview):
-        import base64
-
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, dict):
-        return {
-            "-".join(map(str, key)) if isinstance(key, tuple) else str(key): plain(each) for key, each in value.items()
-        }
-    if isinstance(value, Uuid):
-        return str(value)
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each) for each in value]
-    return value
 
 
 def openapi(operations: Sequence[Operation] = OPERATIONS) -> dict[str, Any]:

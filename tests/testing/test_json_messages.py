@@ -1,0 +1,32 @@
+"""Messages go to JSON and come back as they were."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.protocol.api import APIS, response_class
+from ottla.testing.json_messages import SECRET, message_of, plain
+from tests.protocol.strategies import of_struct
+
+KEYS = [api.key for api in APIS]
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_every_response_comes_back(data: st.DataObject) -> None:
+    cls = response_class(data.draw(st.sampled_from(KEYS)))
+    message = data.draw(of_struct(cls, cls.__schema__.versions[-1]))
+    there = json.loads(json.dumps(plain(message)))
+    if not any(name in json.dumps(there) for name in SECRET):
+        assert plain(message_of(cls, there)) == there
+
+
+def test_what_is_no_message_is_refused() -> None:
+    cls = response_class(19)
+    for value, problem in ((3, "is an object"), ({"topics": [3]}, "is an object"), ({"x": 1}, "has no x")):
+        with pytest.raises(ValueError, match=problem):
+            message_of(cls, value)
