@@ -179,7 +179,7 @@ def test_a_producer_over_its_quota_is_told_and_then_not_listened_to() -> None:
 
 
 def test_a_consumer_over_its_quota_gets_an_empty_answer() -> None:
-    with secured() as cluster, client(cluster, "admin") as admin:
+    with secured(clock=VirtualClock()) as cluster, client(cluster, "admin") as admin:
         connection = admin.node(1)
         for _ in range(3):
             produce(connection, 50_000)
@@ -238,7 +238,7 @@ def test_a_busy_client_is_slowed_down_by_the_time_it_takes() -> None:
 
 def test_confluent_kafka_hears_of_its_quota() -> None:
     with secured() as cluster, client(cluster, "admin") as admin:
-        alter_quotas(admin, {"client-id": "slow"}, {"producer_byte_rate": 100_000.0})
+        alter_quotas(admin, {"client-id": "slow"}, {"producer_byte_rate": 4_000.0})
         heard: list[float] = []
         producer = Producer(
             {
