@@ -1,0 +1,43 @@
+"""The tap in front of Apache Kafka: clients stay behind it, and control functions act on a broker that is not ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.protocol.capture import read_capture
+from ottla.testing import Tap
+from ottla.testing.tapping import CaptureFile
+from tests.testing.clients import consumer, producer, read, send
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .apache_kafka import ApacheKafka
+
+pytestmark = pytest.mark.interop
+
+
+def test_clients_behind_the_tap_of_apache_kafka(apache_kafka: ApacheKafka, tmp_path: Path) -> None:
+    target = apache_kafka.bootstrap
+    path = tmp_path / "capture.jsonl"
+    capture = CaptureFile(str(path), target)
+    with Tap(target, sinks=[capture]) as tap:
+        admin = AdminClient({"bootstrap.servers": tap.bootstrap})
+        admin.create_topics([NewTopic("tapped", 2)])["tapped"].result(60)
+        refused = tap.on("Produce", topic="tapped", partition=1).error("NOT_LEADER_OR_FOLLOWER")
+        lost = tap.on("Produce", topic="tapped", partition=0).drop_connection(after_handling=True)
+        client = producer(tap, enable_idempotence=True)  # type: ignore[arg-type]
+        assert send(client, "tapped", "a", 0).error is None
+        assert send(client, "tapped", "b", 1).error is None
+        assert (refused.hits, lost.hits) == (1, 1)
+        reader = consumer(tap, "tapped", group_id="tapped")  # type: ignore[arg-type]
+        assert sorted(read(reader, 2)) == ["a", "b"]
+        reader.commit(asynchronous=False)
+        reader.close()
+    capture.close()
+    with path.open() as lines:
+        seen = {frame.api for frame in read_capture(lines)}
+    assert {"ApiVersions", "Metadata", "Produce", "Fetch", "FindCoordinator", "OffsetCommit"} <= seen
