@@ -1,0 +1,41 @@
+"""The pages keep their promises: links lead somewhere, and the README's snippets run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from ottla.testing import Cluster
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_that_are_there(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in link and not link.startswith("mailto:"):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_the_readme_s_test_runs() -> None:
+    (snippet,) = [each for each in SNIPPETS if "ottla.testing" in each]
+    exec(compile(snippet, "README.md", "exec"), {})
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17")
+def test_the_readme_s_table_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    (snippet,) = [each for each in SNIPPETS if "ottla.spark" in each]
+    with Cluster(topics=["orders:3"]) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        producer.produce("orders", key="ada", value="coffee")
+        producer.flush()
+        exec(compile(snippet, "README.md", "exec"), {"bootstrap": cluster.bootstrap})
+    assert "coffee" in capsys.readouterr().out
