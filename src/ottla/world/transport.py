@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Address = tuple[str, int]
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 _PORT_ATTEMPTS = 20
+TLS_HANDSHAKE_SECONDS = 20.0
+"""Who does not finish a handshake in this time is cut off; until then nobody above knows of the connection."""
 
 
 class Listener(Protocol):
@@ -138,7 +140,10 @@ class LoopTransport:
         sockets = _bind(wanted, port, reuse_port)
 
         async def serve(listening: socket.socket, context: tls.SSLContext | None) -> asyncio.AbstractServer:
-            return await self._loop.create_server(factory, sock=listening, ssl=context, backlog=backlog)
+            patience = TLS_HANDSHAKE_SECONDS if context is not None else None
+            return await self._loop.create_server(
+                factory, sock=listening, ssl=context, backlog=backlog, ssl_handshake_timeout=patience
+            )
 
         servers: list[asyncio.AbstractServer] = []
         spares: list[socket.socket] = []
