@@ -34,6 +34,7 @@ Conf = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _POLL = 0.3
+_SIGNALLED = 128
 
 
 def register(app: typer.Typer) -> None:
@@ -75,10 +76,14 @@ def run(
     conf: Conf = None,
     once: Annotated[bool, typer.Option("--once", help="Take what is there, then stop.")] = False,
     full_refresh: Annotated[bool, typer.Option("--full-refresh", help="Declarative: compute all tables anew.")] = False,
+    restarts: Annotated[
+        int, typer.Option("--restarts", metavar="N", min=0, help="How often to start it again when it fails.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until its queries end, or until Ctrl-C; a second run goes on where the first one ended."""
-    _go(folder, bootstrap, master, conf, {"once": once, "full_refresh": full_refresh}, as_json=as_json)
+    options = {"once": once, "full_refresh": full_refresh}
+    _go(folder, bootstrap, master, conf, options, as_json=as_json, restarts=restarts)
 
 
 def dry_run(
@@ -152,6 +157,7 @@ def _go(
     options: dict[str, bool],
     *,
     as_json: bool,
+    restarts: int = 0,
 ) -> None:
     from ottla.spark.pipeline import PipelineError, RunSettings, error_in_log, read_status, start
     from ottla.spark.pipeline_broker import broker
@@ -168,10 +174,15 @@ def _go(
             _make_topics(pipeline.folder / "topics.txt", address)
             if not as_json:
                 typer.echo(f"{pipeline.name} on {address}" + (" (started for this run)" if ours else ""))
-            process = start(pipeline, RunSettings(address, master, config, **options))
-            with _ended(process):
-                _watch(pipeline, process, quiet=as_json)
-            code = process.returncode
+            for left in reversed(range(restarts + 1)):
+                process = start(pipeline, RunSettings(address, master, config, **options))
+                with _ended(process):
+                    _watch(pipeline, process, quiet=as_json)
+                code = process.returncode
+                # Less than zero: a signal ended it, such as Ctrl-C.
+                if code <= 0 or code >= _SIGNALLED or not left:
+                    break
+                typer.echo(f"ottla: it failed and is started again: {error_in_log(pipeline)}", err=True)
     except PipelineError as error:
         raise fail(str(error), code=UNREACHABLE) from error
     found = read_status(pipeline)
