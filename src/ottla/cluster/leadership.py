@@ -70,7 +70,7 @@ def _elect_leader(image: ClusterImage, name: str, index: int, election_type: int
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
     preferred = election_type == _PREFERRED
     if partition.leader == partition.replicas[0] if preferred else partition.leader >= 0:
-        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     election = Election.PREFERRED if preferred else Election.UNCLEAN
     record = PartitionChange(image, topic, index, layers, image.broker_is_active, election).build()
     if record is None:

@@ -38,7 +38,6 @@ def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuoru
     topics = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
     if topics != [(CLUSTER_METADATA_TOPIC, [0])]:
         return DescribeQuorumResponse(
-            error_message=None,
             topics=[
                 ResponseTopicData(
                     topic_name=name,
@@ -46,7 +45,7 @@ def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuoru
                         ResponsePartitionData(
                             partition_index=index,
                             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                            error_message=None,
+                            error_message="This server does not host this topic-partition.",
                         )
                         for index in indexes
                     ],
