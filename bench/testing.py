@@ -60,9 +60,14 @@ def measured(action: Callable[[], object], times: int) -> tuple[float, float]:
 
 def imports(more: str) -> tuple[float, float]:
     found = []
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     for _ in range(7):
         done = subprocess.run(
-            [sys.executable, "-c", IMPORT.format(more=more)], capture_output=True, text=True, check=True
+            [sys.executable, "-c", IMPORT.format(more=more)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
         )
         found.append([float(word) for word in done.stdout.split()])
     return statistics.median(each[0] for each in found), statistics.median(each[1] for each in found)
