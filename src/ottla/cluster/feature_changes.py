@@ -90,6 +90,8 @@ def _update(
 
 
 def _check_supported(image: ClusterImage, node_id: int, name: str, level: int) -> None:
+    if level < 0:
+        raise _invalid(name, level, "A feature version cannot be less than 0.")
     nodes = [(f"Local controller {node_id}", supported_features())]
     for broker_id, broker in sorted(image.brokers.items()):
         nodes.append((f"Broker {broker_id}", {feature: (low, high) for feature, low, high in broker.features}))

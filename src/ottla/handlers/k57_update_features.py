@@ -9,7 +9,7 @@ from ottla.cluster.feature_changes import SAFE_DOWNGRADE, UPGRADE
 from ottla.cluster.feature_changes import update_features as plan
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k57_update_features import (
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
@@ -18,6 +18,8 @@ from ottla.protocol.messages.k57_update_features import (
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
+
+ALL_FAILED = "The update failed for all features since the following feature had an error: "
 
 
 def on_error(
@@ -34,13 +36,16 @@ def update_features(call: Call, request: UpdateFeaturesRequest) -> UpdateFeature
     if call.version == 0:
         for update in request.feature_updates:
             update.upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
-    records = plan(
-        cluster.image,
-        request.feature_updates,
-        node_id=cluster.controller.node_id,
-        kraft_version=cluster.metadata.kraft_version,
-        layers=cluster.controller.layers,
-    )
+    try:
+        records = plan(
+            cluster.image,
+            request.feature_updates,
+            node_id=cluster.controller.node_id,
+            kraft_version=cluster.metadata.kraft_version,
+            layers=cluster.controller.layers,
+        )
+    except KafkaError as error:
+        raise KafkaError(error.code, f"{ALL_FAILED}{error.message}") from error
     if not request.validate_only:
         cluster.change(records)
     return UpdateFeaturesResponse(

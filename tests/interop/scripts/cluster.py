@@ -39,7 +39,6 @@ from . import script
 if TYPE_CHECKING:
     from ..side_by_side import Talk
 
-WORDS = ("error_message",)
 UNORDERED = ("partition_result", "partition_results", "topics", "partitions", "responses", "replica_election_results")
 
 
@@ -77,9 +76,7 @@ def reassignments(talk: Talk) -> None:
             ],
         )
         for version in talk.versions[45]:
-            talk.ask(
-                f"{label} v{version}", request, AlterPartitionReassignmentsResponse, version=version, own_words=WORDS
-            )
+            talk.ask(f"{label} v{version}", request, AlterPartitionReassignmentsResponse, version=version)
 
     def listed(label: str, topics: dict[str, list[int]] | None) -> None:
         wanted = (
@@ -88,7 +85,7 @@ def reassignments(talk: Talk) -> None:
             else [ListPartitionReassignmentsTopics(name=name, partition_indexes=p) for name, p in topics.items()]
         )
         request = ListPartitionReassignmentsRequest(timeout_ms=10_000, topics=wanted)
-        talk.ask(label, request, ListPartitionReassignmentsResponse, own_words=WORDS)
+        talk.ask(label, request, ListPartitionReassignmentsResponse)
 
     listed("nothing moves", None)
     alter("to where it is", 0, [1])
@@ -127,7 +124,7 @@ def quorum(talk: Talk) -> None:
 def features_and_brokers(talk: Talk) -> None:
     def update(label: str, *updates: FeatureUpdateKey, dry: bool = True) -> None:
         request = UpdateFeaturesRequest(feature_updates=list(updates), validate_only=dry, timeout_ms=10_000)
-        talk.ask(label, request, UpdateFeaturesResponse, own_words=WORDS)
+        talk.ask(label, request, UpdateFeaturesResponse)
 
     update("unknown feature", FeatureUpdateKey(feature="no.such.feature", max_version_level=1, upgrade_type=1))
     update("too high", FeatureUpdateKey(feature="metadata.version", max_version_level=9999, upgrade_type=1))
@@ -138,7 +135,7 @@ def features_and_brokers(talk: Talk) -> None:
     update("nothing", dry=False)
     for broker in (99, -1):
         request = UnregisterBrokerRequest(broker_id=broker)
-        talk.ask(f"unregister {broker}", request, UnregisterBrokerResponse, own_words=WORDS)
+        talk.ask(f"unregister {broker}", request, UnregisterBrokerResponse)
 
 
 @script()
