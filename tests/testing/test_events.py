@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -196,3 +199,25 @@ def test_an_event_of_a_log_without_sinks_goes_nowhere() -> None:
         {"seq": 1, "time": 7, "node": 2, "kind": "group.state", "group": "g", "type": "classic", "to": "Dead"}
         | {"epoch": 1, "from": "Empty"}
     ]
+
+
+def test_serve_writes_the_log_to_a_file_and_shows_it_to_people(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    options = ["-p", "0", "--seed-topic", "t", "--json", "--events", str(file), "-l", "debug"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "serve", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    bootstrap = json.loads(process.stdout.readline())["bootstrap"]
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": "me"})
+    producer.produce("t", "a")
+    assert producer.flush(60) == 0
+    process.send_signal(signal.SIGTERM)
+    _, shown = process.communicate(timeout=60)
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    check(events)
+    kinds = {event["kind"] for event in events}
+    assert {"node.started", "topic.created", "connection.opened", "request", "response", "node.stopped"} <= kinds
+    assert "topic.created" in shown
+    assert "api=Produce" in shown
+    assert "client_id=me" in shown
