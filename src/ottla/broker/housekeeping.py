@@ -110,6 +110,9 @@ class Housekeeping:
             except KafkaError as error:
                 log.error("compaction in %s failed: %s", directory.path, error)
                 self._clean_next(others)
+            except Exception:  # the next round must come, whatever this was
+                log.exception("compaction in %s failed", directory.path)
+                self._clean_next(others)
             else:
                 self._cluster.world.workers.submit(step, done)
 
@@ -137,6 +140,8 @@ class Housekeeping:
                 task()
             except KafkaError as error:
                 log.error("%s failed: %s", name, error)
+            except Exception:
+                log.exception("%s failed", name)
             self._schedule(name, interval_ms, task)
 
         wait = interval_ms()
