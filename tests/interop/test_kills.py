@@ -62,7 +62,7 @@ class Load:
         topics = [NewTopic("appended", 2, 1, config=small), NewTopic("compacted", 1, 1, config=compacted)]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for future in admin.create_topics(topics).values():
-            future.result(30)
+            future.result(300)
 
     def write_until_killed(self, node: OttlaNode) -> None:
         """Write until the node is gone."""
@@ -75,7 +75,7 @@ class Load:
                 "retries": 0,
                 "linger.ms": 0,
                 "batch.num.messages": 20,
-                "message.timeout.ms": 5000,
+                "message.timeout.ms": 30000,
                 "queue.buffering.max.messages": 2000,
                 "compression.type": self.random.choice(["none", "lz4", "zstd"]),
                 "log_level": 0,
@@ -154,7 +154,7 @@ def read(bootstrap: str, topic: str, partition: int, start: int) -> list[tuple[i
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
         ended = False
-        for _ in range(200):
+        for _ in range(3000):
             for message in consumer.consume(500, timeout=0.2):
                 error = message.error()
                 if error is not None:
