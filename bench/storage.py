@@ -1,18 +1,22 @@
 """How fast the storage layer is: append, sequential read, recovery, and opening many partitions.
 
-    python bench/storage.py [append|read|recover|open|compact ...] [--mib N] [--partitions N] [--dir PATH]
+    python bench/storage.py [append|read|recover|open ...] [--mib N] [--partitions N] [--dir PATH]
 
-Prints one line a measurement. Append and read work in the page cache; nothing is synced while the clock runs.
+Prints one line a measurement. Append and read work in the page cache; nothing is synced while the clock runs. Recovery
+is measured next to Apache Kafka's on a copy of the same files, where Java and Maven are there: the time that its log gives
+for loading the partition, without its start.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import resource
 import shutil
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.protocol.uuids import Uuid
@@ -21,7 +25,8 @@ from ottla.records.iterate import Record
 from ottla.records.kernel import COMPILED
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import LogDirectory
-from ottla.storage.names import TopicPartition
+from ottla.storage.names import RECOVERY_POINT_CHECKPOINT, TopicPartition
+from ottla.testing import Cluster
 from ottla.world.clock import VirtualClock
 from ottla.world.disk_real import RealDisk
 from ottla.world.random import SeededRandom
@@ -151,21 +156,49 @@ def bench_read(path: str, total: int) -> None:
 
 
 def bench_recover(path: str, total: int) -> None:
-    place = directory(f"{path}/recover")
-    log = place.create_log(PARTITION, LogConfig(segment_bytes=(1 << 31) - 1))
+    """Recover a log whose broker died, and let Apache Kafka recover the same files."""
+    home = Path(path, "recover")
+    with Cluster(topics=[f"{PARTITION.topic}:1"], data_dir=str(home / "ottla")):
+        pass
+    place = directory(str(home / "ottla"))
+    place.load()
+    log = place.logs[PARTITION]
     fill(log, total, a_batch())
     end = log.log_end_offset
     place.abandon()
-    again = directory(f"{path}/recover")
+    (home / "ottla" / RECOVERY_POINT_CHECKPOINT).unlink(missing_ok=True)  # nothing is known to be on the disk
+    shutil.copytree(home / "ottla", home / "kafka")
+    again = directory(str(home / "ottla"))
 
     def work() -> int:
-        again.load(lambda topic: LogConfig(segment_bytes=(1 << 31) - 1))
+        again.load()
         assert again.logs[PARTITION].log_end_offset == end
-        return again.reports[0].bytes_checked
+        return next(each for each in again.reports if each.topic_partition == PARTITION).bytes_checked
 
-    report("recovery after an unclean stop", *timed(work))
+    amount, seconds, cpu = timed(work)
+    report("recovery after an unclean stop", amount, seconds, cpu)
     again.abandon()
-    shutil.rmtree(f"{path}/recover")
+    kafkas = kafka_recovery_seconds(home / "kafka")
+    if kafkas is None:
+        print("Apache Kafka's recovery is not measured: there is no Java or Maven")
+    else:
+        print(f"{'Apache Kafka on the same files':<34} {amount / 1e6 / kafkas:8.0f} MB/s   ", end="")
+        print(f"({kafkas:.2f} s; ottla / Kafka {seconds / kafkas:.2f})")
+    shutil.rmtree(home)
+
+
+def kafka_recovery_seconds(data: Path) -> float | None:
+    """How long Apache Kafka says that it took to load the partition."""
+    from tests.interop.apache_kafka import ApacheKafka
+    from tests.interop.jvm import JvmMissingError
+
+    try:
+        with ApacheKafka(data, heap="1g") as kafka:
+            told = re.search(rf"Completed load of Log\(dir=\S*{PARTITION.topic}-0,.* in (\d+)ms", kafka.log_text())
+    except JvmMissingError:
+        return None
+    assert told is not None, "Kafka's log does not say how long it took"
+    return int(told[1]) / 1000
 
 
 def bench_open(path: str, partitions: int) -> None:
@@ -240,4 +273,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     main()

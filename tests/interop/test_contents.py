@@ -116,7 +116,10 @@ GAPS = {
 
 @pytest.mark.parametrize(
     "question",
-    [pytest.param(each, marks=pytest.mark.xfail(reason=GAPS[each]) if each in GAPS else ()) for each in QUESTIONS],
+    [
+        pytest.param(each, marks=pytest.mark.xfail(reason=GAPS[each], strict=True) if each in GAPS else ())
+        for each in QUESTIONS
+    ],
 )
 def test_ottla_says_of_kafkas_directory_what_kafka_said(
     ottla_on_kafkas: OttlaNode, java_clients: JavaClients, question: str

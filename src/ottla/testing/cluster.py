@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "PartitionState", "StoredRecord"]
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 # What makes tests quick: groups do not wait for members that are not coming, heartbeats are frequent.
 TEST_CONFIGS = {
     "group.initial.rebalance.delay.ms": "0",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.testing.tap import FrameSink
 
 T = TypeVar("T")
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 
 
 class Tap:
