@@ -3,8 +3,8 @@
     python bench/storage.py [append|read|recover|open ...] [--mib N] [--partitions N] [--dir PATH]
 
 Prints one line a measurement. Append and read work in the page cache; nothing is synced while the clock runs. Recovery
-is measured next to Apache Kafka's on a copy of the same files, where Java and Maven are there: the time that its log gives
-for loading the partition, without its start.
+is measured next to Apache Kafka's on a copy of the same files, where Java and Maven are there: the time that its log
+gives for loading the partition, without its start.
 """
 
 from __future__ import annotations
