@@ -40,8 +40,12 @@ interop: $(READY) java ## other people's clients and suites (Go, Maven, a JVM)
 bench: $(READY) ## side-by-side benchmarks, written to docs/BENCHMARKS.md
 	@$(BIN)/python -m bench
 
-generate: $(READY) ## message modules from Apache Kafka's definitions
+generate: $(READY) ## message modules from Apache Kafka's definitions, pages of docs/ from the code
 	@$(BIN)/python tools/generate_messages.py
+	@$(BIN)/python tools/protocol_coverage.py
+	@$(BIN)/python tools/generate_api_docs.py
+	@$(BIN)/python tools/generate_config_docs.py
+	@$(BIN)/python tools/generate_event_docs.py
 
 lock: $(READY) ## pin the test environment anew
 	@$(BIN)/python -m pip freeze --exclude-editable > constraints.txt

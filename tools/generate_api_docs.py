@@ -124,8 +124,8 @@ def cli_page() -> str:
     out = [
         "# The command line\n",
         f"{WRITTEN} `ottla COMMAND --help` says the same on a terminal.\n",
-        "With `--json` a command prints JSON, an object per line. Those that talk to a cluster speak the protocol, so "
-        "any Kafka will do; they have\n",
+        "Every command has `--json`: it prints JSON then, an object per line. Those that talk to a cluster speak the "
+        "protocol, so any Kafka will do; they have\n",
         "| | |",
         "|---|---|",
         "| `--bootstrap-server`, `-b` `HOST:PORT` | Where it is; several with commas between. "
@@ -186,11 +186,8 @@ def _command(name: str, command: CommandInfo) -> list[str]:
     rows += [f"| {_flags(*entry)} | {_text(entry[2].help)}{_default(entry[2], entry[3])} |" for entry in options]
     if rows:
         out += ["| | |", "|---|---|", *rows, ""]
-    examples = [line.rstrip() for line in (command.epilog or "").split("\n\n") if line.strip()]
-    examples = examples[1:] or [line.strip() for line in help_text.splitlines() if line.strip().startswith("ottla ")]
-    if examples:
-        out += ["```sh", *examples, "```", ""]
-    return out
+    examples = [line.rstrip() for line in (command.epilog or "").split("\n\n")]
+    return [*out, "```sh", *examples[1:], "```", ""]
 
 
 def _flags(name: str, kind: Any, info: Any, default: object) -> str:

@@ -91,6 +91,21 @@ def test_brief_lines_and_control_functions() -> None:
         assert len(cluster.requests("Produce")) == 1
 
 
+def test_frames_as_json() -> None:
+    with Cluster(topics=["t"]) as cluster:
+        with tapping(cluster.bootstrap, "--json", "--api", "Produce") as (said, printed):
+            produce(address(said), "hello")
+        frames = [json.loads(line) for line in printed]
+        assert [(frame["api"], frame["direction"]) for frame in frames] == [
+            ("Produce", "request"),
+            ("Produce", "response"),
+        ]
+        assert all(frame["client_id"] == "me" and frame["error"] is None and frame["tree"] for frame in frames)
+        with tapping(cluster.bootstrap, "--json", "--brief", "--api", "Produce") as (said, printed):
+            produce(address(said), "hello")
+        assert [sorted({"tree", "size"} & set(json.loads(line))) for line in printed] == [["size"], ["size"]]
+
+
 def test_bad_arguments_are_told() -> None:
     for options, problem in (
         (["kafka", "localhost:1"], "write host:port"),

@@ -25,8 +25,8 @@ class Commands:
     def run(self, *words: str, text: str | None = None, where: list[str] | None = None) -> Result:
         return CliRunner().invoke(self._app, [*words, *(self._where if where is None else where)], input=text)
 
-    def rows(self, *words: str) -> list[dict[str, object]]:
-        result = self.run(*words, "--json")
+    def rows(self, *words: str, text: str | None = None) -> list[dict[str, object]]:
+        result = self.run(*words, "--json", text=text)
         assert result.exit_code == 0, result.output
         return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -86,7 +86,10 @@ def test_a_user_is_made_logs_in_and_is_gone(commands: Commands, bootstrap: str, 
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.username=dora\nsasl.password=dora-secret\n"
     )
     assert Commands(bootstrap, login).run("topic", "list").exit_code == 0
-    assert commands.run("user", "delete", "dora").exit_code == 0
+    assert commands.rows("user", "set", "dora", "-m", "SCRAM-SHA-512", text="dora-secret\n") == [
+        {"user": "dora", "mechanisms": {"SCRAM-SHA-512": 4096}}
+    ]
+    assert commands.rows("user", "delete", "dora") == [{"user": "dora", "removed": ["SCRAM-SHA-512"]}]
     refused = Commands(bootstrap, login).run("topic", "list")
     assert refused.exit_code != 0
     assert "SASL_AUTHENTICATION_FAILED" in refused.output
@@ -100,7 +103,12 @@ def test_quotas_come_and_go(commands: Commands) -> None:
         {"entity": {"user": "erik"}, "quotas": {"producer_byte_rate": 1e6}}
     ]
     assert len(commands.rows("quota", "list")) == 2
-    assert commands.run("quota", "remove", "-u", "erik", "producer_byte_rate").exit_code == 0
+    assert commands.rows("quota", "set", "-u", "erik", "producer_byte_rate=2e6") == [
+        {"entity": {"user": "erik"}, "quotas": {"producer_byte_rate": 2e6}}
+    ]
+    assert commands.rows("quota", "remove", "-u", "erik", "producer_byte_rate") == [
+        {"entity": {"user": "erik"}, "removed": ["producer_byte_rate"]}
+    ]
     assert commands.rows("quota", "list", "-u", "erik") == []
     assert commands.run("quota", "set", "producer_byte_rate=1").exit_code == 2
 

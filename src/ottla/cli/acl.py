@@ -226,4 +226,6 @@ def _print(acls: list[Acl], as_json: bool) -> None:
             print_json(row)
         return
     columns = ("permission", "principal", "operation", "resource_type", "resource_name", "pattern_type", "host")
-    print_table(columns, [[row[column] for column in columns] for row in rows])
+    print_table(
+        [column.replace("_", " ").upper() for column in columns], [[row[column] for column in columns] for row in rows]
+    )

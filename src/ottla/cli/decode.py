@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli.dumps import NotADumpError, read_dump
+from ottla.cli.output import examples
 from ottla.protocol.api import APIS
 from ottla.protocol.capture import REQUEST, is_capture, read_capture
 from ottla.protocol.errors import ProtocolError
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
 BAD_BYTES = 1
 BAD_USAGE = 2
 WIDTH = 16
+EXAMPLES = examples(
+    'echo "00 00 00 23 00 12 00 04 ..." | ottla decode',
+    "ottla decode answer.hex --api ApiVersions --version 4",
+    "ottla decode capture.jsonl --json",
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(decode)
+    app.command("decode", epilog=EXAMPLES)(decode)
 
 
 def decode(
@@ -65,10 +71,6 @@ def decode(
 
     Exit code 1 means that the bytes are not what they should be: the tree is printed as far as it went and the byte
     where it stopped is marked.
-
-      echo "00 00 00 23 00 12 00 04 ..." | ottla decode
-
-      ottla decode answer.hex --api ApiVersions --version 4
     """
     if form not in ("auto", "hex", "base64", "binary"):
         _usage(f"--format {form}: use auto, hex, base64 or binary")

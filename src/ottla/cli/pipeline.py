@@ -4,9 +4,11 @@ import signal
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -35,6 +37,7 @@ Conf = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _POLL = 0.3
 _SIGNALLED = 128
+_NOT_PASSED = {"failure": "failed", "error": "error", "skipped": "skipped"}
 
 
 def register(app: typer.Typer) -> None:
@@ -45,7 +48,9 @@ def register(app: typer.Typer) -> None:
         run
     )
     group.command("dry-run", epilog=examples("ottla pipeline dry-run shop"))(dry_run)
-    group.command("test", epilog=examples("ottla pipeline test shop"))(run_tests)
+    group.command("test", epilog=examples("ottla pipeline test shop", "ottla pipeline test shop -- -k totals"))(
+        run_tests
+    )
     group.command("status", epilog=examples("ottla pipeline status shop --json"))(status)
     app.add_typer(group)
 
@@ -55,6 +60,7 @@ def init(
     declarative: Annotated[
         bool, typer.Option("--declarative", help="A Spark Declarative Pipelines spec instead of a PySpark file.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a pipeline that runs, with a test."""
     from ottla.spark.pipeline import PipelineError
@@ -64,6 +70,9 @@ def init(
         made = make_pipeline(name, declarative=declarative)
     except PipelineError as error:
         raise usage(str(error)) from error
+    if as_json:
+        print_json({"pipeline": str(name), "files": [str(path) for path in made]})
+        return
     for path in made:
         typer.echo(str(path))
     typer.echo(f"next: ottla pipeline run {name}" + ("" if declarative else f", ottla pipeline test {name}"))
@@ -99,16 +108,41 @@ def dry_run(
 
 def run_tests(
     folder: Folder = Path(),
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[PYTEST ARGUMENT]...")] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PYTEST ARGUMENT]...", help="For pytest; those with a dash after `--`."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, one object per test; what pytest says goes to standard error.")
+    ] = False,
 ) -> None:
     """Run the pipeline's tests with pytest, with the fixture `spark_kafka`."""
     pipeline = _find(folder)
     command = [sys.executable, "-m", "pytest", "-p", "ottla.testing.spark", "-p", "no:cacheprovider"]
     command += ["--rootdir", str(pipeline.folder), *(arguments or [])]
-    code = subprocess.run(command, cwd=pipeline.folder, check=False).returncode
+    with TemporaryDirectory() as folder_of_report:
+        report = Path(folder_of_report) / "report.xml"
+        if as_json:
+            command += ["--junit-xml", str(report)]
+        said = sys.__stderr__ if as_json else None
+        code = subprocess.run(command, cwd=pipeline.folder, check=False, stdout=said).returncode
+        for result in _results(report) if report.is_file() else ():
+            print_json(result)
     if code == 5:
         raise fail(f"{folder} has no tests (test_*.py)")
     raise typer.Exit(code)
+
+
+def _results(report: Path) -> Iterator[dict[str, Any]]:
+    """What pytest wrote of each test."""
+    for case in ElementTree.parse(report).iter("testcase"):
+        problem = next((part for part in case if part.tag in _NOT_PASSED), None)
+        yield {
+            "test": f"{case.get('classname')}::{case.get('name')}",
+            "result": "passed" if problem is None else _NOT_PASSED[problem.tag],
+            "seconds": float(case.get("time", 0)),
+            "problem": None if problem is None else problem.get("message"),
+        }
 
 
 def status(folder: Folder = Path(), as_json: AsJson = False) -> None:

@@ -49,9 +49,9 @@ def list_(
             print_json({"entity": dict(entity), "quotas": values})
         return
     print_table(
-        ("entity", "quota", "value"),
+        ("ENTITY", "QUOTA", "VALUE"),
         [(_shown(entity), key, f"{value:g}") for entity, values in found for key, value in sorted(values.items())],
-        right=("value",),
+        right=("VALUE",),
     )
 
 
@@ -64,6 +64,7 @@ def set_(
     properties: Properties = None,
     command_config: PropertiesFile = None,
     timeout: Timeout = SECONDS,
+    as_json: AsJson = False,
 ) -> None:
     """Set quotas of a user, a client id, both, or an address."""
     values: dict[str, float | None] = {}
@@ -78,7 +79,10 @@ def set_(
         raise usage("quota set: say for whom: --user, --client-id, both, or --ip")
     with connected(bootstrap, properties, command_config, timeout) as client:
         alter_quotas(client, entity, values)
-    typer.echo(f"set for {_shown(tuple(entity.items()))}: {', '.join(quotas)}")
+    if as_json:
+        print_json({"entity": entity, "quotas": values})
+    else:
+        typer.echo(f"set for {_shown(tuple(entity.items()))}: {', '.join(quotas)}")
 
 
 def remove(
@@ -90,6 +94,7 @@ def remove(
     properties: Properties = None,
     command_config: PropertiesFile = None,
     timeout: Timeout = SECONDS,
+    as_json: AsJson = False,
 ) -> None:
     """Remove quotas."""
     entity = _entity(user, client_id, ip)
@@ -97,7 +102,10 @@ def remove(
         raise usage("quota remove: say for whom: --user, --client-id, both, or --ip")
     with connected(bootstrap, properties, command_config, timeout) as client:
         alter_quotas(client, entity, dict.fromkeys(quotas))
-    typer.echo(f"removed for {_shown(tuple(entity.items()))}: {', '.join(quotas)}")
+    if as_json:
+        print_json({"entity": entity, "removed": quotas})
+    else:
+        typer.echo(f"removed for {_shown(tuple(entity.items()))}: {', '.join(quotas)}")
 
 
 def _entity(user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:

@@ -17,6 +17,7 @@ import typer
 from ottla import __version__
 from ottla.broker.start import StartError
 from ottla.cli.dev_tls import DevTls, make_dev_tls
+from ottla.cli.output import examples
 from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_server_properties, server_config
 from ottla.events import EventFile, Events, log_event
 from ottla.protocol.errors import KafkaError
@@ -40,11 +41,17 @@ LEVELS = {"none": logging.CRITICAL + 1, "error": 40, "warn": 30, "info": 20, "de
 FAILED = 1
 BAD_USAGE = 2
 MEMORY_DIR = "/ottla"
+EXAMPLES = examples(
+    "ottla serve                         in memory, on localhost:9092",
+    "ottla serve -d ./data --sync        durable, in Apache Kafka's own directory format",
+    "ottla serve -p 9092,9093,9094       three nodes in one process",
+    "ottla serve server.properties       what Apache Kafka would do with that file",
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(serve)
+    app.command("serve", epilog=EXAMPLES)(serve)
 
 
 def serve(
@@ -107,14 +114,6 @@ def serve(
     ] = False,
 ) -> None:
     """Run a Kafka-compatible broker.
-
-      ottla serve                         in memory, on localhost:9092
-
-      ottla serve -d ./data --sync        durable, in Apache Kafka's own directory format
-
-      ottla serve -p 9092,9093,9094       three nodes in one process
-
-      ottla serve server.properties       what Apache Kafka would do with that file
 
     Stop it with Ctrl-C or SIGTERM: requests in progress are finished and the data is closed cleanly.
     """

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ottla.cli.output import examples, print_json
 from ottla.protocol.capture import REQUEST
 from ottla.protocol.inspector import Inspection, Inspector
 from ottla.records.inspect import batch_lines
@@ -26,11 +27,17 @@ if TYPE_CHECKING:
 
 FAILED = 1
 BAD_USAGE = 2
+EXAMPLES = examples(
+    "ottla tap 127.0.0.1:19092 localhost:9092",
+    "ottla tap 19092 kafka.example:9092 --api Fetch --topic orders --brief",
+    "ottla tap 19092 kafka.example:9092 --json --api Produce",
+    "ottla tap 19092 kafka.example:9092 -q -o capture.jsonl",
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(tap)
+    app.command("tap", epilog=EXAMPLES)(tap)
 
 
 def tap(
@@ -61,14 +68,11 @@ def tap(
             "--control", metavar="[HOST:]PORT", help="Take control functions over HTTP there.", show_default=False
         ),
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, one object per frame; with --brief without its fields.")
+    ] = False,
 ) -> None:
     """Print, capture and disturb what passes between Kafka clients and a Kafka.
-
-      ottla tap 127.0.0.1:19092 localhost:9092
-
-      ottla tap 19092 kafka.example:9092 --api Fetch --topic orders --brief
-
-      ottla tap 19092 kafka.example:9092 -q -o capture.jsonl
 
     Point clients at LISTEN instead of at the Kafka; they stay behind the tap, because it puts its own addresses in the
     place of the brokers'. Filters choose what is printed and captured; everything is passed on.
@@ -82,7 +86,10 @@ def tap(
         raise typer.Exit(BAD_USAGE) from error
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_listen(made, chosen, target, output, max_bytes, quiet, brief, hexdump, show_secrets, control))
+            printer = (
+                None if quiet else _Printer(brief=brief, hexdump=hexdump, show_secrets=show_secrets, as_json=as_json)
+            )
+            runner.run(_listen(made, chosen, target, output, max_bytes, printer, show_secrets, control))
     except OSError as error:
         typer.echo(f"ottla tap: {error}", err=True)
         raise typer.Exit(FAILED) from error
@@ -94,9 +101,7 @@ async def _listen(
     target: str,
     output: str | None,
     max_bytes: int | None,
-    quiet: bool,
-    brief: bool,
-    hexdump: bool,
+    printer: _Printer | None,
     show_secrets: bool,
     control: str | None,
 ) -> None:
@@ -109,8 +114,8 @@ async def _listen(
     if output is not None:
         capture = CaptureFile(output, target, max_bytes=max_bytes, show_secrets=show_secrets)
         tap.sinks.append(chosen.only(capture))
-    if not quiet:
-        tap.sinks.append(chosen.only(_Printer(brief=brief, hexdump=hexdump, show_secrets=show_secrets)))
+    if printer is not None:
+        tap.sinks.append(chosen.only(printer))
     pages = []
 
     def ready() -> None:
@@ -177,7 +182,8 @@ class _Filter:
 class _Printer:
     """Prints frames as `ottla decode` does."""
 
-    def __init__(self, *, brief: bool, hexdump: bool, show_secrets: bool) -> None:
+    def __init__(self, *, brief: bool, hexdump: bool, show_secrets: bool, as_json: bool) -> None:
+        self._as_json = as_json
         self._brief = brief
         self._hexdump = hexdump
         self._show_secrets = show_secrets
@@ -186,6 +192,9 @@ class _Printer:
 
     def __call__(self, frame: CapturedFrame) -> None:
         """Print a frame."""
+        if self._as_json:
+            print_json(self._object(frame))
+            return
         if self._brief:
             arrow = "->" if frame.direction == REQUEST else "<-"
             node = frame.server if frame.node is None else f"node {frame.node}"
@@ -199,6 +208,17 @@ class _Printer:
         if self._console is None:
             self._console = make_console()
         print_inspection(self._console, inspect_frame(self._inspector, frame), self._hexdump, self._show_secrets)
+
+    def _object(self, frame: CapturedFrame) -> dict[str, Any]:
+        """Who sent it to whom, as in a capture, and what it says, as `ottla decode --json` has it."""
+        told = frame._asdict()
+        del told["frame"]
+        if not self._brief:
+            from ottla.cli.decode import as_object
+
+            found = as_object(inspect_frame(self._inspector, frame), self._show_secrets)
+            told |= {"tree": found["tree"], "error": found["error"]}
+        return told
 
 
 def inspect_frame(inspector: Inspector, frame: CapturedFrame) -> Inspection:

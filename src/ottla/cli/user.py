@@ -47,9 +47,9 @@ def list_(
             print_json({"user": name, "mechanisms": mechanisms})
         return
     print_table(
-        ("user", "mechanism", "iterations"),
+        ("USER", "MECHANISM", "ITERATIONS"),
         [(name, mechanism, count) for name, each in found for mechanism, count in each.items()],
-        right=("iterations",),
+        right=("ITERATIONS",),
     )
 
 
@@ -63,6 +63,7 @@ def set_(
     properties: Properties = None,
     command_config: PropertiesFile = None,
     timeout: Timeout = SECONDS,
+    as_json: AsJson = False,
 ) -> None:
     """Give a user a password: it is asked for, or read from standard input. Only its salted hash is sent."""
     password = _password(name)
@@ -70,7 +71,10 @@ def set_(
     with connected(bootstrap, properties, command_config, timeout) as client:
         for each in chosen:
             set_password(client, name, password, each.value, iterations)
-    typer.echo(f"{name} can log in with {', '.join(each.value for each in chosen)}")
+    if as_json:
+        print_json({"user": name, "mechanisms": {each.value: iterations for each in chosen}})
+    else:
+        typer.echo(f"{name} can log in with {', '.join(each.value for each in chosen)}")
 
 
 def delete(
@@ -82,13 +86,17 @@ def delete(
     properties: Properties = None,
     command_config: PropertiesFile = None,
     timeout: Timeout = SECONDS,
+    as_json: AsJson = False,
 ) -> None:
     """Take a user's credentials away."""
     with connected(bootstrap, properties, command_config, timeout) as client:
         known = list_users(client, [name])[name]
         chosen = [each.value for each in mechanism] if mechanism else list(known)
         delete_user(client, name, chosen)
-    typer.echo(f"{name} cannot log in with {', '.join(chosen)} any more")
+    if as_json:
+        print_json({"user": name, "removed": chosen})
+    else:
+        typer.echo(f"{name} cannot log in with {', '.join(chosen)} any more")
 
 
 def _password(name: str) -> str:
