@@ -202,3 +202,33 @@ def test_values_files_and_forms(cluster: Cluster, tmp_path: Path) -> None:
     assert run(where, "produce", "nowhere", "-v", "x").code == 4
     assert run(where, "produce", "forms", "--acks", "0", "-v", "fire").code == 0
     assert run(where, "consume", "forms", "-f", "%y", "-e").code == 2
+
+
+def test_what_is_sent_again_is_written_once(cluster: Cluster) -> None:
+    where = cluster.bootstrap
+    cluster.create_topic("once", 1)
+    lost = cluster.on("Produce", topic="once").drop_connection(after_handling=True)
+    sent = run(where, "produce", "once", "-v", "a", "-v", "b", "--json")
+    assert [row["offset"] for row in sent.rows] == [0, 1]
+    assert lost.hits == 1
+    assert [record.value for record in cluster.records("once")] == [b"a", b"b"]
+    assert all(record.producer_id >= 0 for record in cluster.records("once"))
+
+
+@pytest.mark.parametrize("options", [("--no-idempotence",), ("--acks", "1")])
+def test_without_idempotence_it_may_be_written_twice(cluster: Cluster, options: tuple[str, ...]) -> None:
+    topic = f"twice{''.join(options)}"
+    cluster.create_topic(topic, 1)
+    cluster.on("Produce", topic=topic).drop_connection(after_handling=True)
+    assert run(cluster.bootstrap, "produce", topic, "-v", "a", *options).code == 0
+    assert [(record.value, record.producer_id) for record in cluster.records(topic)] == [(b"a", -1)] * 2
+
+
+def test_offsets_are_told_in_the_order_of_the_lines(cluster: Cluster) -> None:
+    cluster.create_topic("told", 3)
+    lines = [{"value": "x" * 200_000, "partition": number % 3} for number in range(12)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    rows = run(cluster.bootstrap, "produce", "told", "--from-json", "--json", stdin=text).rows
+    assert [(row["partition"], row["offset"]) for row in rows] == [(number % 3, number // 3) for number in range(12)]
+    unknown = run(cluster.bootstrap, "produce", "told", "-a", "0", "-v", "x", "--json").rows
+    assert [row["offset"] for row in unknown] == [None]

@@ -15,7 +15,6 @@ from ottla.client.client import EARLIEST, LATEST, TRANSACTION, parse_address
 from ottla.client.configs import Operation, Resource, alter_configs, describe_configs
 from ottla.client.groups import commit, committed, delete_group, describe_group, list_groups
 from ottla.client.reading import RecordReader, bounds, offsets_at
-from ottla.client.sending import send_batches
 from ottla.client.topics import create_partitions, create_topic, delete_records, delete_topic
 from ottla.client.transactions import describe_producers, describe_transaction, list_transactions
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -31,6 +30,7 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import CompressionType
 from ottla.records.iterate import Record
 from ottla.testing import Cluster
+from tests.client.sending import send_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

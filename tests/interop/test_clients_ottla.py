@@ -10,11 +10,11 @@ import pytest
 
 from ottla.client import Client
 from ottla.client.reading import RecordReader, bounds
-from ottla.client.sending import send_batches
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
 from tests.cli.live import run
+from tests.client.sending import send_batches
 
 from .java_client import JavaClients
 from .java_client import Record as JavaRecord

@@ -6,6 +6,7 @@ import os
 import select
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, BinaryIO, NamedTuple
@@ -16,11 +17,7 @@ from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, Pro
 from ottla.cli.formats import Form, escaped
 from ottla.cli.formats import read as read_form
 from ottla.cli.output import examples, print_json, usage
-from ottla.client import Client
-from ottla.client.partitioner import partition_of_key
-from ottla.client.sending import send_batches
-from ottla.records.builder import BatchBuilder
-from ottla.records.compression import CompressionType
+from ottla.client.producer import Delivered, Producer
 
 EXAMPLES = examples(
     "ottla produce orders -v hello",
@@ -99,7 +96,12 @@ def produce(
     key_form: Annotated[Form, typer.Option("--key-form", help="What keys are written as.")] = Form.RAW,
     value_form: Annotated[Form, typer.Option("--value-form", help="What values are written as.")] = Form.RAW,
     compression: Annotated[Codec, typer.Option("--compression", "-z", help="Compress batches.")] = Codec.NONE,
-    acks: Annotated[Acks, typer.Option("--acks", "-a", help="When a record counts as written.")] = Acks.ALL,
+    acks: Annotated[
+        Acks, typer.Option("--acks", "-a", help="When a record counts as written; 0 and 1 are --no-idempotence too.")
+    ] = Acks.ALL,
+    no_idempotence: Annotated[
+        bool, typer.Option("--no-idempotence", help="Number no records; what is sent again may be written twice.")
+    ] = False,
     bootstrap: Bootstrap = LOCAL,
     properties: Properties = None,
     command_config: PropertiesFile = None,
@@ -123,13 +125,26 @@ def produce(
         info = client.topics([topic])[0]
         if partition is not None and partition not in info.partitions:
             client.leader(topic, partition)  # says which there are
-        sender = _Sender(client, topic, sorted(info.partitions), compression, acks, as_json)
+        where = _Offsets()
+        producer = Producer(
+            client,
+            idempotent=acks is Acks.ALL and not no_idempotence,
+            compression=compression,
+            acks=-1 if acks is Acks.ALL else int(acks),
+            request_timeout_ms=round(timeout * 1000),
+            delivered=where.add if as_json else None,
+        )
         for records in _source(files or [], values or [], shape, escaped(delimiter), from_json):
-            sender.send(records)
-    if as_json:
-        return
-    if sys.stderr.isatty():
-        typer.echo(f"{sender.count} records", err=True)
+            partitions = [
+                producer.send(topic, each.key, each.value, each.headers, each.partition, each.timestamp)
+                for each in records
+            ]
+            producer.flush()
+            if as_json:
+                for record, index in zip(records, partitions, strict=True):
+                    print_json({"topic": topic, "partition": index, **where.take(index, record.timestamp)})
+    if sys.stderr.isatty() and not as_json:
+        typer.echo(f"{producer.records_sent} records", err=True)
 
 
 class _Shape(NamedTuple):
@@ -181,52 +196,22 @@ class _Shape(NamedTuple):
         )
 
 
-class _Sender:
-    """Puts records into batches, one per partition, and sends them."""
+class _Offsets:
+    """Where the records of each partition went, in order, until they are told."""
 
-    def __init__(
-        self, client: Client, topic: str, partitions: list[int], codec: Codec, acks: Acks, as_json: bool
-    ) -> None:
-        self._client = client
-        self._topic = topic
-        self._partitions = partitions
-        self._codec = CompressionType[codec.name]
-        self._acks = -1 if acks is Acks.ALL else int(acks)
-        self._as_json = as_json
-        self._next = 0
-        self.count = 0
+    def __init__(self) -> None:
+        self._known: dict[int, deque[tuple[int | None, int]]] = {}
 
-    def send(self, records: Sequence[Outgoing]) -> None:
-        """Write some records; what has no key goes to one partition, the next time to the next."""
-        builders: dict[int, BatchBuilder] = {}
-        placed: list[tuple[int, int, Outgoing]] = []
-        keyless = self._partitions[self._next % len(self._partitions)]
-        self._next += 1
-        for record in records:
-            index = record.partition
-            if index is None:
-                index = keyless if record.key is None else partition_of_key(record.key, len(self._partitions))
-            builder = builders.get(index)
-            if builder is None:
-                builder = builders[index] = BatchBuilder(compression=self._codec)
-            at = builder.append(record.key, record.value, record.headers, record.timestamp)
-            placed.append((index, at, record))
-        if not builders:
-            return
-        batches = {index: builder.build() for index, builder in builders.items()}
-        sent = send_batches(self._client, self._topic, batches, acks=self._acks)
-        self.count += len(placed)
-        if self._as_json:
-            for index, at, record in placed:
-                where = sent[index]
-                print_json(
-                    {
-                        "topic": self._topic,
-                        "partition": index,
-                        "offset": where.base_offset + at if where.base_offset >= 0 else None,
-                        "timestamp": where.append_time if where.append_time >= 0 else record.timestamp,
-                    }
-                )
+    def add(self, told: Delivered) -> None:
+        """Note a batch."""
+        self._known.setdefault(told.partition, deque()).extend(
+            (told.base_offset + at if told.base_offset >= 0 else None, told.append_time) for at in range(told.records)
+        )
+
+    def take(self, partition: int, timestamp: int) -> dict[str, int | None]:
+        """Offset and timestamp of the next record of a partition, which was sent with this timestamp."""
+        offset, append_time = self._known[partition].popleft()
+        return {"offset": offset, "timestamp": append_time if append_time >= 0 else timestamp}
 
 
 def _source(

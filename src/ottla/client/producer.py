@@ -7,7 +7,7 @@ requests of their own. For one thread; what is sent waits here until a batch is 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ottla.client.client import TRANSACTION, Client
 from ottla.client.connection import ConnectionFailedError
@@ -28,7 +28,7 @@ from ottla.protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, read_header
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CompressionType
 
@@ -55,6 +55,18 @@ _MOVED: Final = frozenset(
 )
 
 
+class Delivered(NamedTuple):
+    """Records that are written, next to each other; a partition's are told in the order in which they were sent."""
+
+    topic: str
+    partition: int
+    records: int
+    base_offset: int
+    """-1 if it is not known: without acknowledgements, or after a retry that came too late to be told."""
+    append_time: int
+    """What the broker stamped them with; -1 for the producer's own time."""
+
+
 class Producer:
     """Writes to topics; with a transactional id, all up to `commit` is seen at once or never.
 
@@ -76,6 +88,7 @@ class Producer:
         batch_bytes: int = BATCH_BYTES,
         request_timeout_ms: int = 30_000,
         first_partition: int = 0,
+        delivered: Callable[[Delivered], None] | None = None,
     ) -> None:
         if idempotent and acks != -1:
             raise ValueError("an idempotent producer needs acks=all")
@@ -99,6 +112,7 @@ class Producer:
         self._groups: set[str] = set()
         self._turn: dict[str, int] = {}
         self._first_partition = first_partition
+        self._delivered = delivered
         self.records_sent = 0
 
     @property
@@ -212,9 +226,10 @@ class Producer:
         headers: Sequence[tuple[str | bytes, bytes | None]] = (),
         partition: int | None = None,
         timestamp: int | None = None,
-    ) -> None:
-        """Take a record; it is on its way when a batch is full or after `flush`."""
-        place = topic, self._partition(topic, key) if partition is None else self._checked(topic, partition)
+    ) -> int:
+        """Take a record, for the partition returned; it is on its way when a batch is full or after `flush`."""
+        index = self._partition(topic, key) if partition is None else self._checked(topic, partition)
+        place = topic, index
         builder = self._open.get(place)
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         if builder is not None and builder.uncompressed_size + size > self._batch_bytes:
@@ -226,6 +241,7 @@ class Producer:
             builder = self._open[place] = self._new_batch()
         builder.append(key, value, headers, int(time.time() * 1000) if timestamp is None else timestamp)
         self.records_sent += 1
+        return index
 
     def flush(self) -> None:
         """Send all that waits; returns when it is acknowledged."""
@@ -341,7 +357,7 @@ class Producer:
         if self._acks == 0:
             connection.send_without_answer(request, version=version)
             for place in places:
-                del waiting[place]
+                self._done(place, waiting.pop(place), -1, -1)
             return
         answer = connection.send(
             request, ProduceResponse, version=version, timeout=self._request_timeout_ms / 1000 + 10
@@ -350,13 +366,18 @@ class Producer:
         for topic in answer.responses:
             for each in topic.partition_responses:
                 if each.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    del waiting[topic.name, each.index]
+                    place = topic.name, each.index
+                    self._done(place, waiting.pop(place), each.base_offset, each.log_append_time_ms)
                 else:
                     reason = f": {each.error_message}" if each.error_message else ""
                     problems.append(KafkaError(each.error_code, f"{topic.name}-{each.index}{reason}"))
         # One that cannot be helped is told before one that trying again may help.
         for problem in sorted(problems, key=lambda each: each.retriable):
             raise problem
+
+    def _done(self, place: Place, batch: bytearray, base_offset: int, append_time: int) -> None:
+        if self._delivered is not None:
+            self._delivered(Delivered(*place, read_header(batch).record_count, base_offset, append_time))
 
     # Coordinators.
 

@@ -1,4 +1,4 @@
-"""Whole record batches to a topic's partitions, each to its leader; no ids and no transactions (see `producer`)."""
+"""Whole record batches, as a test made them, to a topic's partitions, each to its leader."""
 
 from __future__ import annotations
 
