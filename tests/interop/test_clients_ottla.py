@@ -137,6 +137,31 @@ def test_transactions_of_apache_kafka(apache_kafka: ApacheKafka, java_clients: J
     assert run(where, "txn", "describe", "nobody").code == 4
 
 
+def test_a_transaction_of_apache_kafka_is_aborted_on_its_partition(
+    apache_kafka: ApacheKafka, java_clients: JavaClients
+) -> None:
+    where = apache_kafka.bootstrap
+    create(where, "cli-abort", 1)
+
+    def open_since() -> list[int | None]:
+        rows = run(where, "txn", "producers", "cli-abort", "--json").rows
+        return sorted((row["open_since_offset"] for row in rows), key=lambda offset: offset is None)
+
+    with java_clients.producer(where, transactional_id="cli-abort-id") as producer:
+        producer.init_transactions()
+        producer.begin()
+        producer.send([JavaRecord("cli-abort", b"dropped")])
+        run(where, "produce", "cli-abort", "-v", "behind it")
+        assert open_since() == [0, None]
+        assert run(where, "consume", "cli-abort", "-e").out == ""
+        assert run(where, "txn", "abort", "cli-abort", 0, "--start-offset", 99).code == 4
+        aborted = run(where, "txn", "abort", "cli-abort", 0, "--start-offset", 0, "--json").rows[0]
+        assert aborted["aborted"] is True
+        assert open_since() == [None, None]
+        assert run(where, "consume", "cli-abort", "-e").out == "behind it\n"
+        producer.abort()
+
+
 def test_the_client_against_apache_kafka(apache_kafka: ApacheKafka) -> None:
     with Client(apache_kafka.bootstrap) as client:
         create(apache_kafka.bootstrap, "raw", 2)
