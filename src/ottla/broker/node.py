@@ -83,7 +83,9 @@ class Broker:
         self.transactions = TransactionCoordinator(
             cluster.world.clock, logs, transactions, transactions, transactions, transactions.config(), self.events
         )
-        self.verifier = PartitionVerifier(cluster.world.clock, transactions.config, cluster.transaction_coordinator)
+        self.verifier = PartitionVerifier(
+            cluster.world.clock, lambda: self.transactions.config, cluster.transaction_coordinator
+        )
         self.fetch_sessions = FetchSessions(
             cluster.world.clock,
             random.fork(f"fetch sessions of node {node_id}"),
