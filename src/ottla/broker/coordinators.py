@@ -19,9 +19,9 @@ from ottla.groups.settings import CoordinatorSettings, GroupSettings
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import iter_batches
-from ottla.records.builder import build_batch
+from ottla.records.builder import BatchBuilder
 from ottla.records.control import ControlType
-from ottla.records.iterate import Record, iter_records
+from ottla.records.iterate import iter_records
 from ottla.storage.producer_state import AppendOrigin
 from ottla.transactions.environment import NO_LEADER, ProducerIdBlock, TransactionConfig
 
@@ -59,8 +59,10 @@ class CoordinatorLogs:
         answer: Pending[ErrorCode] = Pending()
         try:
             found = self._broker.leader_partition(TRANSACTION_STATE_TOPIC, partition)
-            batch = build_batch([Record(0, each.timestamp_ms, each.key, each.value) for each in records])
-            found.append(batch, origin=AppendOrigin.COORDINATOR)
+            batch = BatchBuilder()
+            for each in records:
+                batch.append(each.key, each.value, (), each.timestamp_ms)
+            found.append(batch.build(), origin=AppendOrigin.COORDINATOR)
         except KafkaError as error:
             answer.complete(error.code)
             return answer

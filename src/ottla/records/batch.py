@@ -41,6 +41,7 @@ DELETE_HORIZON_FLAG: Final = 0x40
 KNOWN_ATTRIBUTES: Final = 0x7F
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+CRC: Final = struct.Struct(">I")
 _LENGTH_AND_MAGIC = struct.Struct(">i4xb")
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")

@@ -11,6 +11,8 @@ from ottla.records import batch as header_format
 from ottla.records import kernel
 from ottla.records.batch import (
     CONTROL_FLAG,
+    CRC,
+    CRC_POSITION,
     DELETE_HORIZON_FLAG,
     HEADER,
     HEADER_SIZE,
@@ -188,28 +190,24 @@ def seal_batch(
     size = HEADER_SIZE + len(body)
     sealed = bytearray(HEADER_SIZE)
     sealed += body
-
-    def write_header(crc: int) -> None:
-        HEADER.pack_into(
-            sealed,
-            0,
-            base_offset,
-            size - LOG_OVERHEAD,
-            partition_leader_epoch,
-            MAGIC,
-            crc,
-            attributes,
-            last_offset_delta,
-            base_timestamp,
-            max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            record_count,
-        )
-
-    write_header(0)
-    write_header(header_format.compute_crc(sealed, 0, size))
+    HEADER.pack_into(
+        sealed,
+        0,
+        base_offset,
+        size - LOG_OVERHEAD,
+        partition_leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    CRC.pack_into(sealed, CRC_POSITION, header_format.compute_crc(sealed, 0, size))
     return sealed
 
 

@@ -9,7 +9,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import BatchHeader, TimestampType, check_crc, iter_batches
 from ottla.records.compression import CompressionType
 from ottla.records.errors import InvalidRecords
-from ottla.records.validate import LogRules, ValidBatch, validate
+from ottla.records.validate import LogRules, ValidBatch, next_batch_size, validate
 
 if TYPE_CHECKING:
     from ottla.storage.config import LogConfig
@@ -48,9 +48,9 @@ def rules_for(config: LogConfig, from_client: bool) -> LogRules:
 
 def validate_as_leader(records: Buffer, rules: LogRules, now_ms: int, produce_version: int | None) -> list[ValidBatch]:
     """Check batches that are to get offsets: one of a client, any number of a coordinator's."""
-    if rules.from_client:
-        return [validate(records, rules, now_ms, produce_version=produce_version)]
     view = memoryview(records)
+    if rules.from_client or next_batch_size(view) == len(view):
+        return [validate(view, rules, now_ms, produce_version=produce_version)]
     return [validate(view[header.position : header.end], rules, now_ms) for header in iter_batches(view)]
 
 
