@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, fetched by Maven: the set of jars that goes with the installed pyspark."""
+"""Spark's own Kafka connector and Delta, fetched by Maven: the sets of jars that go with the installed pyspark."""
 
 from __future__ import annotations
 
@@ -16,10 +16,19 @@ JARS = (
     ("org.apache.kafka", "kafka-clients", "3.9.2"),
     ("org.apache.commons", "commons-pool2", "2.13.1"),
 )
+DELTA = (
+    ("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
+    ("io.delta", "delta-storage", "4.4.0"),
+    ("io.delta", "delta-kernel-api", "4.4.0"),
+    ("io.delta", "delta-kernel-defaults", "4.4.0"),
+    ("io.delta", "delta-kernel-unitycatalog", "4.4.0"),
+    ("io.unitycatalog", "unitycatalog-client", "0.6.0"),
+    ("io.unitycatalog", "unitycatalog-hadoop", "0.6.0"),
+)
 _CACHE = Path(os.environ.get("OTTLA_CACHE", Path(__file__).resolve().parents[2] / ".cache"))
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
-  <groupId>ottla</groupId><artifactId>spark-connector</artifactId><version>1</version><packaging>pom</packaging>
+  <groupId>ottla</groupId><artifactId>spark-jars</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>{dependencies}</dependencies>
 </project>
 """
@@ -30,33 +39,42 @@ _DEPENDENCY = (
 
 
 class JarsMissingError(Exception):
-    """Maven is not there, or could not fetch the connector."""
+    """Maven is not there, or could not fetch the jars."""
 
 
 def connector_jars() -> str:
-    """The jars, as Spark's setting spark.jars wants them; the first call on a machine runs Maven."""
+    """The connector, as Spark's setting spark.jars wants it; the first call on a machine runs Maven."""
+    return _jars("spark-connector", JARS)
+
+
+def delta_jars() -> str:
+    """Delta, as Spark's setting spark.jars wants it."""
+    return _jars("delta", DELTA)
+
+
+def _jars(name: str, jars: tuple[tuple[str, str, str], ...]) -> str:
     if shutil.which("mvn") is None:
         raise JarsMissingError("not installed: mvn (maven)")
-    home = _CACHE / "spark-connector"
+    home = _CACHE / name
     home.mkdir(parents=True, exist_ok=True)
-    target = home / hashlib.sha256(repr(JARS).encode()).hexdigest()[:12]
+    target = home / hashlib.sha256(repr(jars).encode()).hexdigest()[:12]
     with (home / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
-            _fetch(target)
+            _fetch(name, jars, target)
     return ",".join(sorted(str(jar) for jar in target.glob("*.jar")))
 
 
-def _fetch(target: Path) -> None:
+def _fetch(name: str, jars: tuple[tuple[str, str, str], ...], target: Path) -> None:
     work = target.with_suffix(".part")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     pom = work / "pom.xml"
-    pom.write_text(_POM.format(dependencies="".join(_DEPENDENCY.format(*jar) for jar in JARS)))
+    pom.write_text(_POM.format(dependencies="".join(_DEPENDENCY.format(*jar) for jar in jars)))
     goals = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work}"]
     done = subprocess.run(
         ["mvn", "-B", "-q", "-f", str(pom), *goals], capture_output=True, text=True, check=False, timeout=900
     )
     if done.returncode != 0:
-        raise JarsMissingError(f"Maven could not fetch Spark's Kafka connector:\n{done.stdout}{done.stderr}")
+        raise JarsMissingError(f"Maven could not fetch {name}:\n{done.stdout}{done.stderr}")
     work.rename(target)

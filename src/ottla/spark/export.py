@@ -117,12 +117,13 @@ def export(spark: SparkSession, plan: ExportPlan, *, step: Callable[[str], None]
     if rows:
         assert staged is not None
         step("publishing")
+        written = files.files(staging, ".parquet")
         if plan.format == "delta":
             _append_to_delta(staged, plan, files, run)
-            result.files = len(files.files(staging, ".parquet"))
+            result.files = len(written)
         else:
             result.files = publish(files, staging, run)
-        result.bytes = sum(size for path, size in files.files(files.root, ".parquet") if f"export-{run:08d}-" in path)
+        result.bytes = sum(size for _, size in written)
         journal.add(entry)
     files.delete(staging)
     if plan.compact:
