@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.interop
 
-SETTINGS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "log.retention.ms": "-1",  # the records carry a time of long ago, and half a minute after a start Kafka looks at it
+}
 KINDS = {"old": (11, 4), "new": (12, 5)}  # versions of Produce and EndTxn: before KIP-890, and with it
 STATES = ("Empty", "Ongoing", "Forgotten", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 PLACES = {f"{state}-{kind}": index for index, (state, kind) in enumerate((s, k) for s in STATES for k in KINDS)}
