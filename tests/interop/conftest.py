@@ -31,8 +31,12 @@ def kafka_jvm() -> Jvm:
 def apache_kafka(
     kafka_jvm: Jvm, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[ApacheKafka]:
-    """One running Apache Kafka that all tests of the session share: use topics and groups of your own."""
-    node = ApacheKafka(tmp_path_factory.mktemp("apache-kafka") / "data", sasl=True)
+    """One running Apache Kafka that all tests of the session share: use topics and groups of your own.
+
+    Records with times of long ago stay.
+    """
+    data = tmp_path_factory.mktemp("apache-kafka") / "data"
+    node = ApacheKafka(data, sasl=True, settings={"log.retention.ms": "-1"})
     request.config.stash.setdefault(_NODES, []).append(node)
     with node:
         yield node

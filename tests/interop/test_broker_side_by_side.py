@@ -32,7 +32,8 @@ _PLACE = ("node.id", "log.dirs", "listeners", "controller.quorum.bootstrap.serve
 
 @pytest.fixture(scope="module")
 def kafka(kafka_jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    with ApacheKafka(tmp_path_factory.mktemp("kafka") / "data") as node:
+    # Half a minute after its start Kafka would delete what the scripts write with times of long ago.
+    with ApacheKafka(tmp_path_factory.mktemp("kafka") / "data", settings={"log.retention.ms": "-1"}) as node:
         yield node
 
 
