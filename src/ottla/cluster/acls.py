@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from ottla.cluster.registrations import Acl
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -25,7 +25,15 @@ WILDCARD: Final = "*"
 MAX_DELETED: Final = 10_000
 
 
-class ResourceType(IntEnum):
+class _Code(IntEnum):
+    """A code of the protocol; one that nobody knows is 0, UNKNOWN."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        return cls(0)
+
+
+class ResourceType(_Code):
     """What an ACL is about."""
 
     UNKNOWN = 0
@@ -37,12 +45,8 @@ class ResourceType(IntEnum):
     DELEGATION_TOKEN = 6
     USER = 7
 
-    @classmethod
-    def _missing_(cls, value: object) -> ResourceType:
-        return cls.UNKNOWN
 
-
-class PatternType(IntEnum):
+class PatternType(_Code):
     """How the name in an ACL, or in a question about ACLs, is meant."""
 
     UNKNOWN = 0
@@ -51,12 +55,8 @@ class PatternType(IntEnum):
     LITERAL = 3
     PREFIXED = 4
 
-    @classmethod
-    def _missing_(cls, value: object) -> PatternType:
-        return cls.UNKNOWN
 
-
-class AclOperation(IntEnum):
+class AclOperation(_Code):
     """What an ACL allows or denies."""
 
     UNKNOWN = 0
@@ -76,22 +76,14 @@ class AclOperation(IntEnum):
     DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
 
-    @classmethod
-    def _missing_(cls, value: object) -> AclOperation:
-        return cls.UNKNOWN
 
-
-class AclPermission(IntEnum):
+class AclPermission(_Code):
     """Whether an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
     DENY = 2
     ALLOW = 3
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclPermission:
-        return cls.UNKNOWN
 
 
 def _refuse(message: str) -> KafkaError:
