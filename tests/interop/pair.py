@@ -1,0 +1,67 @@
+"""Conversations held with Apache Kafka and with ottla at once, and Kafka's answers kept for runs without it."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .apache_kafka import ApacheKafka
+from .ottla_node import OttlaNode
+from .side_by_side import differences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from .conversation import Conversation
+
+C = TypeVar("C", bound="Conversation")
+Answers = dict[str, dict[str, Any]]
+
+
+class Pair(Generic[C]):
+    """Both brokers, each with its half of every conversation."""
+
+    def __init__(
+        self,
+        nodes: Mapping[str, ApacheKafka | OttlaNode],
+        talk_to: Callable[[ApacheKafka | OttlaNode], C],
+        hold: Callable[[str, C], dict[str, Any]],
+    ) -> None:
+        self.nodes = nodes
+        self.talks = {name: talk_to(node) for name, node in nodes.items()}
+        self._hold = hold
+        self._held: dict[str, Answers] = {}
+        for talk in self.talks.values():
+            talk.find_coordinators()
+
+    def hold(self, name: str) -> Answers:
+        """Have a conversation with both, once."""
+        if name not in self._held:
+            self._held[name] = {broker: self._hold(name, talk) for broker, talk in self.talks.items()}
+        return self._held[name]
+
+    def assert_alike(self, name: str) -> None:
+        """Both answer alike; if not, say where."""
+        answers = self.hold(name)
+        found = differences(answers["Kafka"], answers["ottla"])
+        assert not found, "\n".join(f"{label}\n  {what}" for label, what in found.items())
+
+    def kafkas_answers(self, names: Iterable[str], kept: Path) -> Answers:
+        """What Kafka answers, as JSON has it; OTTLA_WRITE_FIXTURES=1 keeps it anew."""
+        answers = {name: self.hold(name)["Kafka"] for name in names}
+        if os.environ.get("OTTLA_WRITE_FIXTURES"):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
+        found: Answers = json.loads(json.dumps(answers))
+        return found
+
+
+@contextmanager
+def both_brokers(root: Path, settings: Mapping[str, str]) -> Iterator[dict[str, ApacheKafka | OttlaNode]]:
+    """Apache Kafka and ottla, running with the same settings."""
+    kafka, ottla = ApacheKafka(root / "kafka", settings=settings), OttlaNode(root / "ottla", settings=settings)
+    with kafka, ottla:
+        yield {"Kafka": kafka, "ottla": ottla}
