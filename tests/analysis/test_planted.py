@@ -151,7 +151,7 @@ def test_rebalances_are_counted_with_who_caused_them():
         with event_log() as lines:
             healthy_group(seed)
         events = parsed(lines)
-        joined = {event.member for event in events if event.event == "group.join"}
+        joined = {name for event in events if event.event == "group.join" for name in (event.member, event.client)}
         report = judge(ANALYSES["rebalances"], events)
         (groups, every) = report.tables
         assert groups.rows[0][1] == len(every.rows) > 0

@@ -19,7 +19,7 @@ from ottla.spark.analysis.kafka_records import group_events
 from ottla.spark.analysis.log_directory import folder_events
 from ottla.transactions.coordinator import TransactionCoordinator
 from tests.groups import world as groups_world
-from tests.groups.simulation import MODES, BrokenInvariantError, Simulation
+from tests.groups.simulation import CONSUMER_SESSION_MS, MODES, SESSION_MS, BrokenInvariantError, Simulation
 from tests.transactions import simulated_cluster, test_simulation
 from tests.transactions.simulated_cluster import DATA, STATE_PARTITIONS
 from tests.transactions.test_simulation import Simulation as Transactions
@@ -77,6 +77,43 @@ class BrokenGroup(Simulation):
                 self.disturb()
                 self.tick(self.random.below(2_500))
             self.settle()
+
+
+class SteadyGroup(Simulation):
+    """Members that join, stay and now and then make room for others; or all of that, and one that does not stay.
+
+    The one that flaps is silent for longer than its session lasts, comes back, and does so again.
+    """
+
+    def __init__(self, seed: int, mode: str, *, flaps: bool = False) -> None:
+        super().__init__(seed, mode)
+        self.flaps = flaps
+        self.culprit = ""
+
+    def check(self) -> None:
+        """Held to its invariants elsewhere: here many runs have to be fast."""
+
+    def loses(self) -> bool:
+        return False
+
+    def run(self) -> None:
+        for _ in range(2 + self.random.below(3)):
+            self.add_client()
+            self.tick(self.random.below(5_000))
+        self.tick(60_000)
+        flapping = self.random.choice(self.clients)
+        self.culprit = flapping.name if self.flaps else ""
+        quiet = CONSUMER_SESSION_MS if self.mode == "consumer" else SESSION_MS
+        for _ in range(12):
+            if self.flaps:
+                flapping.stall(quiet + 2_000 + self.random.below(5_000))
+            elif self.random.below(6) == 0:
+                living = [client for client in self.clients if client.alive]
+                if len(living) > 2:
+                    self.random.choice(living).leave()
+                else:
+                    self.add_client()
+            self.tick(60_000)
 
 
 def group_log(simulation: Simulation) -> list[Event]:

@@ -13,7 +13,7 @@ from ottla.spark.analysis.engine import find_pieces, run_here, run_in_spark
 from ottla.spark.analysis.inputs import InputError
 from ottla.spark.analysis.registry import ANALYSES
 from ottla.spark.analysis.topics import Place
-from tests.spark.analysis_worlds import Writer
+from tests.analysis.directories import Writer
 
 pytestmark = pytest.mark.xdist_group("spark")
 FIXTURES = Path(__file__).parent.parent / "fixtures"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.analysis.engine import Analysis, Overview, Row
 from ottla.spark.analysis.event import CLIENT, Event, partition_name
-from ottla.spark.analysis.report import Finding, Report, Span, Step, Table, clock, describe, length, step
+from ottla.spark.analysis.parse_kgo import FORMAT as KGO
+from ottla.spark.analysis.report import Finding, Report, Span, Step, Table, clock, describe, length, several, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -109,6 +110,9 @@ def rule(client: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
             for life in lives.values():
                 life.next_offset = life.last_fetch_ms = None
                 life.note(event, event.state)
+        elif not places and event.event == "response" and event.api == "Fetch" and event.error is None:
+            for life in lives.values():
+                _quiet(life, event, now, silence)
         elif not places and (event.error or event.event in ("group.join", "group.left", "group.fenced", "txn.fenced")):
             for life in lives.values():
                 life.note(event)
@@ -136,13 +140,16 @@ def _live(life: _Life, event: Event, now: int, silence: int) -> None:
     elif name == "commit":
         life.commits += 1
         if event.offset is not None:
-            if life.last_commit is not None and event.offset < life.last_commit:
-                fact = f"the committed offset went back from {life.last_commit} to {event.offset}"
+            said = _FROM.match(event.state or "")
+            before = int(said[1]) if said is not None else life.last_commit
+            if before is not None and event.offset < before:
+                fact = f"the committed offset went back from {before} to {event.offset}"
                 life.problem("commit went back", event, fact)
             life.last_commit = event.offset
         life.note(event)
     elif name == "position":
-        life.next_offset = None
+        exact = event.format == KGO and event.offset is not None and event.offset >= 0
+        life.next_offset = event.offset if exact else None  # others may seek after that, and do not say so
         life.note(event, f"begins at offset {event.offset} ({event.state})" if event.state else None)
     elif name == "group.added":
         life.begin(now)
@@ -156,8 +163,7 @@ def _live(life: _Life, event: Event, now: int, silence: int) -> None:
 
 def _fetched(life: _Life, event: Event, now: int, silence: int) -> None:
     life.fetches += 1
-    if life.last_fetch_ms is not None and now - life.last_fetch_ms > silence:
-        life.problem("silence", event, f"no fetch of {life.partition} for {length(now - life.last_fetch_ms)}")
+    _quiet(life, event, now, silence)
     life.last_fetch_ms = now
     said = _FROM.match(event.state or "")
     if said is not None and event.offset is not None:
@@ -181,6 +187,15 @@ def _fetched(life: _Life, event: Event, now: int, silence: int) -> None:
     if event.offset is not None:
         life.reached = max(event.offset, life.reached or 0)
     life.note(event)
+
+
+def _quiet(life: _Life, event: Event, now: int, silence: int) -> None:
+    """It asks for records again, whether there are any or not: how long has it not asked?"""
+    if life.last_fetch_ms is None:
+        return
+    if now - life.last_fetch_ms > silence:
+        life.problem("silence", event, f"no fetch of {life.partition} for {length(now - life.last_fetch_ms)}")
+    life.last_fetch_ms = now
 
 
 def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
@@ -208,10 +223,12 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     if not lives:
         said = f"no client touched {which}{options.get('partition')} in these logs"
     elif findings:
-        said = f"{len(findings)} things are wrong in the lives of {len(lives)} clients: {findings[0].title}"
+        said = f"{several(len(findings), 'thing is', 'things are')} wrong in {several(len(lives), 'life', 'lives')}: "
+        said += findings[0].title
     else:
         fetches = sum(row["fetches"] for row in lives)
-        said = f"{len(lives)} lives with {which}{options.get('partition')}, {fetches} fetches, and nothing wrong"
+        said = f"{several(len(lives), 'life', 'lives')} with {which}{options.get('partition')}, "
+        said += f"{several(fetches, 'fetch', 'fetches')}, and nothing wrong"
     columns = ["client", "partition", "fetches", "first", "last", "commits", "committed", "joins", "errors", "problems"]
     report = Report("client-trace", said, bool(findings), findings, [Table("Lives", columns, table)])
     for row in lives[:20]:

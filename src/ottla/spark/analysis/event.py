@@ -87,7 +87,7 @@ EVENTS: Final[dict[str, str]] = {
     "group.released": "a member gave up these partitions",
     "group.left": "a member left, with all that it held",
     "group.fenced": "a member was put out: its session or its rebalance timed out, or another took its place",
-    "commit": "an offset was committed",
+    "commit": "an offset was committed; one with a producer id by its transaction, whose end is `state`",
     "position": "a client set its position in a partition",
     "fetch": "a client fetched from a partition; `offset` is the one it goes on from",
     "produce": "records were written to a partition; `offset` is the first",

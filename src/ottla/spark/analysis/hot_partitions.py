@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.analysis.engine import Analysis, Overview, Row
-from ottla.spark.analysis.report import Finding, Report, Series, Table
+from ottla.spark.analysis.report import Finding, Report, Series, Table, several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -68,7 +68,8 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
                         for number, points in row["points"].items()
                     ]
     if findings:
-        said = f"{len({finding.facts['topic'] for finding in findings})} topics are skewed: {findings[0].title}"
+        skewed = len({finding.facts["topic"] for finding in findings})
+        said = f"{several(skewed, 'topic is', 'topics are')} skewed: {findings[0].title}"
     elif rows:
         said = f"none of {len(rows)} topics has a partition with {factor:g} times the average"
     else:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.analysis.engine import Analysis, Overview, Row
 from ottla.spark.analysis.event import Event, partition_name
-from ottla.spark.analysis.report import Finding, Report, Series, Span, Table, clock, length
+from ottla.spark.analysis.report import Finding, Report, Series, Span, Table, clock, length, several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 WANTS: Final = frozenset({"commit", "append"})
+UNDONE: Final = ("abort", "open")
+"""How a transaction stands whose offsets do not count."""
 STALE_MS: Final = 5 * 60_000
 MOST_POINTS: Final = 500
 
@@ -33,6 +35,7 @@ class _Reader:
     worst: int = 0
     worst_ms: int = 0
     went_back: int = 0
+    behind_ms: int | None = None
     points: list[tuple[int, int]] = field(default_factory=list)
 
     def at(self, time_ms: int, lag: int) -> None:
@@ -56,14 +59,17 @@ def rule(partition: str, events: Iterable[Event], options: Row) -> Iterator[Row]
             has_log = True
             end, end_ms = max(end, event.offset or 0), now
             for reader in readers.values():
+                if reader.behind_ms is None and end > reader.committed:
+                    reader.behind_ms = now
                 if not reader.points or now - reader.points[-1][0] >= 1000:
                     reader.at(now, max(0, end - reader.committed))
-        elif event.group and (wanted is None or event.group == wanted):
+        elif event.group and event.state not in UNDONE and (wanted is None or event.group == wanted):
             reader = readers.setdefault(event.group, _Reader(event.group, first_ms=now))
             reader.commits += 1
             offset = event.offset or 0
             reader.went_back += offset < reader.committed
             reader.committed, reader.last_ms = offset, now
+            reader.behind_ms = now if offset < end else None
             reader.at(now, max(0, end - offset))
     for group in sorted(readers):
         lag = max(0, end - readers[group].committed)
@@ -85,7 +91,9 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     ]  # fmt: skip
     findings = []
     for row in known:
-        silent = row["end_ms"] - row["last_ms"]
+        # A record that has just come is not late, however long ago the commit before it was.
+        now = max(row["end_ms"], overview.last_ms or 0)
+        silent = now - (row["behind_ms"] or now)
         stuck = row["lag"] > 0 and silent > stale
         if stuck or (most is not None and row["lag"] > most):
             facts = {
@@ -97,7 +105,7 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
                 "culprit": row["group"],
             }
             cause = (
-                f"the group has not committed for {length(silent)} while the log grew"
+                f"the group has not committed for {length(silent)} while records wait"
                 if stuck
                 else f"the group commits, and is {row['lag']} records behind, more than {most}"
             )
@@ -105,14 +113,16 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
             finding = Finding(title, facts, cause)
             if stuck:
                 lane = f"{row['group']} {row['partition']}"
-                finding.spans = [Span(lane, "no commit", row["last_ms"], row["end_ms"], "fault")]
+                finding.spans = [Span(lane, "no commit", row["last_ms"], now, "fault")]
             findings.append(finding)
     groups = {row["group"] for row in known}
     total = sum(row["lag"] for row in known)
     if findings:
-        said = f"{len(findings)} partitions are not read as they should be: {findings[0].title}"
+        said = f"{several(len(findings), 'partition is', 'partitions are')} not read as they should be: "
+        said += findings[0].title
     elif known:
-        said = f"{len(groups)} groups are {total} records behind in {len(known)} partitions, and all move on"
+        said = f"{several(len(groups), 'group is', 'groups are')} {several(total, 'record')} behind in "
+        said += f"{several(len(known), 'partition')}, and all move on"
     else:
         said = "no group has committed an offset for a partition whose log is here"
     columns = ["group", "partition", "committed", "end", "lag", "worst", "at", "commits", "last commit"]

@@ -63,6 +63,7 @@ def folder_events(
     listed = read_folder(disk, folder)
     watch = _Open(folder, listed.partition)
     growth = _Growth(folder, listed.partition)
+    commits = _Commits()
     for segment in listed.segments:
         try:
             for header, data in scan_batches(disk, segment.path(), segment.size):
@@ -71,12 +72,13 @@ def folder_events(
                 if listed.partition.topic in (GROUPS, TRANSACTIONS) and not header.is_control:
                     for record in iter_records(data, header._replace(position=0)):
                         if listed.partition.topic == GROUPS:
-                            yield from group_events(record, segment.path(), names)
+                            yield from commits.sort_out(header, group_events(record, segment.path(), names))
                         else:
                             yield transaction_event(record, segment.path())
                 if header.is_control and header.producer_id >= 0:
                     marker = read_marker(data, header._replace(position=0))
                     if marker is not None:
+                        yield from commits.end(header, marker[0].control_type)
                         yield watch.marker(header, marker[0].control_type, segment.path())
                 elif header.is_transactional:
                     watch.batch(header)
@@ -85,7 +87,34 @@ def folder_events(
                 None, "unparsed", format=FORMAT, file=segment.path(), text=f"{segment.path()} ends early: {error}"
             )
     yield from growth.rest()
+    yield from commits.open()
     yield from watch.open()
+
+
+class _Commits:
+    """Offsets that are committed within a transaction count when it commits: until its end they are held back."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, list[Event]] = {}
+
+    def sort_out(self, header: BatchHeader, events: Iterator[Event]) -> Iterator[Event]:
+        for event in events:
+            if header.is_transactional and event.event == "commit":
+                mine = event._replace(producer_id=header.producer_id, producer_epoch=header.producer_epoch)
+                self._held.setdefault(header.producer_id, []).append(mine)
+            else:
+                yield event
+
+    def end(self, header: BatchHeader, kind: ControlType) -> Iterator[Event]:
+        state = "commit" if kind is ControlType.COMMIT else "abort"
+        for event in self._held.pop(header.producer_id, []):
+            took = max(0, header.max_timestamp - (event.time_ms or 0))
+            yield event._replace(state=state, duration_ms=took)
+
+    def open(self) -> Iterator[Event]:
+        """Those of transactions that have not ended."""
+        for events in self._held.values():
+            yield from (event._replace(state="open") for event in events)
 
 
 class _Growth:

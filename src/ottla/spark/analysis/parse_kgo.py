@@ -24,6 +24,7 @@ _NUMBERED: Final = re.compile(r"(\d+)(?:\{([^}]*)\})?")
 _ERROR: Final = re.compile(r"^([A-Z][A-Z_]{3,}): ")
 _GO_TEST: Final = ("=== ", "--- ", "PASS", "FAIL", "ok  \t", "SKIP", "    ")
 
+_OUT_OF_RANGE: Final = "received OFFSET_OUT_OF_RANGE"
 REVOKED: Final = ("entering OnPartitionsRevoked", "entering OnPartitionsLost")
 
 
@@ -104,6 +105,8 @@ def _events(message: str, fields: dict[str, str], here: Event) -> Iterator[Event
         yield from _positions(here._replace(event="position", state=fields.get("why")), fields.get("input", ""))
     elif message.startswith("transact session resetting"):
         yield here._replace(event="position", state="the transaction was aborted: back to what is committed")
+    elif message.startswith(_OUT_OF_RANGE) and "first fetch" not in message:
+        yield here._replace(event="fetch", error=_OUT_OF_RANGE[9:])
     elif message == "beginning transaction":
         yield here._replace(event="txn.begin")
     elif message == "ending transaction":

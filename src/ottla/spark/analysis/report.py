@@ -104,6 +104,11 @@ def length(milliseconds: float) -> str:
     return f"{milliseconds / 3_600_000:.1f} h"
 
 
+def several(count: int, one: str, many: str = "") -> str:
+    """So many of something, with the right word."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 def step(event: Event, lane: str | None = None) -> Step:
     """An event as a line of a timeline."""
     return Step(event.time_ms, lane or lane_of(event), event.event, describe(event), f"{event.file}@{event.position}")
