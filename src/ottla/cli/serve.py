@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 LEVELS = {"none": logging.CRITICAL + 1, "error": 40, "warn": 30, "info": 20, "debug": 10}
 FAILED = 1
 BAD_USAGE = 2
+SETTLED_SECONDS = 1.0  # after the start, when first clients have been answered
 MEMORY_DIR = "/ottla"
 EXAMPLES = examples(
     "ottla serve                         in memory, on localhost:9092",
@@ -308,11 +309,7 @@ async def _serve(wanted: _Wanted) -> None:
     except BaseException:
         await running.stop(drain_seconds=0)
         raise
-    # The objects of start-up live as long as the process: the collector need not look at them again.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
-    gc.enable()
+    loop.call_later(SETTLED_SECONDS, _settle)
     _announce(running, wanted, {"metrics": None if page is None else page.url, "control": control})
     await stop.wait()
     logging.getLogger(__name__).info("stopping")
@@ -321,6 +318,14 @@ async def _serve(wanted: _Wanted) -> None:
     if page is not None:
         await page.stop()
     await running.stop()
+
+
+def _settle() -> None:
+    """The objects of start-up live as long as the process: the collector need not look at them again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 def _control(world: World, wanted: _Wanted) -> ServedCluster:

@@ -9,8 +9,7 @@ import struct
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
+from ottla.records.crc import crc32c
 from ottla.records.errors import ErrorCode, InvalidRecords
 
 if TYPE_CHECKING:

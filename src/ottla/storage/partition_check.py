@@ -6,10 +6,9 @@ import zlib
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from ottla.records import kernel
 from ottla.records.batch import ATTRIBUTES_POSITION, MAGIC, MAGIC_POSITION
+from ottla.records.crc import crc32c
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import invalid_record, record_bytes
 from ottla.storage import names

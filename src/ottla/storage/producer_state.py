@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import MAX_INT32, decrement_sequence
 from ottla.records.control import ControlType, parse_marker
+from ottla.records.crc import crc32c
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
 from ottla.storage.errors import CorruptSnapshotError

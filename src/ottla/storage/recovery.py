@@ -9,10 +9,9 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from ottla.protocol.errors import KafkaError
 from ottla.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader
+from ottla.records.crc import crc32c
 from ottla.records.errors import InvalidRecords
 from ottla.storage.errors import CorruptLogError, CorruptSnapshotError
 from ottla.storage.indexes import MAX_RELATIVE_OFFSET, TransactionIndex
