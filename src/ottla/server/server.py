@@ -41,7 +41,6 @@ class NodeServer:
         self._transport = transport
         self._listeners: dict[str, Listener] = {}
         self._tls: dict[str, ListenerTls] = {}
-        self._renewals: set[asyncio.Task[None]] = set()
         self.dispatch: Dispatch | None = None
         self._ids = itertools.count(1)
         self.accepted = 0
@@ -164,9 +163,7 @@ class NodeServer:
         for name, tls in self._tls.items():
             context = tls.refreshed(layers)
             if context is not None and name in self._listeners:
-                task = asyncio.ensure_future(self._listeners[name].renew(context))
-                self._renewals.add(task)
-                task.add_done_callback(self._renewals.discard)
+                self._listeners[name].renew(context)
 
     def disconnected(self, connection: Connection, session: Session) -> None:
         """A client left."""

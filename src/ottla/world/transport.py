@@ -14,18 +14,17 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ottla.world.transport_tls import TlsDoor
+
 if TYPE_CHECKING:
     import ssl as tls
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
-    Serve = Callable[[socket.socket, tls.SSLContext | None], Awaitable[asyncio.AbstractServer]]
     ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 Address = tuple[str, int]
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 _PORT_ATTEMPTS = 20
-TLS_HANDSHAKE_SECONDS = 20.0
-"""Who does not finish a handshake in this time is cut off; until then nobody above knows of the connection."""
 
 
 class Listener(Protocol):
@@ -45,7 +44,7 @@ class Listener(Protocol):
         """Accept no more; connections that are made live on. Closing twice is fine."""
         ...
 
-    async def renew(self, ssl: tls.SSLContext) -> None:
+    def renew(self, ssl: tls.SSLContext) -> None:
         """Accept with another TLS context from now on; connections that are made live on."""
         ...
 
@@ -82,19 +81,11 @@ class Transport(Protocol):
 class LoopListener:
     """Sockets that a loop listens on."""
 
-    __slots__ = ("_serve", "_servers", "_sockets", "addresses")
+    __slots__ = ("_servers", "addresses")
 
-    def __init__(
-        self,
-        servers: list[asyncio.AbstractServer],
-        sockets: list[socket.socket],
-        addresses: list[Address],
-        serve: Serve,
-    ) -> None:
+    def __init__(self, servers: list[asyncio.AbstractServer | TlsDoor], addresses: list[Address]) -> None:
         self._servers = servers
-        self._sockets = sockets
         self.addresses = addresses
-        self._serve = serve
 
     @property
     def port(self) -> int:
@@ -105,15 +96,12 @@ class LoopListener:
         """Accept no more."""
         for server in self._servers:
             server.close()
-        for spare in self._sockets:
-            spare.close()
 
-    async def renew(self, ssl: tls.SSLContext) -> None:
+    def renew(self, ssl: tls.SSLContext) -> None:
         """Accept with another TLS context; the sockets, and who waits in them, stay the same."""
-        old = self._servers
-        self._servers = [await self._serve(spare.dup(), ssl) for spare in self._sockets]
-        for server in old:
-            server.close()
+        for server in self._servers:
+            assert isinstance(server, TlsDoor), "only a listener with TLS has a context"
+            server.context = ssl
 
 
 class LoopTransport:
@@ -138,28 +126,22 @@ class LoopTransport:
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         wanted: list[tuple[int, tuple[Any, ...]]] = list(dict.fromkeys((entry[0], entry[4]) for entry in found))
         sockets = _bind(wanted, port, reuse_port)
-
-        async def serve(listening: socket.socket, context: tls.SSLContext | None) -> asyncio.AbstractServer:
-            patience = TLS_HANDSHAKE_SECONDS if context is not None else None
-            return await self._loop.create_server(
-                factory, sock=listening, ssl=context, backlog=backlog, ssl_handshake_timeout=patience
-            )
-
-        servers: list[asyncio.AbstractServer] = []
-        spares: list[socket.socket] = []
+        servers: list[asyncio.AbstractServer | TlsDoor] = []
         try:
             for listening in sockets:
                 listening.listen(backlog)
-                if ssl is not None:
-                    spares.append(listening.dup())
-                servers.append(await serve(listening, ssl))
+                servers.append(
+                    await self._loop.create_server(factory, sock=listening, backlog=backlog)
+                    if ssl is None
+                    else TlsDoor(self._loop, listening, factory, ssl)
+                )
         except BaseException:
             for server in servers:
                 server.close()
-            for listening in sockets + spares:
+            for listening in sockets:
                 listening.close()
             raise
-        return LoopListener(servers, spares, [listening.getsockname()[:2] for listening in sockets], serve)
+        return LoopListener(servers, [listening.getsockname()[:2] for listening in sockets])
 
     async def connect(
         self,

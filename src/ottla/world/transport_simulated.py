@@ -63,7 +63,7 @@ class SimulatedListener:
         """The port."""
         return self.addresses[0][1]
 
-    async def renew(self, ssl: tls.SSLContext) -> None:
+    def renew(self, ssl: tls.SSLContext) -> None:
         """Accept with another TLS context."""
         self.ssl = ssl
 

@@ -1,0 +1,168 @@
+"""Many TLS handshakes at once, handshakes that stop half way, and clients that say nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ottla.client import Client
+from ottla.client.auth import security_from_properties
+from ottla.security.dev_tls import Authority, write_private
+from ottla.security.tls import TlsSettings, server_context
+from ottla.testing import Cluster
+from ottla.world import LoopTransport, transport_tls
+from tests.testing.clients import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CROWD = 50
+LOOPS = ["asyncio", "uvloop"]
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture
+def context(authority: Authority, tmp_path: Path) -> ssl.SSLContext:
+    write_private(str(tmp_path / "server.pem"), authority.server().pem)
+    return server_context(TlsSettings(keystore_location=str(tmp_path / "server.pem")))
+
+
+@pytest.fixture(params=LOOPS)
+def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
+    factory = pytest.importorskip("uvloop").new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as made:
+        yield made
+
+
+class Half:
+    """A client that sends its first message, and finishes the handshake only when told."""
+
+    def __init__(self, port: int, authority: Authority) -> None:
+        self.wire = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.came, self.goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+        trusting = ssl.create_default_context(cadata=authority.certificate_pem.decode())
+        self.side = trusting.wrap_bio(self.came, self.goes, server_hostname="localhost")
+        self._step()
+        self.wire.sendall(self.goes.read())
+
+    def finish(self) -> None:
+        while not self._step():
+            data = self.wire.recv(65536)
+            assert data, "the server hung up"
+            self.came.write(data)
+        self.wire.sendall(self.goes.read())
+
+    def hung_up(self) -> bool:
+        try:
+            while self.wire.recv(65536):
+                pass
+        except ConnectionError:
+            pass
+        return True
+
+    def _step(self) -> bool:
+        try:
+            self.side.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+
+class Noted(asyncio.Protocol):
+    """Counts those whose handshake is over."""
+
+    made = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        type(self).made += 1
+
+
+def test_between_two_handshakes_others_have_their_turn(
+    runner: asyncio.Runner, context: ssl.SSLContext, authority: Authority
+) -> None:
+    async def main() -> Counter[int]:
+        loop = asyncio.get_running_loop()
+        Noted.made = turn = 0
+        in_turn: Counter[int] = Counter()
+
+        def count(*_: Any) -> None:
+            in_turn[turn] += 1
+
+        context.sni_callback = count  # type: ignore[assignment]  # called in the midst of each handshake
+        listener = await LoopTransport(loop).listen(Noted, "127.0.0.1", 0, ssl=context)
+        crowd = [Half(listener.port, authority) for _ in range(CROWD)]  # the loop stands still meanwhile
+        finishing = asyncio.ensure_future(asyncio.to_thread(lambda: [each.finish() for each in crowd]))
+        async with asyncio.timeout(60):
+            while Noted.made < CROWD:
+                turn += 1
+                await asyncio.sleep(0)
+            await finishing
+        listener.close()
+        for each in crowd:
+            each.wire.close()
+        return in_turn
+
+    found = runner.run(main())
+    assert sum(found.values()) == CROWD
+    assert max(found.values()) <= 2
+
+
+def test_who_is_silent_or_stops_half_way_is_cut_off(
+    runner: asyncio.Runner, context: ssl.SSLContext, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport_tls, "HANDSHAKE_SECONDS", 0.1)
+
+    async def main() -> None:
+        listener = await LoopTransport(asyncio.get_running_loop()).listen(Noted, "127.0.0.1", 0, ssl=context)
+        silent = socket.create_connection(("127.0.0.1", listener.port), timeout=60)
+        half = Half(listener.port, authority)
+        assert await asyncio.to_thread(silent.recv, 1) == b""
+        assert await asyncio.to_thread(half.hung_up)
+        listener.close()
+        silent.close()
+        half.wire.close()
+
+    runner.run(main())
+
+
+def test_closing_lets_go_of_handshakes_that_are_not_over(
+    runner: asyncio.Runner, context: ssl.SSLContext, authority: Authority
+) -> None:
+    async def main() -> None:
+        listener = await LoopTransport(asyncio.get_running_loop()).listen(Noted, "127.0.0.1", 0, ssl=context)
+        silent = socket.create_connection(("127.0.0.1", listener.port), timeout=60)
+        half = Half(listener.port, authority)
+        await asyncio.sleep(0.05)
+        listener.close()
+        listener.close()
+        assert await asyncio.to_thread(silent.recv, 1) == b""
+        assert await asyncio.to_thread(half.hung_up)
+        silent.close()
+        half.wire.close()
+
+    runner.run(main())
+
+
+@pytest.mark.parametrize("junk", [b"\0", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + bytes(100), bytes(5000)])
+def test_junk_in_place_of_a_handshake_harms_nobody(authority: Authority, junk: bytes) -> None:
+    with Cluster(tls=authority, topics=["orders"]) as cluster:
+        port = int(cluster.bootstrap.rpartition(":")[2])
+        wires = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(20)]
+        for wire in wires:
+            wire.sendall(junk)
+        settings = {"security.protocol": "SSL", "ssl.truststore.certificates": cluster.ca_pem}
+        with Client(cluster.bootstrap, timeout=60, security=security_from_properties(settings, {})) as client:
+            assert [each.name for each in client.topics()] == ["orders"]
+        for wire in wires:
+            wire.close()
+        eventually(lambda: not cluster.connections())
