@@ -59,7 +59,7 @@ def cluster(certificates: Path) -> Iterator[Cluster]:
     plain = "PlainLoginModule required " + " ".join(f'user_{name}="{word}"' for name, word in USERS.items()) + ";"
     with Cluster(
         users=USERS,
-        super_users=["admin"],
+        superusers=["admin"],
         topics=["orders:1"],
         acls=[
             *(allow(who, "all", topic="orders") for who in ("alice", "alice@acme")),

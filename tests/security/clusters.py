@@ -15,7 +15,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 def secured(**options: Any) -> Cluster:
     """A cluster that wants to know who asks, with an admin who may do everything."""
     options.setdefault("users", USERS)
-    options.setdefault("super_users", ["admin"])
+    options.setdefault("superusers", ["admin"])
     options.setdefault("topics", ["orders:1"])
     return Cluster(**options)
 

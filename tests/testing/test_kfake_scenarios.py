@@ -77,7 +77,7 @@ def test_users_rights_topics_and_configs_are_there_after_a_restart(tmp_path: Pat
         topics={"t": {"configs": {"retention.ms": "12345"}}, "gone": {}},
         data_dir=str(tmp_path),
         users=users,
-        super_users=["admin"],
+        superusers=["admin"],
         acls=[allow("alice", "write", topic="t")],
     )
     with first as cluster:
@@ -91,7 +91,7 @@ def test_users_rights_topics_and_configs_are_there_after_a_restart(tmp_path: Pat
             }
         )
         admin.delete_topics(["gone"])["gone"].result(60)
-    with Cluster(data_dir=str(tmp_path), users=users, super_users=["admin"], acls=[]) as cluster:
+    with Cluster(data_dir=str(tmp_path), users=users, superusers=["admin"], acls=[]) as cluster:
         assert cluster.topics() == ["t"]
         assert cluster.call(lambda broker: broker.partitions["t", 0].log.config.retention_ms) == 12345
         client = producer(cluster, sasl_username="alice", sasl_password="secret", **login)

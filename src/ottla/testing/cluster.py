@@ -21,7 +21,7 @@ from ottla.protocol.releases import find_release
 from ottla.server.run import RunningCluster
 from ottla.testing.disk import ControlledDisk
 from ottla.testing.kit import ControlledCluster
-from ottla.testing.security import add_users_and_acls, listener_name, security_configs
+from ottla.testing.security import Logins
 from ottla.testing.state import PartitionState, StoredRecord
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.cluster.registrations import Acl
     from ottla.cluster.server_config import ServerConfig
     from ottla.security.dev_tls import Authority
+    from ottla.testing.security import Users
     from ottla.world.clock import VirtualClock
 
 __all__ = ["Cluster", "PartitionState", "StoredRecord"]
@@ -59,7 +60,8 @@ class Cluster(ControlledCluster):
     choices are the same in every run. With `as_version` clients see the APIs of that release of Kafka, and with
     `events` the event log is also appended to that file.
 
-    `users` are names with passwords, for PLAIN and SCRAM over SASL_PLAINTEXT; with `super_users` or `acls` (see
+    `users` are names with passwords, for PLAIN and SCRAM over SASL_PLAINTEXT, or `User`s with a mechanism and ACLs of
+    their own; `superusers` are such users too, or names of them. With `superusers` or ACLs (see
     `ottla.testing.security`) only what is allowed is answered. OAUTHBEARER takes tokens that nobody signed only if
     told. With `tls=True` it listens with TLS, with a certificate of a throw-away authority: `ca_pem` is what clients
     have to trust, and `authority.client(name)` makes certificates for them.
@@ -82,8 +84,8 @@ class Cluster(ControlledCluster):
         seed: int | str | None = None,
         as_version: str | None = None,
         events: str | None = None,
-        users: Mapping[str, str] | None = None,
-        super_users: Iterable[str] | None = None,
+        users: Users | None = None,
+        superusers: Users | Iterable[str] | None = None,
         acls: Iterable[Acl] | None = None,
         tls: bool | Authority = False,
         allow_unsigned_tokens: bool = False,
@@ -91,14 +93,13 @@ class Cluster(ControlledCluster):
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         super().__init__(wanted_topics(topics), sync=sync, virtual=clock)
         self._ports = list(ports) if ports is not None else [0] * brokers
-        self._users = dict(users or {})
-        self._acls = None if acls is None else list(acls)
+        self._logins = Logins(users, superusers, acls)
         self._allow_unsigned_tokens = allow_unsigned_tokens
         self.authority = _authority(tls)
         self._configs = {
             **TEST_CONFIGS,
             **(VIRTUAL_CONFIGS if clock is not None else {}),
-            **security_configs(self._users, super_users, self._acls, self.authority),
+            **self._logins.configs(self.authority),
             **(configs or {}),
         }
         self._data_dir = data_dir
@@ -225,7 +226,7 @@ class Cluster(ControlledCluster):
             allow_unsigned_tokens=self._allow_unsigned_tokens,
         )
         cluster = await running.start()
-        add_users_and_acls(cluster, self._users, self._acls)
+        self._logins.write(cluster)
         self.attach(running, disk, events)
         self._bootstrap = running.bootstrap
         ready.set()
@@ -239,7 +240,7 @@ class Cluster(ControlledCluster):
         return server_config(
             {
                 "node.id": str(number),
-                "listeners": f"{listener_name(self._users, self.authority)}://127.0.0.1:{port}",
+                "listeners": f"{self._logins.listener(self.authority)}://127.0.0.1:{port}",
                 "log.dirs": f"{root}/node-{number}" if several else root,
                 **self._configs,
             }
