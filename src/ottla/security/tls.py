@@ -1,6 +1,6 @@
-"""TLS contexts from Kafka's `ssl.*` settings: PEM and PKCS12 stores, client certificates, and names out of them.
+"""TLS contexts from Kafka's `ssl.*` settings: key and trust stores, client certificates, and names out of them.
 
-Contexts are the standard library's. `cryptography` is needed for PKCS12 only.
+Contexts are the standard library's. What is not PEM is `ottla.security.stores`' business.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import re2  # type: ignore[import-untyped]
 
+from ottla.security.stores import PEM, StoreError, key_and_chain, kind_of, trusted_certificates
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-PEM: Final = "PEM"
-PKCS12: Final = "PKCS12"
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 RULE: Final = re2.compile(r"(?s)\s*(DEFAULT)|\s*RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
@@ -43,13 +43,13 @@ class TlsError(ValueError):
 class TlsSettings:
     """What `ssl.*` says for one listener or one client. It holds secrets, so it is not shown."""
 
-    keystore_type: str = PEM
+    keystore_type: str | None = None
     keystore_location: str | None = None
     keystore_password: str | None = None
     key_password: str | None = None
     keystore_key: str | None = None
     keystore_chain: str | None = None
-    truststore_type: str = PEM
+    truststore_type: str | None = None
     truststore_location: str | None = None
     truststore_password: str | None = None
     truststore_certificates: str | None = None
@@ -78,13 +78,13 @@ class TlsSettings:
 
         algorithm = value("ssl.endpoint.identification.algorithm")
         return cls(
-            keystore_type=_store_type(text("ssl.keystore.type"), text("ssl.keystore.location")),
+            keystore_type=text("ssl.keystore.type"),
             keystore_location=text("ssl.keystore.location"),
             keystore_password=text("ssl.keystore.password"),
             key_password=text("ssl.key.password"),
             keystore_key=text("ssl.keystore.key"),
             keystore_chain=text("ssl.keystore.certificate.chain"),
-            truststore_type=_store_type(text("ssl.truststore.type"), text("ssl.truststore.location")),
+            truststore_type=text("ssl.truststore.type"),
             truststore_location=text("ssl.truststore.location"),
             truststore_password=text("ssl.truststore.password"),
             truststore_certificates=text("ssl.truststore.certificates"),
@@ -111,17 +111,6 @@ class TlsSettings:
             else:
                 found.append((path, stat.st_mtime_ns, stat.st_size))
         return found
-
-
-def _store_type(wanted: str | None, location: str | None) -> str:
-    """The type of a store. Kafka's default is JKS, which only the JVM reads: the file's name decides instead."""
-    if wanted is not None and wanted.upper() != "JKS":
-        return wanted.upper()
-    if location is not None and location.lower().endswith((".p12", ".pfx", ".pkcs12")):
-        return PKCS12
-    if location is not None and location.lower().endswith(".jks"):
-        return "JKS"
-    return PEM
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -176,13 +165,14 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
     if location is None:
         return False
     data = _read(location, "ssl.keystore.location")
-    if settings.keystore_type == PKCS12:
-        data, password = _from_pkcs12(data, settings.keystore_password, location)
-        _load_pem(context, data, password, "ssl.keystore.location")
-    elif settings.keystore_type == PEM:
-        _load_pem(context, data, settings.key_password, "ssl.keystore.location")
-    else:
-        raise TlsError(f"ssl.keystore.type: {settings.keystore_type} cannot be read here; use PEM or PKCS12")
+    kind = kind_of(settings.keystore_type, data)
+    key_password = settings.key_password
+    if kind != PEM:
+        try:
+            data, key_password = key_and_chain(kind, data, settings.keystore_password, key_password)
+        except StoreError as error:
+            raise TlsError(f"ssl.keystore.location: {location}: {error}") from None
+    _load_pem(context, data, key_password, "ssl.keystore.location")
     return True
 
 
@@ -201,43 +191,20 @@ def _load_pem(context: ssl.SSLContext, data: bytes, password: str | None, settin
         os.unlink(path)
 
 
-def _from_pkcs12(data: bytes, password: str | None, location: str) -> tuple[bytes, str]:
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.serialization import pkcs12
-    except ImportError:
-        raise TlsError(
-            "ssl.keystore.type: PKCS12 needs the package cryptography: pip install 'ottla[security]'"
-        ) from None
-    try:
-        key, certificate, others = pkcs12.load_key_and_certificates(data, password.encode() if password else None)
-    except ValueError:
-        raise TlsError(f"ssl.keystore.location: {location} cannot be opened with ssl.keystore.password") from None
-    if key is None or certificate is None:
-        raise TlsError(f"ssl.keystore.location: {location} holds no private key with a certificate")
-    transit = os.urandom(16).hex()  # the key touches the disk only encrypted
-    parts = [
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(transit.encode()),
-        )
-    ]
-    parts += [each.public_bytes(serialization.Encoding.PEM) for each in (certificate, *others)]
-    return b"".join(parts), transit
-
-
 def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> bool:
     if settings.truststore_certificates is not None:
         text = settings.truststore_certificates
     elif settings.truststore_location is not None:
         data = _read(settings.truststore_location, "ssl.truststore.location")
-        if settings.truststore_type == PKCS12:
-            text = _trusted_of_pkcs12(data, settings)
-        elif settings.truststore_type == PEM:
-            text = data.decode("ascii", "replace")
-        else:
-            raise TlsError(f"ssl.truststore.type: {settings.truststore_type} cannot be read here; use PEM or PKCS12")
+        kind = kind_of(settings.truststore_type, data)
+        try:
+            text = (
+                data.decode("ascii", "replace")
+                if kind == PEM
+                else trusted_certificates(kind, data, settings.truststore_password)
+            )
+        except StoreError as error:
+            raise TlsError(f"ssl.truststore.location: {settings.truststore_location}: {error}") from None
     else:
         return False
     try:
@@ -245,25 +212,6 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> bool:
     except (ssl.SSLError, ValueError):
         raise TlsError("ssl.truststore.location: no certificates could be read") from None
     return True
-
-
-def _trusted_of_pkcs12(data: bytes, settings: TlsSettings) -> str:
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.serialization import pkcs12
-    except ImportError:
-        raise TlsError(
-            "ssl.truststore.type: PKCS12 needs the package cryptography: pip install 'ottla[security]'"
-        ) from None
-    password = settings.truststore_password
-    try:
-        store = pkcs12.load_pkcs12(data, password.encode() if password else None)
-    except ValueError:
-        raise TlsError(
-            f"ssl.truststore.location: {settings.truststore_location} cannot be opened with ssl.truststore.password"
-        ) from None
-    found = [each.certificate for each in (store.cert, *store.additional_certs) if each is not None]
-    return "".join(each.public_bytes(serialization.Encoding.PEM).decode() for each in found)
 
 
 def _read(path: str, setting: str) -> bytes:

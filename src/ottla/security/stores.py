@@ -1,0 +1,200 @@
+"""Key and trust stores in Java's formats, made into PEM: PKCS12, and the older JKS.
+
+`cryptography` is needed for keys and for PKCS12, and imported only here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import ssl
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+PEM: Final = "PEM"
+PKCS12: Final = "PKCS12"
+JKS: Final = "JKS"
+
+_JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
+_KEY, _TRUSTED = 1, 2
+_LONG: Final = Struct(">i")
+_SHORT: Final = Struct(">H")
+_DIGEST: Final = 20
+_SEQUENCE, _OCTETS = 0x30, 0x04
+_WHITENER: Final = b"Mighty Aphrodite"  # what Java puts into the digest of a store
+_NEEDS_PACKAGE: Final = "stores in Java's formats need the package cryptography: pip install 'ottla[security]'"
+
+
+class StoreError(ValueError):
+    """A store that cannot be read, and why."""
+
+
+def kind_of(declared: str | None, data: bytes) -> str:
+    """The format of a store. JKS is Kafka's default and says little: Java too then looks at what the file holds."""
+    if declared is not None and declared.upper() != JKS:
+        return declared.upper()
+    if data.startswith(_JKS_MAGIC):
+        return JKS
+    return PKCS12 if data[:1] == bytes([_SEQUENCE]) else PEM
+
+
+def key_and_chain(kind: str, data: bytes, password: str | None, key_password: str | None) -> tuple[bytes, str]:
+    """The private key and its certificates as PEM, and the password that the key is encrypted with in there."""
+    if kind == PKCS12:
+        key, chain = _pkcs12_key(data, password)
+    elif kind == JKS:
+        key, chain = _jks_key(data, password, key_password)
+    else:
+        raise StoreError(f"{kind} cannot be read here; use PEM, PKCS12 or JKS")
+    from cryptography.hazmat.primitives import serialization
+
+    transit = os.urandom(16).hex()  # the key touches the disk only encrypted
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(transit.encode()),
+    )
+    return encrypted + "".join(chain).encode(), transit
+
+
+def trusted_certificates(kind: str, data: bytes, password: str | None) -> str:
+    """The certificates of a trust store as PEM."""
+    if kind == JKS:
+        return "".join(ssl.DER_cert_to_PEM_cert(each) for each in _JksStore(data, password).trusted)
+    if kind != PKCS12:
+        raise StoreError(f"{kind} cannot be read here; use PEM, PKCS12 or JKS")
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise StoreError(_NEEDS_PACKAGE) from None
+    try:
+        store = pkcs12.load_pkcs12(data, password.encode() if password else None)
+    except ValueError:
+        raise StoreError("the store cannot be opened with this password") from None
+    found = [each.certificate for each in (store.cert, *store.additional_certs) if each is not None]
+    return "".join(each.public_bytes(serialization.Encoding.PEM).decode() for each in found)
+
+
+def _pkcs12_key(data: bytes, password: str | None) -> tuple[PrivateKeyTypes, list[str]]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise StoreError(_NEEDS_PACKAGE) from None
+    try:
+        key, certificate, others = pkcs12.load_key_and_certificates(data, password.encode() if password else None)
+    except ValueError:
+        raise StoreError("the store cannot be opened with this password") from None
+    if key is None or certificate is None:
+        raise StoreError("the store holds no private key with a certificate")
+    return key, [each.public_bytes(serialization.Encoding.PEM).decode() for each in (certificate, *others)]
+
+
+# JKS: a list of entries and a digest of it; keys are hidden by a stream of SHA-1s of the password and a salt.
+
+
+class _JksStore:
+    """What a JKS file holds."""
+
+    def __init__(self, data: bytes, password: str | None) -> None:
+        self.trusted: list[bytes] = []
+        self.keys: list[tuple[bytes, list[bytes]]] = []
+        self._data = data
+        self._position = len(_JKS_MAGIC)
+        try:
+            self._read()
+        except (IndexError, ValueError) as error:
+            raise StoreError("the store is damaged: it ends in the middle, or is no JKS of version 2") from error
+        digest = hashlib.sha1(_wide(password or "") + _WHITENER + data[: self._position]).digest()
+        # Java leaves out this check, too, when it is given no password.
+        if password is not None and not hmac.compare_digest(digest, data[self._position :]):
+            raise StoreError("the store cannot be opened with this password")
+
+    def _read(self) -> None:
+        if self._number(_LONG) != 2:
+            raise ValueError
+        for _ in range(self._number(_LONG)):
+            tag = self._number(_LONG)
+            self._text()  # the alias
+            self._take(8)  # when it was made
+            if tag == _KEY:
+                key = self._take(self._number(_LONG))
+                self.keys.append((key, [self._certificate() for _ in range(self._number(_LONG))]))
+            elif tag == _TRUSTED:
+                self.trusted.append(self._certificate())
+            else:
+                raise ValueError
+
+    def _certificate(self) -> bytes:
+        self._text()  # its type, X.509
+        return self._take(self._number(_LONG))
+
+    def _text(self) -> bytes:
+        return self._take(self._number(_SHORT))
+
+    def _number(self, layout: Struct) -> int:
+        return int(layout.unpack(self._take(layout.size))[0])
+
+    def _take(self, count: int) -> bytes:
+        start, end = self._position, self._position + count
+        if not start <= end <= len(self._data):
+            raise IndexError
+        self._position = end
+        return self._data[start:end]
+
+
+def _jks_key(data: bytes, password: str | None, key_password: str | None) -> tuple[PrivateKeyTypes, list[str]]:
+    store = _JksStore(data, password)
+    if not store.keys:
+        raise StoreError("the store holds no private key with a certificate")
+    try:
+        from cryptography.hazmat.primitives.serialization import load_der_private_key
+    except ImportError:
+        raise StoreError(_NEEDS_PACKAGE) from None
+    hidden, chain = store.keys[0]
+    try:
+        found = load_der_private_key(_revealed(_hidden_bytes(hidden), key_password or password or ""), None)
+    except (IndexError, ValueError):
+        raise StoreError("the private key cannot be opened with this password (ssl.key.password)") from None
+    return found, [ssl.DER_cert_to_PEM_cert(each) for each in chain]
+
+
+def _revealed(hidden: bytes, password: str) -> bytes:
+    """The key under Java's protection: a salt, the key under a stream of digests, and a digest of the key."""
+    secret = _wide(password)
+    salt, body, check = hidden[:_DIGEST], hidden[_DIGEST:-_DIGEST], hidden[-_DIGEST:]
+    stream, last = bytearray(), salt
+    while len(stream) < len(body):
+        last = hashlib.sha1(secret + last).digest()
+        stream += last
+    plain = bytes(one ^ other for one, other in zip(body, stream, strict=False))
+    if not hmac.compare_digest(hashlib.sha1(secret + plain).digest(), check):
+        raise ValueError("wrong password")
+    return plain
+
+
+def _hidden_bytes(der: bytes) -> bytes:
+    """The last field of an EncryptedPrivateKeyInfo: SEQUENCE { algorithm, OCTET STRING }."""
+    body, _ = _element(der, 0, _SEQUENCE)
+    _, after = _element(body, 0, _SEQUENCE)
+    return _element(body, after, _OCTETS)[0]
+
+
+def _element(der: bytes, position: int, tag: int) -> tuple[bytes, int]:
+    """The contents of an element of DER, and where the next begins."""
+    if der[position] != tag:
+        raise ValueError("not the element that was expected")
+    length, start = der[position + 1], position + 2
+    if length & 0x80:
+        count = length & 0x7F
+        length, start = int.from_bytes(der[start : start + count], "big"), start + count
+    return der[start : start + length], start + length
+
+
+def _wide(password: str) -> bytes:
+    return password.encode("utf-16-be")
