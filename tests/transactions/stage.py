@@ -170,7 +170,14 @@ class Stage:
         self.epoch += 1
         for partition in range(3):
             assert coordinator.load(partition, self.epoch, self.log.pairs(partition)) is None
+        self.clock.advance(0)
         return coordinator
+
+    def done(self, pending: Pending[T]) -> T:
+        """An answer that is known now, after what follows it at once: markers are written behind it."""
+        answer = done(pending)
+        self.clock.advance(0)
+        return answer
 
     def crash(self) -> None:
         """The node is gone and back: all that is left is what is in the log."""
@@ -184,7 +191,7 @@ class Stage:
     def init(
         self, transactional_id: str | None = "app", timeout_ms: int = 60_000, expected: tuple[int, int] | None = None
     ) -> ProducerResult:
-        return done(
+        return self.done(
             self.coordinator.init_producer_id(
                 transactional_id, timeout_ms, None if expected is None else ProducerIdAndEpoch(*expected)
             )
@@ -197,7 +204,7 @@ class Stage:
         transactional_id: str = "app",
         version: TransactionVersion = TV_2,
     ) -> ErrorCode:
-        return done(
+        return self.done(
             self.coordinator.add_partitions(
                 transactional_id, producer.producer_id, producer.producer_epoch, partitions, version
             )
@@ -217,7 +224,7 @@ class Stage:
         transactional_id: str = "app",
         version: TransactionVersion = TV_2,
     ) -> ProducerResult:
-        return done(
+        return self.done(
             self.coordinator.end_transaction(
                 transactional_id, producer.producer_id, producer.producer_epoch, committed, version
             )

@@ -256,7 +256,8 @@ def test_the_answer_waits_for_the_decision_to_be_durable_and_not_for_the_markers
     assert not answer.done
     assert stage.markers.sent == 0
     stage.log.release()
-    assert done(answer) == ProducerResult(NONE, 1000, 1)
+    assert stage.markers.sent == 0
+    assert stage.done(answer) == ProducerResult(NONE, 1000, 1)
     assert stage.markers.sent == 1
     assert stage.state() == "PrepareCommit"
 
@@ -285,6 +286,7 @@ def test_a_decision_written_while_the_partition_moved_is_carried_out_by_the_next
     assert stage.marked() == []
     stage.log.hold = False
     stage.coordinator.load(partition, 9, stage.log.pairs(partition))
+    stage.clock.advance(0)
     assert stage.marked() == [(A0, True, 1)]
     assert stage.commit(producer) == ProducerResult(NONE, 1000, 1)
 

@@ -39,7 +39,7 @@ class Completion:
     transition: Transition
     marker: TransactionMarker
     unmarked: Partitions
-    retry: Timer | None = None
+    next_try: Timer | None = None
 
 
 class Markers:
@@ -77,7 +77,8 @@ class Markers:
         )
         completion = Completion(shard, transaction, transition, marker, dict(record.partitions))
         self._pending[transaction.transactional_id] = completion
-        self._send(completion, list(completion.unmarked))
+        # The producer waits for the decision alone: its answer goes out before the markers are written.
+        completion.next_try = self._clock.call_soon(self._try, completion)
 
     def unmarked(self, transaction: Transaction) -> Partitions:
         """The partitions that a prepared transaction still waits for, of any other one all."""
@@ -94,8 +95,8 @@ class Markers:
 
     def _drop(self, transactional_id: str, completion: Completion) -> None:
         del self._pending[transactional_id]
-        if completion.retry is not None:
-            completion.retry.cancel()
+        if completion.next_try is not None:
+            completion.next_try.cancel()
 
     def _send(self, completion: Completion, partitions: Sequence[TopicPartition]) -> None:
         reachable = []
@@ -132,10 +133,10 @@ class Markers:
             self._finish(completion)
 
     def _retry_later(self, completion: Completion) -> None:
-        completion.retry = self._clock.call_later(RETRY_BACKOFF_S, self._try_again, completion)
+        completion.next_try = self._clock.call_later(RETRY_BACKOFF_S, self._try, completion)
 
-    def _try_again(self, completion: Completion) -> None:
-        completion.retry = None
+    def _try(self, completion: Completion) -> None:
+        completion.next_try = None
         if self._still_coordinates(completion.shard):
             self._send(completion, list(completion.unmarked))
         else:
