@@ -18,6 +18,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.environment import StorageEnvironment
 from ottla.storage.log import Log
 from ottla.storage.names import TopicPartition
+from ottla.storage.producer_state import AppendOrigin
 from ottla.world.clock import VirtualClock
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -89,7 +90,7 @@ class Writer:
         )
 
     def commit(
-        self, group: str, topic: str, partition: int, offset: int, *, producer: int = -1, epoch: int = 0, first: int = 0
+        self, group: str, topic: str, partition: int, offset: int, *, producer: int = -1, epoch: int = 0
     ) -> None:
         """A group commits an offset, in a transaction if there is a producer."""
         transactional = producer >= 0
@@ -99,7 +100,7 @@ class Writer:
         now = self.clock.now_ms()
         key, value = offset_commit(group, topic, partition, OffsetAndMetadata(offset, -1, "", now)).encode()
         builder.append(key, value, (), now)
-        self._log(OFFSETS, 0).append_as_leader(builder.build(), 0, verified=True)
+        self._log(OFFSETS, 0).append_as_leader(builder.build(), 0, origin=AppendOrigin.COORDINATOR)
 
     def events(self) -> list[Event]:
         """All of it as events."""

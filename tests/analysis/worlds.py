@@ -10,7 +10,7 @@ import ottla.groups.consumer_rebalance
 import ottla.transactions.coordinator
 from ottla.events import Events, to_line
 from ottla.groups.coordinator import GroupCoordinator
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.iterate import iter_all_records
 from ottla.spark.analysis import parse_ottla
 from ottla.spark.analysis.event import Event
@@ -71,7 +71,7 @@ class BrokenGroup(Simulation):
             return early
 
         # The coordinator itself may notice in the end, and refuse to go on.
-        refuses = contextlib.suppress(BrokenInvariantError)
+        refuses = contextlib.suppress(BrokenInvariantError, KafkaError)
         with refuses, mock.patch.object(ottla.groups.consumer_rebalance, "reconcile", reconcile):
             for _ in range(self.steps):
                 self.disturb()
@@ -257,7 +257,15 @@ def event_log() -> Iterator[list[str]]:
     def transaction_coordinator(clock: Any, *parts: Any) -> TransactionCoordinator:
         return TransactionCoordinator(clock, *parts, events=Events(clock.now_ms, [sink]).of_node(1))
 
+    real_delete = groups_world.World.delete_topic
+
+    def delete_topic(world: Any, name: str) -> None:
+        events = Events(world.clock.now_ms, [sink]).of_node(0)  # the cluster's part, which is not in this world
+        events.emit("topic.deleted", topic=name, topic_id=str(world.topics.topics[name].id))
+        real_delete(world, name)
+
     with (
+        mock.patch.object(groups_world.World, "delete_topic", delete_topic),
         mock.patch.object(groups_world, "GroupCoordinator", group_coordinator),
         mock.patch.object(simulated_cluster, "TransactionCoordinator", transaction_coordinator),
     ):

@@ -25,6 +25,13 @@ Sql = Annotated[
     str | None,
     typer.Option("--sql", metavar="QUERY", help="A question of your own instead; the table is `events`."),
 ]
+SqlOfTopics = Annotated[
+    str | None,
+    typer.Option("--sql", metavar="QUERY", help="A question of your own over `input` and `output` instead."),
+]
+SqlOfSides = Annotated[
+    str | None, typer.Option("--sql", metavar="QUERY", help="A question of your own over `a` and `b` instead.")
+]
 Master = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="The Spark master; else all cores of this machine.")
 ]
@@ -182,9 +189,13 @@ def exactly_once(
     source: Annotated[str, typer.Option("--input", metavar="TOPIC", help="The topic that was read.")],
     result: Annotated[str, typer.Option("--output", metavar="TOPIC", help="The topic that was written.")],
     by: Annotated[str, typer.Option("--by", help="key, value, or header:NAME: what tells records apart.")] = "key",
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", help="The application's group; else those that commit in transactions."),
+    ] = None,
     as_json: AsJson = False,
     html: Html = None,
-    sql: Sql = None,
+    sql: SqlOfTopics = None,
     master: Master = None,
 ) -> None:
     """An audit that an output topic holds each record of its input once."""
@@ -198,7 +209,7 @@ def exactly_once(
             read_topic(spark, places[1]).createOrReplaceTempView("output")
             _query(spark, sql, as_json=as_json)
             return
-        report = audit.run(spark, places[0], places[1], by)
+        report = audit.run(spark, places[0], places[1], by, group)
     show(report, as_json=as_json, html=html)
 
 
@@ -211,7 +222,7 @@ def diff(
     ] = None,
     as_json: AsJson = False,
     html: Html = None,
-    sql: Sql = None,
+    sql: SqlOfSides = None,
     master: Master = None,
 ) -> None:
     """Two topics or clusters, record by record."""

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.analysis.engine import Analysis, Overview, Row
+from ottla.spark.analysis.engine import SHARED, Analysis, Overview, Row
 from ottla.spark.analysis.event import CLIENT, Event
 from ottla.spark.analysis.report import Finding, Report, Span, Step, clock, length, step
 
@@ -31,6 +31,7 @@ WANTS: Final = frozenset(
         "group.state",
         "group.target",
         "timeout",
+        "topic",
     }
 )
 WIRE: Final = "tap"
@@ -104,7 +105,10 @@ class _View:
 
 
 def rule(group: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
-    """Walk through the events of one group."""
+    """Walk through the events of one group, or through those of topics, which concern all."""
+    if group == SHARED:
+        yield from ({"kind": "topic", "topic": event.topic, "time_ms": event.time_ms or 0} for event in events)
+        return
     views: dict[tuple[str, str | None, bool], _View] = {}
     recent: deque[Event] = deque(maxlen=BEFORE)
     for event in events:
@@ -199,7 +203,9 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     slack = int(options.get("slack_ms", 0))
     findings: list[Finding] = []
     spread = sum(1 for each in overview.inputs if each.jumps)
-    for row in sorted(rows, key=lambda each: (each["start_ms"], each["group"], each["second"])):
+    gone = _by_topic(row for row in rows if row["kind"] == "topic")
+    overlaps = [row for row in rows if row["kind"] == "overlap" and _still_there(row, gone)]
+    for row in sorted(overlaps, key=lambda each: (each["start_ms"], each["group"], each["second"])):
         end = row["end_ms"] if row["end_ms"] is not None else overview.last_ms
         lasted = (end or row["start_ms"]) - row["start_ms"]
         if row["side"] == CLIENT and lasted <= slack:
@@ -219,6 +225,24 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     if findings and spread:
         report.notes.append("clocks jump in these logs, so an overlap across hosts may only seem to be one")
     return report
+
+
+def _by_topic(rows: Iterable[Row]) -> dict[str, list[int]]:
+    times: dict[str, list[int]] = {}
+    for row in rows:
+        times.setdefault(row["topic"] or "", []).append(row["time_ms"])
+    return times
+
+
+def _still_there(row: Row, gone: dict[str, list[int]]) -> bool:
+    """Whether the topic was not deleted, and made anew, after its first owner got it: then it is not the same one."""
+    since, start = row["first_hold"]["since_ms"], row["start_ms"]
+    row["partitions"] = [
+        name
+        for name in row["partitions"]
+        if not any(since <= time_ms <= start for time_ms in gone.get(name.rpartition("-")[0], ()))
+    ]
+    return bool(row["partitions"])
 
 
 def _finding(row: Row, end: int | None, lasted: int) -> Finding:
@@ -287,6 +311,8 @@ def _cause(row: Row, kind: str) -> str:
 
 def _key(event: Event, options: Row) -> str | None:
     wanted = options.get("group")
+    if event.event == "topic":
+        return SHARED if event.state == "deleted" else None
     return event.group if wanted is None or event.group == wanted else None
 
 

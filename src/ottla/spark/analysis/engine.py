@@ -133,6 +133,10 @@ def run_here(
 def judge(analysis: Analysis, events: Iterable[Event], options: Row | None = None) -> Report:
     """Run over events that are at hand."""
     chosen = options or {}
+    return finish(analysis, _walk(analysis, events, chosen), chosen)
+
+
+def _walk(analysis: Analysis, events: Iterable[Event], chosen: Row) -> list[Row]:
     keyed: dict[str, list[Event]] = {}
     for event in events:
         key = key_of(analysis, event, chosen)
@@ -141,7 +145,7 @@ def judge(analysis: Analysis, events: Iterable[Event], options: Row | None = Non
     rows: list[Row] = []
     for key in sorted(keyed):
         rows += apply(analysis, key, sorted(keyed[key], key=order), chosen)
-    return finish(analysis, rows, chosen)
+    return rows
 
 
 def _read(pieces: list[Piece], wanted: frozenset[str], progress: Callable[[int], None] | None) -> Iterator[Event]:
@@ -153,10 +157,24 @@ def _read(pieces: list[Piece], wanted: frozenset[str], progress: Callable[[int],
 
 def run_in_spark(analysis: Analysis, spark: SparkSession, paths: list[str], options: Row) -> Report:
     """Run in Spark: one pass over the inputs, one shuffle of the events that the rule wants."""
+    return finish(analysis, _walk_in_spark(analysis, spark, paths, options), options)
+
+
+def collect(analysis: Analysis, spark: SparkSession, paths: list[str], options: Row) -> list[Row]:
+    """What a rule says, for an analysis that goes on from there: by Spark, if there is much to read."""
+    pieces = find_pieces(paths, topics=options.get("only_topics"))
+    if total_size(pieces) <= SMALL:
+        rows = _walk(analysis, _read(pieces, analysis.wants, None), options)
+    else:
+        rows = list(_walk_in_spark(analysis, spark, paths, options))
+    return gather(rows)[0]
+
+
+def _walk_in_spark(analysis: Analysis, spark: SparkSession, paths: list[str], options: Row) -> Iterator[Row]:
     from ottla.spark.analysis.source import read_events
 
     events = read_events(spark, paths, analysis=analysis.name, options=options)
-    size = total_size(find_pieces(paths))
+    size = total_size(find_pieces(paths, topics=options.get("only_topics")))
     tasks = max(spark.sparkContext.defaultParallelism, min(size // SHUFFLED, 2_000))
     keyed = events.where("key is not null").repartition(tasks, "key")
     in_order = keyed.sortWithinPartitions("key", "time_ms", "file", "position", "number")
@@ -178,8 +196,7 @@ def run_in_spark(analysis: Analysis, spark: SparkSession, paths: list[str], opti
                     said = []
         yield pa.RecordBatch.from_pydict({"row": pa.array(said, pa.string())})
 
-    rows = in_order.mapInArrow(walk, "row string").collect()
-    return finish(analysis, (json.loads(row.row) for row in rows), options)
+    return (json.loads(row.row) for row in in_order.mapInArrow(walk, "row string").collect())
 
 
 def total_size(pieces: list[Piece]) -> int:
@@ -201,6 +218,7 @@ __all__ = [
     "Analysis",
     "InputError",
     "Overview",
+    "collect",
     "find_pieces",
     "judge",
     "run_here",

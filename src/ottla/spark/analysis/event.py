@@ -105,6 +105,7 @@ EVENTS: Final[dict[str, str]] = {
     "timeout": "time ran out for somebody; `state` says for what",
     "coordinator": "a node coordinates a partition of `__consumer_offsets` or `__transaction_state`, or no longer",
     "leader": "a partition has another leader; `host` leads from here on",
+    "topic": "a topic was created or deleted; `state` says which",
     "log": "a line of a log that says something else",
     "unparsed": "a line that no parser understands, kept as it is",
 }

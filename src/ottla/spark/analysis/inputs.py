@@ -113,15 +113,15 @@ class Summary:
         return cls(**json.loads(text))
 
 
-def find_pieces(paths: Iterable[str], size: int = PIECE) -> list[Piece]:
-    """What there is to read, or `InputError` with the reason why there is nothing."""
+def find_pieces(paths: Iterable[str], size: int = PIECE, topics: Collection[str] | None = None) -> list[Piece]:
+    """What there is to read (of log directories only these topics), or `InputError` with why there is nothing."""
     pieces: list[Piece] = []
     for path in paths:
         if not os.path.exists(path):
             raise InputError(f"{path} does not exist")
         if os.path.isdir(path):
             if is_log_directory(path):
-                pieces += [Piece(folder, 0, -1, directory=path) for folder in partition_folders(path)]
+                pieces += [Piece(folder, 0, -1, directory=path) for folder in partition_folders(path, topics)]
                 continue
             files = sorted(
                 os.path.join(folder, name)

@@ -20,7 +20,7 @@ from ottla.storage.scan import read_folder, read_metadata_facts, scan_batches
 from ottla.world.disk_real import RealDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from ottla.records.batch import BatchHeader
     from ottla.storage.names import TopicPartition
@@ -39,12 +39,14 @@ def is_log_directory(path: str) -> bool:
     )
 
 
-def partition_folders(path: str) -> list[str]:
-    """The folders of the partitions in a log directory, those of deleted topics left out."""
+def partition_folders(path: str, topics: Collection[str] | None = None) -> list[str]:
+    """The folders of the partitions in a log directory, of these topics or all, those of deleted ones left out."""
     found = []
     for name in sorted(os.listdir(path)):
         named = parse_partition_dir(name)
-        if named is not None and not named.mark and os.path.isdir(os.path.join(path, name)):
+        if named is None or (topics is not None and named.topic_partition.topic not in topics):
+            continue
+        if not named.mark and os.path.isdir(os.path.join(path, name)):
             found.append(os.path.join(path, name))
     return found
 

@@ -37,12 +37,16 @@ KINDS: Final = {
     "transaction.state": "txn.state",
     "transaction.marker": "txn.marker",
     "leader.changed": "leader",
+    "topic.created": "topic",
+    "topic.deleted": "topic",
     "coordinator.loaded": "coordinator",
     "coordinator.unloaded": "coordinator",
 }
 STATES: Final = {
     "group.epoch": "Epoch",
     "group.deleted": "Dead",
+    "topic.created": "created",
+    "topic.deleted": "deleted",
     "coordinator.loaded": "loaded",
     "coordinator.unloaded": "unloaded",
     "connection.opened": "opened",

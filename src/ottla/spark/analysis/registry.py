@@ -8,6 +8,7 @@ from ottla.spark.analysis import (
     anomalies,
     client_trace,
     dual_assign,
+    exactly_once_proof,
     hot_partitions,
     lag,
     rebalances,
@@ -27,5 +28,6 @@ ANALYSES: Final[dict[str, Analysis]] = {
         lag.ANALYSIS,
         hot_partitions.ANALYSIS,
         anomalies.ANALYSIS,
+        exactly_once_proof.ANALYSIS,
     )
 }

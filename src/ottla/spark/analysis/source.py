@@ -87,7 +87,7 @@ class AnalysisReader(DataSourceReader):
         tasks: list[InputPartition] = []
         held: list[Piece] = []
         room = self._size // 4
-        for piece in find_pieces(self._paths, self._size):
+        for piece in find_pieces(self._paths, self._size, self._chosen.get("only_topics")):
             held.append(piece)
             room -= total_size([piece])
             if room <= 0:

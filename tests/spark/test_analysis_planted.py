@@ -1,0 +1,152 @@
+"""`exactly-once`, `diff` and `anomalies` on Spark: a hundred healthy runs in one job, and some with a fault among them.
+
+Each run of an application has partitions, a group and a producer of its own in one log directory, and each copied topic
+is its own run, so that one job looks at all of them; what it finds names the run.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.history import AnomalyKind, write_history
+from ottla.spark.analysis import anomalies, diff, exactly_once
+from ottla.spark.analysis.topics import Place
+from tests.analysis.directories import EXACTLY_ONCE_FAULTS, Broken, Writer, application
+from tests.analysis.histories import Histories
+from tests.analysis.test_planted import FIRST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.xdist_group("spark")
+RUNS = 100
+
+
+def audit(spark, path: Path, faults: dict[int, str]):
+    """The report on a hundred runs, of which some have a fault, and what those did."""
+    writer = Writer(path)
+    broken = {number: application(writer, number, FIRST + number, faults.get(number)) for number in range(RUNS)}
+    writer.close()
+    report = exactly_once.run(spark, Place(str(path), "orders"), Place(str(path), "bills"))
+    return report, {number: found for number, found in broken.items() if found is not None}
+
+
+def test_a_hundred_healthy_applications_are_exactly_once(spark, tmp_path):
+    report, broken = audit(spark, tmp_path / "logs", {})
+    assert not broken
+    assert not report.found, report.verdict
+    assert "exactly once" in report.verdict
+    (offsets,) = [table for table in report.tables if table.title.startswith("Offsets of orders")]
+    assert len(offsets.rows) == RUNS
+    assert sum(row[2] for row in offsets.rows) > 3 * RUNS
+    assert not any(row[4] for row in offsets.rows), "none outside"
+    (transactions,) = [table for table in report.tables if table.title.startswith("Transactions")]
+    for row in transactions.rows:
+        _, producer, _, how, partition, _, proof = row
+        number = int(partition.removeprefix("bills-"))
+        assert producer == 1_000 + number
+        if how == "commit":
+            assert proof.startswith(f"with orders-{number} to ")
+            assert proof.endswith(f"for billing-{number}")
+
+
+def test_applications_that_break_a_rule_are_found_among_others(spark, tmp_path):
+    chance = random.Random(FIRST)
+    faults = {number: EXACTLY_ONCE_FAULTS[place % 3] for place, number in enumerate(chance.sample(range(RUNS), 9))}
+    report, broken = audit(spark, tmp_path / "logs", faults)
+    assert broken.keys() == faults.keys()
+    by_id: dict[str, Broken] = {each: found for found in broken.values() for each in found.ids}
+    outside = {found.culprit for found in broken.values() if found.fault in ("lost", "outside")}
+    assert {
+        finding.facts["culprit"] for finding in report.findings if "outside transactions" in finding.facts
+    } == outside
+    told = [finding for finding in report.findings if "id" in finding.facts]
+    assert {finding.facts["id"] for finding in told} == by_id.keys()
+    for finding in told:
+        planted = by_id[finding.facts["id"]]
+        assert finding.facts["culprit"] == planted.culprit
+        if planted.fault == "duplicate":
+            assert finding.facts["found"] == 2
+            assert all("in the transaction that ended at" in step.what for step in finding.steps)
+            assert all(f"for billing-{planted.ids[0][3:].partition('-')[0]}" in step.what for step in finding.steps)
+        else:
+            assert "outside a transaction" in finding.cause
+            assert "was aborted" in finding.cause
+
+
+def copies(path: Path, changes: dict[int, str]) -> None:
+    """Two directories of a hundred topics; the second has one more, one fewer or one other record in some of them."""
+    for side in ("a", "b"):
+        writer = Writer(path / side)
+        for number in range(RUNS):
+            chance = random.Random(FIRST + number)
+            keys = [f"k{chance.randrange(1_000)}" for _ in range(20 + chance.randrange(20))]
+            at = chance.randrange(1, len(keys) - 1)
+            change = changes.get(number) if side == "b" else None
+            tail = keys[at:]
+            writer.write(f"topic-{number}", 0, keys[:at])
+            if change == "different":
+                writer.write(f"topic-{number}", 0, tail[:1], value="another value of")
+                tail = tail[1:]
+            elif change == "only in A":
+                tail = tail[:-1]
+            elif change == "only in B":
+                tail = [*tail, "one more"]
+            if tail:
+                writer.write(f"topic-{number}", 0, tail)
+        writer.close()
+
+
+def test_a_hundred_copies_are_the_same(spark, tmp_path):
+    copies(tmp_path, {})
+    report = diff.run(spark, Place(str(tmp_path / "a")), Place(str(tmp_path / "b")))
+    assert not report.found, report.verdict
+    assert len(report.tables[0].rows) == RUNS
+
+
+def test_a_record_that_is_other_missing_or_too_much_is_found_where_it_is(spark, tmp_path):
+    chance = random.Random(FIRST)
+    kinds = ("different", "only in A", "only in B")
+    changes = {number: kinds[place % 3] for place, number in enumerate(chance.sample(range(RUNS), 9))}
+    copies(tmp_path, changes)
+    report = diff.run(spark, Place(str(tmp_path / "a")), Place(str(tmp_path / "b")))
+    rows = {row[0]: dict(zip(report.tables[0].columns[3:], row[3:], strict=True)) for row in report.tables[0].rows}
+    found = {int(name.removeprefix("topic-")): {what: count for what, count in row.items() if count}
+             for name, row in rows.items()}  # fmt: skip
+    assert {number: row for number, row in found.items() if row} == {
+        number: {what: 1} for number, what in changes.items()
+    }
+    assert len(report.findings) == len(changes)
+
+
+def test_each_anomaly_in_one_large_history(spark, tmp_path):
+    path = tmp_path / "history.jsonl"
+    planted = set()
+    with path.open("w") as file:
+        for number, kind in enumerate(AnomalyKind):
+            world = Histories(FIRST + number, 1_000)
+            partition = world.plant(kind)
+            planted.add((kind.value, f"{number}-{partition}"))
+            text = "".join(write_history(world.history))
+            for name in (*world.names, "sent-0"):
+                text = text.replace(f'"{name}"', f'"{number}-{name}"')
+            file.write(text.replace('"process": "', f'"process": "{number}-'))
+        for number in range(100, 120):
+            text = "".join(write_history(Histories(FIRST + number, 200).history))
+            file.write(text.replace('"orders-', f'"{number}-orders-').replace('"process": "', f'"process": "{number}-'))
+    report = anomalies.run_in_spark(spark, [str(path)], {})
+    found = {(finding.facts["anomaly"], finding.facts["partition"]) for finding in report.findings}
+    assert planted <= found
+    assert {partition for _, partition in found} == {partition for _, partition in planted}
+
+
+def test_a_copy_of_a_directory_is_the_same(spark, tmp_path):
+    writer = Writer(tmp_path / "a")
+    writer.write("t", 0, ["a", "b"])
+    writer.close()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert not diff.run(spark, Place(str(tmp_path / "a"), "t"), Place(str(tmp_path / "b"), "t")).found
