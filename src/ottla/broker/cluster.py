@@ -65,6 +65,7 @@ class Cluster:
         self.release: Release | None = None
         self.nodes: dict[int, Broker] = {}
         self.partitions: dict[tuple[str, int], Partition] = {}
+        self._log_configs: dict[tuple[str, int], tuple[LogConfig, int]] = {}
         self.authorizer: Authorizer | None = None
         self.allow_unsigned_tokens = False  # the test kit's, never a config's
         self.readable = Readable(world.clock)
@@ -183,6 +184,8 @@ class Cluster:
 
     def apply(self, changes: ImageChanges) -> None:
         """Make what the image says come true."""
+        if changes.configs or changes.brokers or changes.deleted_topics:
+            self._log_configs.clear()
         if any(resource.type is ConfigResourceType.BROKER for resource in changes.configs) or changes.brokers:
             for node in self.nodes.values():
                 node.configs_changed()
@@ -218,11 +221,16 @@ class Cluster:
 
     def log_config(self, topic: str, node: Broker) -> tuple[LogConfig, int]:
         """How a topic's logs are kept, and how many replicas must be in sync for acks=all."""
+        known = self._log_configs.get((topic, node.node_id))
+        if known is not None:
+            return known
         values = topic_values(self.image.config(ConfigResourceType.TOPIC, topic), node.layers)
         fields = {field: values[name] for name, field in LOG_CONFIG_FIELDS.items() if name in values}
         insync = values["min.insync.replicas"]
         assert isinstance(insync, int)
-        return LogConfig(**fields), insync  # type: ignore[arg-type]
+        made = LogConfig(**fields), insync  # type: ignore[arg-type]
+        self._log_configs[topic, node.node_id] = made
+        return made
 
     def stop_waiting(self) -> None:
         """Answer every fetch that waits, because the cluster is about to stop."""
