@@ -242,10 +242,11 @@ class Segment:
 
     def is_index_full(self, config: LogConfig) -> bool:
         """Whether an index has reached `segment.index.bytes`."""
-        return (
-            len(self.offset_index) >= config.segment_index_bytes // OFFSET_ENTRY
-            or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY - 1
-        )
+        offsets, times = self._offset_index, self._time_index
+        if offsets is None or times is None:
+            offsets, times = self.offset_index, self.time_index
+        size = config.segment_index_bytes
+        return len(offsets.relative) >= size // OFFSET_ENTRY or len(times) >= size // TIME_ENTRY - 1
 
     def can_hold(self, offset: int) -> bool:
         """Whether an offset is near enough to the base offset for the indexes' 31 bits."""
@@ -288,11 +289,8 @@ class Segment:
 
     def append(self, *parts: Buffer) -> int:
         """Write whole batches behind the last one and return their position; `index_batch` follows for each."""
-        position = size = self.size
-        self.env.files.get(self.log_path).append(*parts)
-        for part in parts:
-            size += len(part)
-        self._size = size
+        position = self._size if self._size >= 0 else self.size
+        self._size = position + self.env.files.get(self.log_path).append(*parts)
         return position
 
     def batches(self, position: int = 0, end: int | None = None, window: int = _SCAN_WINDOW) -> Iterator[BatchHeader]:

@@ -22,8 +22,8 @@ class File(Protocol):
         """Its length in bytes, as the writer sees it."""
         ...
 
-    def append(self, *parts: Buffer) -> None:
-        """Write all parts at the end, in one vectored call where the platform has one.
+    def append(self, *parts: Buffer) -> int:
+        """Write all parts at the end, in one vectored call where the platform has one, and return how many bytes.
 
         One that fails leaves the file as long as it was, if the disk still lets it be cut. Views are of
         bytes.

@@ -69,7 +69,7 @@ class FaultyFile:
         self._disk._check_alive()
         return self._file.size()
 
-    def append(self, *parts: Buffer) -> None:
+    def append(self, *parts: Buffer) -> int:
         """Write all parts at the end."""
         data = b"".join(parts)
         end = self._file.size()
@@ -79,6 +79,7 @@ class FaultyFile:
             if self._file.size() > end:
                 self._cut(end)
             raise
+        return len(data)
 
     def write_at(self, position: int, data: Buffer) -> None:
         """Overwrite (or extend) at a position."""

@@ -166,7 +166,7 @@ class MemoryFile:
         self._check(False)
         return self.contents.length
 
-    def append(self, *parts: Buffer) -> None:
+    def append(self, *parts: Buffer) -> int:
         """Write all parts at the end, or none of them."""
         self._check(True)
         total = 0
@@ -176,6 +176,7 @@ class MemoryFile:
         self._disk._grow(contents, contents.length + total, self.path)
         for part in parts:
             contents.write(contents.length, part)
+        return total
 
     def write_at(self, position: int, data: Buffer) -> None:
         """Overwrite (or extend) at a position."""

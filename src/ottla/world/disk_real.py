@@ -52,12 +52,12 @@ class RealFile:
         """Ask the descriptor: another handle may have written."""
         return os.lseek(self._fd, 0, os.SEEK_END)
 
-    def append(self, *parts: Buffer) -> None:
+    def append(self, *parts: Buffer) -> int:
         """Write all parts at the end; if that fails, cut the file back as far as the disk lets us."""
         fd = self._fd
         end = os.lseek(fd, 0, os.SEEK_END)
         try:
-            _write_all(fd, parts, end)
+            return _write_all(fd, parts, end)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(fd, end)
@@ -315,19 +315,22 @@ def _sync_each(requests: list[list[RealFile]]) -> list[OSError | None]:
     return [next((outcome[f] for f in files if outcome[f] is not None), None) for files in requests]
 
 
-def _write_all(fd: int, parts: Sequence[Buffer], position: int) -> None:
-    total = 0
+def _write_all(fd: int, parts: Sequence[Buffer], position: int) -> int:
+    """Write parts one behind the other at a position, whatever the kernel takes at once; how many bytes they were."""
+    whole = 0
     for part in parts:
-        total += len(part)
+        whole += len(part)
     written = _pwritev(fd, parts[:_MAX_PARTS], position)
-    if written == total:
-        return
+    if written == whole:
+        return whole
+    total = whole
     rest = [memoryview(part) for part in parts]
     while written < total:
         position += written
         total -= written
         rest = _without(rest, written)
         written = _pwritev(fd, rest[:_MAX_PARTS], position)
+    return whole
 
 
 def _without(parts: list[memoryview], count: int) -> list[memoryview]:
