@@ -22,6 +22,7 @@ from ottla.security.sasl.scram import MECHANISM_IDS, Login, ScramServer, mock_cr
 from ottla.security.tokens import TokenRules, TokenValidator, read_key_set
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from ottla.broker.node import Broker
@@ -154,10 +155,22 @@ class ListenerAuthentication:
                     "from file:///... or https://..."
                 )
             return TokenValidator(rules, now_ms=self._clock.now_ms)
-        validator = TokenValidator(rules, read_key_set(url), self._clock.now_ms)
+        validator = TokenValidator(rules, self._first_keys(url), self._clock.now_ms)
         self._keys = KeyRefresh(self._broker, url, validator)
         validator.on_unknown_key = self._keys.soon
         return validator
+
+    def _first_keys(self, url: str) -> Mapping[str, Any]:
+        """The issuer's keys. They are waited for only at the start: a node that comes later takes those of another."""
+        for node in self._broker.cluster.nodes.values():
+            for other in node.authentication.values():
+                if other._validator is not None and other._validator.keys is not None and other._keys_url == url:
+                    return other._validator.keys
+        return read_key_set(url)
+
+    @property
+    def _keys_url(self) -> str | None:
+        return None if self._keys is None else self._keys.url
 
 
 class KeyRefresh:
@@ -165,7 +178,7 @@ class KeyRefresh:
 
     def __init__(self, broker: Broker, url: str, validator: TokenValidator) -> None:
         self._broker = broker
-        self._url = url
+        self.url = url
         self._validator = validator
         self._clock = broker.cluster.world.clock
         self._reading = False
@@ -185,27 +198,27 @@ class KeyRefresh:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _schedule(self) -> None:
-        every = self._broker.config_int("sasl.oauthbearer.jwks.endpoint.refresh.ms")
-        self._timer = self._clock.call_later(every / 1000, self._read)
+    def _schedule(self, name: str = "sasl.oauthbearer.jwks.endpoint.refresh.ms") -> None:
+        self._timer = self._clock.call_later(self._broker.config_int(name) / 1000, self._read)
 
     def _read(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._reading = True
-        self._broker.cluster.world.workers.submit(lambda: read_key_set(self._url), self._done)
+        self._broker.cluster.world.workers.submit_waiting(lambda: read_key_set(self.url), self._done)
 
     def _done(self, keys: dict[str, Any] | None, error: Exception | None) -> None:
         self._reading = False
         if self._stopped:
             return
+        backoff = "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"
+        self._not_before = self._clock.monotonic() + self._broker.config_int(backoff) / 1000
         if keys is not None:
             self._validator.keys = keys
+            self._schedule()
         else:
             log.warning("the old keys stay in use: %s", error)
-        backoff = self._broker.config_int("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms")
-        self._not_before = self._clock.monotonic() + backoff / 1000
-        self._schedule()
+            self._schedule(backoff)
 
 
 __all__ = ["SASL_PROTOCOLS", "ListenerAuthentication", "SaslError"]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
+import time
 import urllib.request
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from urllib.parse import unquote, urlsplit
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+KEY_TYPES: Final = ("RSA", "EC", "OKP")
 FETCH_SECONDS: Final = 10
 LARGEST_KEY_SET: Final = 1024 * 1024
 
@@ -44,18 +48,46 @@ def read_key_set(url: str) -> dict[str, Any]:
             with open(unquote(parts.path), "rb") as file:
                 data = file.read(LARGEST_KEY_SET + 1)
         elif parts.scheme in ("http", "https"):
-            with urllib.request.urlopen(url, timeout=FETCH_SECONDS) as answer:
-                data = answer.read(LARGEST_KEY_SET + 1)
+            data = _fetched(url)
         else:
             raise ValueError(f"sasl.oauthbearer.jwks.endpoint.url: {parts.scheme} is neither file nor http(s)")
         if len(data) > LARGEST_KEY_SET:
             raise ValueError("it is too large to be a set of keys")
         found = json.loads(data)
-    except (OSError, ValueError) as error:
+    except (OSError, HTTPException, ValueError, RecursionError) as error:
         raise ValueError(f"the keys of {url} cannot be read: {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
+    keys = found.get("keys") if isinstance(found, dict) else None
+    if not isinstance(keys, list) or not any(isinstance(each, dict) for each in keys):
         raise ValueError(f"{url} holds no set of keys (JWKS)")
-    return found
+    return {"keys": [each for each in keys if isinstance(each, dict)]}
+
+
+def _fetched(url: str) -> bytes:
+    """What is at an address. However slowly it comes, there is an end to the waiting."""
+    end = time.monotonic() + FETCH_SECONDS
+    data = bytearray()
+    with urllib.request.build_opener(_SafeRedirects).open(url, timeout=FETCH_SECONDS) as answer:
+        while len(data) <= LARGEST_KEY_SET:
+            piece = answer.read1(65536)
+            if not piece:
+                break
+            data += piece
+            if time.monotonic() > end:
+                raise TimeoutError(f"it did not come within {FETCH_SECONDS} seconds")
+    return bytes(data)
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Goes where the issuer points to, but not from TLS to plain text, nor to anything but HTTP."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """The request to make instead."""
+        scheme = urlsplit(newurl).scheme
+        if scheme not in ("http", "https") or (req.type == "https" and scheme != "https"):
+            raise ValueError(f"it redirects from {req.type} to {scheme}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 @dataclass(slots=True)
@@ -67,6 +99,7 @@ class TokenValidator:
     now_ms: Callable[[], int] = field(default=lambda: 0)
     on_unknown_key: Callable[[], None] = field(default=lambda: None)
     """Called when a token names a key that is not known: the issuer may have a new one."""
+    _parsed: tuple[Mapping[str, Any], list[tuple[str | None, Any]]] | None = field(default=None, init=False)
 
     def __call__(self, token: str) -> Authenticated:
         """Whose token it is; `SaslError` if it does not count."""
@@ -78,24 +111,43 @@ class TokenValidator:
     def _verified(self, token: str, header: Mapping[str, Any]) -> dict[str, Any]:
         from joserfc import jws
         from joserfc.errors import JoseError
-        from joserfc.jwk import KeySet
 
         if header.get("alg") not in ALGORITHMS:
             raise SaslError("Authentication failed: the token is not signed with an algorithm that is accepted")
         if self.keys is None:
             raise SaslError("Authentication failed: there are no keys to check tokens with")
-        known = {each.get("kid") for each in self.keys["keys"]}
-        if header.get("kid") is not None and header["kid"] not in known:
+        wanted, known = header.get("kid"), self._public_keys(self.keys)
+        fitting = [key for name, key in known if wanted is None or name == wanted]
+        if not fitting:
             self.on_unknown_key()
             raise SaslError("Authentication failed: the token is signed with a key that is not known")
-        try:
-            found = jws.deserialize_compact(token, KeySet.import_key_set(self.keys), algorithms=list(ALGORITHMS))  # type: ignore[arg-type]
-            claims = json.loads(found.payload)
-        except (JoseError, ValueError, KeyError, TypeError) as error:
-            raise SaslError("Authentication failed: the token's signature is not valid") from error
+        claims = None
+        for key in fitting:
+            try:
+                claims = json.loads(jws.deserialize_compact(token, key, algorithms=list(ALGORITHMS)).payload)
+                break
+            except (JoseError, ValueError, KeyError, TypeError):
+                continue
+        else:
+            raise SaslError("Authentication failed: the token's signature is not valid")
         if not isinstance(claims, dict):
             raise SaslError("Authentication failed: the token has no claims")
         return claims
+
+    def _public_keys(self, keys: Mapping[str, Any]) -> list[tuple[str | None, Any]]:
+        """The keys that signatures can be checked with, by name. Those of kinds that nobody here knows are left out."""
+        if self._parsed is None or self._parsed[0] is not keys:
+            from joserfc.errors import JoseError
+            from joserfc.jwk import JWKRegistry
+
+            found: list[tuple[str | None, Any]] = []
+            for each in keys["keys"]:
+                if each.get("use", "sig") != "sig" or each.get("kty") not in KEY_TYPES:
+                    continue
+                with contextlib.suppress(JoseError, ValueError, KeyError, TypeError):
+                    found.append((each.get("kid"), JWKRegistry.import_key(each)))
+            self._parsed = (keys, found)
+        return self._parsed[1]
 
     def _judge(self, claims: Mapping[str, Any]) -> Authenticated:
         rules, now, skew = self.rules, self.now_ms() / 1000, self.rules.clock_skew_seconds

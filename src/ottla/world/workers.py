@@ -5,6 +5,8 @@ What is handed in must touch nothing that the loop owns; its result comes back o
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ class Workers(Protocol):
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
         """Do `work` elsewhere, then call `done(result, error)` on the loop."""
+        ...
+
+    def submit_waiting(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
+        """The same for work that waits for somebody else: it holds up no other work, and closing does not wait."""
         ...
 
     def close(self) -> None:
@@ -46,6 +52,11 @@ class ThreadWorkers:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="ottla-worker")
         self._executor.submit(self._run, work, done)
 
+    def submit_waiting(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
+        """Do `work` in a thread of its own, then call `done(result, error)` on the loop."""
+        assert not self._closed, "work was given to workers that are closed"
+        threading.Thread(target=self._run, args=(work, done), name="ottla-waiting", daemon=True).start()
+
     def close(self) -> None:
         """Wait for what was begun."""
         self._closed = True
@@ -56,7 +67,8 @@ class ThreadWorkers:
     def _run(self, work: Callable[[], Any], done: Callable[[Any, Exception | None], object]) -> None:
         result, error = _attempt(work)
         if not self._closed:
-            self._loop.call_soon_threadsafe(self._finish, done, result, error)
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(self._finish, done, result, error)
 
     def _finish(self, done: Callable[[Any, Exception | None], object], result: Any, error: Exception | None) -> None:
         if not self._closed:
@@ -73,6 +85,8 @@ class InlineWorkers:
     def submit(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
         """Do `work` on the next turn."""
         self._clock.call_soon(self._run, work, done)
+
+    submit_waiting = submit
 
     def close(self) -> None:
         """Call nobody back any more."""
