@@ -26,10 +26,10 @@ class ControlledFile:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
-    def append(self, *parts: Buffer) -> None:
-        """Write at the end, if there is room."""
+    def append(self, *parts: Buffer) -> int:
+        """Write at the end, if there is room, and return how many bytes."""
         self._disk.check_room(self.path)
-        self._file.append(*parts)
+        return self._file.append(*parts)
 
     def write_at(self, position: int, data: Buffer) -> None:
         """Write at a position, if there is room."""
