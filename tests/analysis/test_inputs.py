@@ -49,8 +49,8 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def test_what_is_not_there():
-    assert "does not exist" in run("dual-assign", "/not/there", code=1)
-    assert "neither a log directory nor" in run("diff", "/not/there", "/nor/there", code=1)
+    assert "does not exist" in run("dual-assign", "/not/there", code=2)
+    assert "neither a log directory nor" in run("diff", "/not/there", "/nor/there", code=2)
     assert "such as 2026" in run("txn-timeout", str(KGO), "--now", "yesterday", code=2)
     assert "auto, here or spark" in run("dual-assign", str(KGO), "--engine", "hadoop", code=2)
 
@@ -61,7 +61,7 @@ def test_nothing_to_see(tmp_path):
     assert "there are no events" in run("dual-assign", empty, code=0)
     folder = tmp_path / "folder"
     folder.mkdir()
-    assert "is an empty folder" in run("dual-assign", folder, code=1)
+    assert "is an empty folder" in run("dual-assign", folder, code=2)
     garbage = write(tmp_path / "garbage.log", "Lorem ipsum", "dolor sit amet")
     said = run("dual-assign", garbage, code=0)
     assert "2 lines were not understood and are kept" in said

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.output import console, examples, fail, print_json, usage
+from ottla.cli.output import console, examples, print_json, usage
 
 SMALL_HELP = "here, spark, or auto: small inputs in this process, large ones in Spark."
 Paths = Annotated[
@@ -44,7 +44,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     analyze = typer.Typer(
         name="analyze",
-        help="What went wrong? Logs, captures and histories, looked at by rules on Spark. Exit code 1: something was.",
+        help="What went wrong? Logs, captures and histories, looked at by rules on Spark. Exit code 1: something did; "
+        "2: it could not look.",
         no_args_is_help=True,
     )
     add = analyze.command
@@ -250,7 +251,7 @@ def _places(*texts: str) -> list[Any]:
     try:
         return [Place.parse(text) for text in texts]
     except InputError as error:
-        raise fail(str(error)) from None
+        raise usage(str(error)) from None
 
 
 @contextmanager
@@ -263,11 +264,11 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise fail(str(error)) from None
+        raise usage(str(error)) from None
     except PySparkException as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         said = next((line for line in reversed(lines) if "Error: " in line), lines[0] if lines else "unknown")
-        raise fail(f"Spark could not read the input: {said}") from None
+        raise usage(f"Spark could not read the input: {said}") from None
 
 
 def _run(
@@ -291,7 +292,7 @@ def _run(
     try:
         pieces = find_pieces(texts)
     except InputError as error:
-        raise fail(str(error)) from None
+        raise usage(str(error)) from None
     size = total_size(pieces)
     if sql is not None:
         with _spark(master) as spark:
@@ -324,7 +325,7 @@ def show(report: Any, *, as_json: bool, html: Path | None) -> None:
         try:
             html.write_text(picture(report) if html.suffix == ".svg" else to_html(report), encoding="utf-8")
         except OSError as error:
-            raise fail(f"{html} cannot be written: {error.strerror}") from None
+            raise usage(f"{html} cannot be written: {error.strerror}") from None
     if as_json:
         print_json(asdict(report))
     else:
@@ -342,7 +343,7 @@ def _query(spark: Any, sql: str, *, as_json: bool) -> None:
         found = spark.sql(sql)
         rows = found.limit(10_000).collect()
     except PySparkException as error:
-        raise fail(f"the query failed: {str(error).splitlines()[0]}") from None
+        raise usage(f"the query failed: {str(error).splitlines()[0]}") from None
     if as_json:
         for row in rows:
             typer.echo(json.dumps(row.asDict(recursive=True), ensure_ascii=False, default=str))
@@ -362,7 +363,7 @@ def _spark(master: str | None) -> Iterator[Any]:
     try:
         spark = session("ottla analyze", master=master)
     except SparkSetupError as error:
-        raise fail(str(error)) from None
+        raise usage(str(error)) from None
     spark.sparkContext.setLogLevel("ERROR")
     yield spark
 

@@ -1,0 +1,121 @@
+"""`exactly-once` and `diff` as commands, against a cluster that runs and against its directory."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+from confluent_kafka import Consumer, Producer, TopicPartition
+from typer.testing import CliRunner
+
+from ottla.cli import build
+from ottla.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.xdist_group("spark")
+RECORDS = 60
+
+
+class World:
+    """A cluster on a disk, with an application that bills orders in transactions."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.bootstrap = cluster.bootstrap
+        (self.directory,) = [str(each.parent) for each in folder.rglob("meta.properties")]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("cluster")
+    topics = ["orders:2", "bills:2", "mirror:2", "twice:1"]
+    with Cluster(1, topics=topics, data_dir=str(folder), configs={"log.retention.ms": "-1"}) as cluster:
+        settings = {"bootstrap.servers": cluster.bootstrap}
+        producer = Producer(settings)
+        for number in range(RECORDS):
+            for topic in ("orders", "mirror"):
+                producer.produce(
+                    topic, key=f"k{number}", value=f"v{number}", partition=number % 2, timestamp=1_700_000_000_000
+                )
+        for value in ("a", "b", "a"):
+            producer.produce("twice", key=value, value=value)
+        assert producer.flush(60) == 0
+        bill(settings)
+        yield World(cluster, folder)
+
+
+def bill(settings: dict[str, str]) -> None:
+    """Each order becomes a bill, in transactions of which the second is aborted and done again."""
+    consumer = Consumer({**settings, "group.id": "billing", "enable.auto.commit": False})
+    producer = Producer({**settings, "transactional.id": "billing-1"})
+    producer.init_transactions(60)
+    for round_, (start, end) in enumerate([(0, 20), (20, 40), (20, 40), (40, RECORDS)]):
+        producer.begin_transaction()
+        for number in range(start, end):
+            producer.produce("bills", key=f"k{number}", value=f"bill {number}", partition=number % 2)
+        offsets = [TopicPartition("orders", partition, end // 2) for partition in range(2)]
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 60)
+        assert producer.flush(60) == 0  # else an abort would only throw away what is not sent yet
+        if round_ == 1:
+            producer.abort_transaction(60)
+        else:
+            producer.commit_transaction(60)
+    consumer.close()
+
+
+def run(*words: str, code: int) -> str:
+    result = CliRunner().invoke(build(["analyze"]), ["analyze", *words])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.output
+
+
+def test_exactly_once_of_a_cluster_and_of_its_directory(spark, world):
+    live = run("exactly-once", world.bootstrap, "--input", "orders", "--output", "bills", code=0)
+    assert live.startswith(f"bills holds each of the {RECORDS} records of orders exactly once")
+    assert "does not tell who wrote a record" in live.replace("\n", " ")
+    report = json.loads(
+        run("exactly-once", world.directory, "--input", "orders", "--output", "bills", "--json", code=0)
+    )
+    assert report["verdict"].startswith(f"bills holds each of the {RECORDS} records of orders exactly once")
+    tables = {table["title"]: table["rows"] for table in report["tables"]}
+    offsets = tables["Offsets of orders committed by those who wrote"]
+    assert [row[:1] + row[2:] for row in offsets] == [["billing", 3, 1, 0, RECORDS // 2]] * 2
+    committed = [row for row in tables["Transactions"] if row[3] == "commit"]
+    assert len(committed) == 2 * 3, "three transactions in two partitions each"
+    assert all("with orders-0 to" in row[6] and row[6].endswith("for billing") for row in committed)
+    assert any("20 more records were aborted" in note for note in report["notes"])
+
+
+def test_what_is_not_exactly_once_in_a_cluster(spark, world):
+    said = run("exactly-once", world.bootstrap, "--input", "orders", "--output", "twice", "--by", "value", code=1)
+    assert "does not hold each record" in said
+    rows = run("exactly-once", world.bootstrap, "--input", "orders", "--output", "bills", "--json", "--sql",
+               "select count(*) as bills from output", code=0)  # fmt: skip
+    assert json.loads(rows) == {"bills": RECORDS}
+
+
+def test_a_cluster_next_to_its_directory_and_a_topic_next_to_its_mirror(spark, world):
+    same = run("diff", world.directory, world.bootstrap, code=0)
+    assert "hold the same" in same
+    mirror = run("diff", f"{world.bootstrap}#orders", f"{world.directory}#mirror", code=0)
+    assert f"hold the same {RECORDS} records" in mirror.replace("\n", " ")
+    other = run("diff", f"{world.bootstrap}#orders", f"{world.bootstrap}#bills", "--by", "position", "--ignore",
+                "timestamp", code=1)  # fmt: skip
+    assert f"{RECORDS} different" in other.replace("\n", " ")
+    assert "value" in other
+
+
+def test_what_cannot_be_asked_of_a_cluster(spark, world):
+    assert "nowhere" in run("diff", f"{world.bootstrap}#nowhere", f"{world.bootstrap}#orders", code=2)
+    assert "nothing" in run("exactly-once", world.directory, "--input", "nothing", "--output", "bills", code=2)
+    assert "127.0.0.1:1" in run("diff", "127.0.0.1:1#t", f"{world.bootstrap}#orders", code=2)
+    assert "offset or position" in run("diff", world.bootstrap, world.bootstrap, "--by", "luck", code=2)
+    assert "header:NAME" in run(
+        "exactly-once", world.bootstrap, "--input", "orders", "--output", "bills", "--by", "luck", code=2
+    )
