@@ -87,10 +87,16 @@ def _bytes(value: str | None) -> bytes | None:
 class JavaClients:
     """The JVM with the clients; use as a context manager or call `close`."""
 
-    def __init__(self, *, log_file: Path | None = None, log_level: str = "ERROR") -> None:
+    def __init__(
+        self,
+        *,
+        log_file: Path | None = None,
+        log_level: str = "ERROR",
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         self._log = log_file.open("ab") if log_file is not None else None
         self._process = subprocess.Popen(
-            jvm().command("ClientHost", log_level=log_level),
+            jvm().command("ClientHost", log_level=log_level, properties=properties),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log if self._log is not None else subprocess.DEVNULL,

@@ -8,11 +8,14 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey, KeySet
 from typer.testing import CliRunner
 
 from ottla.cli import build
@@ -28,13 +31,12 @@ from ottla.security.dev_tls import Authority, write_private
 from ottla.testing import Cluster
 from ottla.testing.security import AUTHORIZER, allow
 
-from .java_client import KafkaClientError, Record
+from .java_client import JavaClients, KafkaClientError, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .apache_kafka import ApacheKafka
-    from .java_client import JavaClients
 
 pytestmark = pytest.mark.interop
 
@@ -165,6 +167,50 @@ def test_a_java_client_shows_a_token_that_nobody_signed_to_the_test_kit(java_cli
         }
         with java_clients.producer(cluster.bootstrap, **config) as producer:
             assert "error" not in producer.send([Record("orders", b"by token")])[0]
+
+
+def test_a_java_client_shows_a_signed_token(kafka_jvm: object, tmp_path: Path) -> None:
+    """With Kafka's own login callback, which takes the token from a file; one of another issuer is refused."""
+    key = ECKey.generate_key("P-256", {"kid": "one"})
+    (tmp_path / "jwks.json").write_text(json.dumps(KeySet([key]).as_dict(private=False)))
+    now = int(time.time())
+    for name, issuer in (("good", "https://issuer.example"), ("bad", "https://else.example")):
+        claims = {"sub": "alice", "iss": issuer, "iat": now - 5, "exp": now + 3600, "scope": "kafka"}
+        token = jwt.encode({"alg": "ES256", "kid": "one"}, claims, key, algorithms=["ES256"])
+        (tmp_path / f"{name}.jwt").write_text(token)
+    urls = {name: (tmp_path / f"{name}.jwt").as_uri() for name in ("good", "bad")}
+    configs = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "jwks.json").as_uri(),
+        "sasl.oauthbearer.expected.issuer": "https://issuer.example",
+        "authorizer.class.name": AUTHORIZER,
+    }
+    package = "org.apache.kafka.common.security.oauthbearer"
+    allowed = {"org.apache.kafka.sasl.oauthbearer.allowed.urls": ",".join(urls.values())}
+    with (
+        Cluster(configs=configs, topics=["orders:1"], acls=[allow("alice", "write", topic="orders")]) as cluster,
+        JavaClients(properties=allowed) as clients,
+    ):
+        config = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": f"{package}.OAuthBearerLoginModule required;",
+            "sasl.login.callback.handler.class": f"{package}.OAuthBearerLoginCallbackHandler",
+            "enable.idempotence": "false",
+        }
+        with clients.producer(
+            cluster.bootstrap, **config, **{"sasl.oauthbearer.token.endpoint.url": urls["good"]}
+        ) as producer:
+            assert "error" not in producer.send([Record("orders", b"by a signed token")])[0]
+        with (
+            clients.producer(
+                cluster.bootstrap, **config, **{"sasl.oauthbearer.token.endpoint.url": urls["bad"]}
+            ) as producer,
+            pytest.raises(KafkaClientError, match="another issuer"),
+        ):
+            producer.send([Record("orders", b"not taken")])
+        assert [each.value for each in cluster.records("orders")] == [b"by a signed token"]
 
 
 # franz-go
