@@ -87,10 +87,11 @@ def _commits(reader: Consumer, offset: int) -> bool:
 
 def test_a_node_that_hangs_answers_when_it_goes_on(three: Cluster) -> None:
     node = three.partition("single", 0).leader
-    control = three.pause_node(node)
+    three.pause_node(node)
     delivery = Delivery(producer(three, bootstrap_servers=three.nodes()[node % 3 + 1]), "single", "a", 0)
-    control.wait()
+    eventually(lambda: any(each.node == node for each in three.connections()))
     assert (delivery.done, values(three, "single")) == (False, [])
+    assert not three.requests(node=node), "it reads nothing"
     three.resume_node(node)
     assert delivery.wait().error is None
 

@@ -65,6 +65,19 @@ def start_node(cluster: Cluster, node_id: int) -> None:
     _catch_up(cluster, node)
 
 
+def fence_node(cluster: Cluster, node_id: int) -> None:
+    """The controller has not heard of a node for too long: others lead what it led, without its knowing."""
+    if any(each != node_id and cluster.image.broker_is_active(each) for each in cluster.nodes):
+        cluster.change(fence_broker(cluster.image, node_id, layers=cluster.nodes[node_id].layers))
+
+
+def unfence_node(cluster: Cluster, node_id: int) -> None:
+    """A node that was fenced is heard of again, and in sync with what it follows."""
+    if not cluster.image.broker_is_active(node_id):
+        cluster.change(unfence_broker(cluster.image, node_id, layers=cluster.nodes[node_id].layers))
+        _catch_up(cluster, cluster.nodes[node_id])
+
+
 def _catch_up(cluster: Cluster, node: Broker) -> None:
     for topic in list(cluster.image.topics.values()):
         for index, state in list(topic.partitions.items()):

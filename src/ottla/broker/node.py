@@ -68,10 +68,10 @@ class Broker:
         }
         self.group_configs = GroupConfigs(self)
         logs = CoordinatorLogs(self)
-        random = cluster.world.random
+        random, clock = cluster.world.random, cluster.world.node_clock(node_id)
         self.events = cluster.events.of_node(node_id) if cluster.events is not None else None
         self.groups = GroupCoordinator(
-            clock=cluster.world.clock,
+            clock=clock,
             random=random.fork(f"groups of node {node_id}"),
             log=logs,
             topics=GroupTopics(cluster),
@@ -81,11 +81,9 @@ class Broker:
         )
         transactions = TransactionWorld(self)
         self.transactions = TransactionCoordinator(
-            cluster.world.clock, logs, transactions, transactions, transactions, transactions.config(), self.events
+            clock, logs, transactions, transactions, transactions, transactions.config(), self.events
         )
-        self.verifier = PartitionVerifier(
-            cluster.world.clock, lambda: self.transactions.config, cluster.transaction_coordinator
-        )
+        self.verifier = PartitionVerifier(clock, lambda: self.transactions.config, cluster.transaction_coordinator)
         self.fetch_sessions = FetchSessions(
             cluster.world.clock,
             random.fork(f"fetch sessions of node {node_id}"),

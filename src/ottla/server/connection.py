@@ -98,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._busy = False
         self._draining = False
+        self._held = False
         self._mute: Timer | None = None
         self._transport: asyncio.Transport | None = None
         self.session: Session | None = None
@@ -186,6 +187,16 @@ class Connection(asyncio.BufferedProtocol):
             self._mute.cancel()
         self._mute = self._clock.call_later(seconds, self._unmute)
 
+    def hold(self) -> None:
+        """Read and write nothing until `let_go`: the broker hangs, and its client is to see just that."""
+        self._held = True
+        self._settle_reading()
+
+    def let_go(self) -> None:
+        """Go on, with what has come in meanwhile."""
+        self._held = False
+        self._work()
+
     def drain(self) -> None:
         """Take no new request; finish what is in progress, then close."""
         self._draining = True
@@ -209,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _work(self) -> None:
         """Take frames while it may, pass answers on, and write."""
-        if self._busy or self._transport is None:
+        if self._busy or self._held or self._transport is None:
             return
         self._busy = True
         try:
@@ -321,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
         """Read on only while there is a use for the bytes: the kernel's window is the client's back-pressure."""
         if self._transport is None:
             return
-        wanted = self._end < len(self._buffer) or self._may_take()
+        wanted = not self._held and (self._end < len(self._buffer) or self._may_take())
         if wanted != self._reading:
             self._reading = wanted
             if wanted:

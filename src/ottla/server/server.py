@@ -44,6 +44,7 @@ class NodeServer:
         self.dispatch: Dispatch | None = None
         self._ids = itertools.count(1)
         self.accepted = 0
+        self.hangs = False
         self._sweeper: Timer | None = None
         self._empty: asyncio.Event | None = None
 
@@ -81,9 +82,26 @@ class NodeServer:
             listener.close()
         self._listeners.clear()
 
+    def hang(self) -> None:
+        """Read, write and greet nobody, as a process that was stopped: clients connect, and hear nothing."""
+        self.hangs = True
+        for listener in self._listeners.values():
+            listener.pause()
+        for connection in self.connections:
+            connection.hold()
+
+    def go_on(self) -> None:
+        """Hang no more, and take up what has come in meanwhile."""
+        self.hangs = False
+        for listener in self._listeners.values():
+            listener.resume()
+        for connection in list(self.connections):
+            connection.let_go()
+
     async def drain(self, seconds: float) -> None:
         """Let connections finish what is in progress, then close them; after `seconds` close them anyway."""
         self.stop_listening()
+        self.go_on()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -132,6 +150,8 @@ class NodeServer:
         self.accepted += 1
         self.connections[connection] = None
         self.per_host[host] = self.per_host.get(host, 0) + 1
+        if self.hangs:
+            connection.hold()
         self._tell("connection.opened", connection=session.id, listener=listener, host=host, port=port)
         return session
 
@@ -196,6 +216,9 @@ class NodeServer:
 
     def _sweep(self) -> None:
         """Close connections that have been idle for `connections.max.idle.ms`; take in new certificates."""
+        self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
+        if self.hangs:
+            return
         if self._tls:
             self._renew_certificates()
         oldest = self.clock.monotonic() - self.broker.config_int("connections.max.idle.ms") / 1000
@@ -204,7 +227,6 @@ class NodeServer:
                 log.info("closing the connection of %s, idle for too long", connection.peer)
                 connection.reason = "idle for too long"
                 connection.abort()
-        self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
 
 
 class _ListenerDispatcher:

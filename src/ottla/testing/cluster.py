@@ -19,7 +19,6 @@ from ottla.cluster.server_config import server_config
 from ottla.events import EventFile, Events
 from ottla.protocol.releases import find_release
 from ottla.server.run import RunningCluster
-from ottla.testing.disk import ControlledDisk
 from ottla.testing.kit import ControlledCluster
 from ottla.testing.security import Logins
 from ottla.testing.state import PartitionState, StoredRecord
@@ -211,8 +210,7 @@ class Cluster(ControlledCluster):
             world.clock = ManualClock(loop, self._virtual)
         if self._seed is not None:
             world.random = SeededRandom(self._seed)
-        disk = ControlledDisk(world.disk, world.clock)
-        world.disk = disk
+        self.prepare(world)
         configs = [self._node_config(number, port) for number, port in enumerate(self._ports, 1)]
         self._stop = asyncio.Event()
         events = Events(world.clock.now_ms, [self._recent, *self._sinks])
@@ -227,7 +225,7 @@ class Cluster(ControlledCluster):
         )
         cluster = await running.start()
         self._logins.write(cluster)
-        self.attach(running, disk, events)
+        self.attach(running, events)
         self._bootstrap = running.bootstrap
         ready.set()
         await self._stop.wait()

@@ -250,9 +250,7 @@ def _add_node(kit: Kit, _: dict[str, str], body: Any) -> Any:
 
 def _on_node(action: str) -> Callable[[Kit, dict[str, str], Any], Any]:
     def run(kit: Kit, path: dict[str, str], __: Any) -> Any:
-        made = getattr(kit.cluster, action)(int(path["node"]))
-        if action == "pause_node":
-            kit.controls[made.number] = made
+        getattr(kit.cluster, action)(int(path["node"]))
 
     return run
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.server.run import RunningCluster
     from ottla.testing.control import Control, Controls
     from ottla.testing.disk import ControlledDisk
+    from ottla.testing.hanging import HangingNodes
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ class Interventions:
     """The faults and moves of a cluster. Each has happened when its method returns."""
 
     _running: RunningCluster | None
+    _hanging: HangingNodes
     _sync: bool
 
     if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class Interventions:
 
     def stop_node(self, node: int) -> None:
         """Let a node die: its connections break, its port is closed, others lead what they can of what it led."""
-        self.call_async(lambda: self._nodes.stop_node(self._known(node)))
+        self.call_async(lambda: self._stop_node(self._known(node)))
 
     def start_node(self, node: int) -> None:
         """Let a stopped node come back, at the same address, without what it remembered of its clients."""
@@ -72,17 +74,18 @@ class Interventions:
 
     def remove_node(self, node: int) -> None:
         """Let a node go for good; the others take over what it held."""
-        self.call_async(lambda: self._nodes.remove_node(self._known(node)))
+        self.call_async(lambda: self._remove_node(self._known(node)))
 
-    def pause_node(self, node: int) -> Control:
-        """Let a node hang: it takes requests and answers none, until `resume_node` (or `wake()` of the control)."""
-        return self.controls.on(node=self._known(node), times=None).sleep()
+    def pause_node(self, node: int) -> None:
+        """Let a node hang, as a process after SIGSTOP: clients connect and send, and it reads and answers nothing.
+
+        The timers of its coordinators wait. After `broker.session.timeout.ms` it is fenced: others lead what it led.
+        """
+        self.call(lambda _: self._hanging.hang(self._nodes, self._known(node)))
 
     def resume_node(self, node: int) -> None:
-        """Let a node that hangs go on, with what has come in meanwhile."""
-        for control in list(self.controls.rules):
-            if control.action == "sleep" and control.match.node == node:
-                control.remove()
+        """Let a node that hangs go on, with what has come in and fallen due meanwhile."""
+        self.call(lambda _: self._hanging.go_on(self._nodes, self._known(node)))
 
     def partition_client(self, client_id: str, node: int | None = None) -> Control:
         """Cut a client off from a node, or from all: each request ends its connection, until `remove()`."""
@@ -97,6 +100,14 @@ class Interventions:
         if node not in self._nodes.servers:
             raise ValueError(f"there is no node {node}, only {sorted(self._nodes.servers)}")
         return node
+
+    async def _stop_node(self, node: int) -> None:
+        await self._nodes.stop_node(node)
+        self._hanging.go_on(self._nodes, node, alive=False)
+
+    async def _remove_node(self, node: int) -> None:
+        self._hanging.go_on(self._nodes, node)
+        await self._nodes.remove_node(node)
 
     async def _start_node(self, node: int) -> None:
         await self._nodes.start_node(node)

@@ -12,6 +12,8 @@ from ottla.events import RecentEvents
 from ottla.testing import moves
 from ottla.testing.broker_control import NodeControl
 from ottla.testing.control import Control, Controls, Rule
+from ottla.testing.disk import ControlledDisk
+from ottla.testing.hanging import HangingNodes
 from ottla.testing.interventions import Interventions
 from ottla.testing.reading import StateReading
 
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
     from ottla.events import Events
     from ottla.server.run import RunningCluster
     from ottla.testing.control import Api
-    from ottla.testing.disk import ControlledDisk
     from ottla.testing.requests_seen import SeenRequest
     from ottla.world.clock import VirtualClock
+    from ottla.world.world import World
 
 T = TypeVar("T")
 
@@ -43,12 +45,18 @@ class ControlledCluster(StateReading, Interventions):
         self._disk: ControlledDisk | None = None
         self._recent = RecentEvents()
 
-    def attach(self, running: RunningCluster, disk: ControlledDisk, events: Events) -> None:
+    def prepare(self, world: World) -> None:
+        """Put what tests can take hold of into a world, before a cluster is made in it."""
+        self._disk = world.disk = ControlledDisk(world.disk, world.clock)
+        self._hanging = HangingNodes(world.clock)
+        world.clock_of_node = self._hanging.clock_of
+
+    def attach(self, running: RunningCluster, events: Events) -> None:
         """Take hold of a cluster that has just started, on its loop; its topics are created."""
         cluster = running.cluster
         assert cluster is not None
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.current_thread()
-        self._running, self._disk = running, disk
+        self._running = running
         world = cluster.world
         random = world.random.fork("control functions")
         self._controls = Controls(world.clock, random, lambda action: self.call(lambda _: action()), events)
@@ -81,6 +89,7 @@ class ControlledCluster(StateReading, Interventions):
         self.controls.clear()
         self.disk.full.clear()
         self.disk.sync_seconds.clear()
+        self._hanging.all_go_on(running)
         for node_id, server in running.servers.items():
             for connection in list(server.connections):
                 connection.abort()

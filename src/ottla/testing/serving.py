@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.cluster.server_config import server_config
-from ottla.testing.disk import ControlledDisk
 from ottla.testing.http_server import ControlServer
 from ottla.testing.kit import ControlledCluster, Kit
 from ottla.testing.manual_clock import ManualClock
@@ -38,8 +37,7 @@ class ServedCluster(ControlledCluster):
         self._configs = list(configs)
         if virtual is not None:
             world.clock = ManualClock(asyncio.get_running_loop(), virtual)
-        self._controlled = ControlledDisk(world.disk, world.clock)
-        world.disk = self._controlled
+        self.prepare(world)
         self._server = ControlServer(Kit(self))
 
     @property
@@ -49,7 +47,7 @@ class ServedCluster(ControlledCluster):
 
     async def open(self, running: RunningCluster, events: Events, address: tuple[str, int]) -> str:
         """Take hold of the running cluster and listen; returns the URL."""
-        self.attach(running, self._controlled, events)
+        self.attach(running, events)
         host, port = address
         return f"http://{host}:{await self._server.start(port, host)}"
 

@@ -48,6 +48,14 @@ class Listener(Protocol):
         """Accept with another TLS context from now on; connections that are made live on."""
         ...
 
+    def pause(self) -> None:
+        """Begin no TLS handshakes until `resume`; a connection in plain text is its protocol's to hold up."""
+        ...
+
+    def resume(self) -> None:
+        """Begin handshakes again, with those who wait first."""
+        ...
+
 
 class Transport(Protocol):
     """Where connections come from."""
@@ -102,6 +110,18 @@ class LoopListener:
         for server in self._servers:
             assert isinstance(server, TlsDoor), "only a listener with TLS has a context"
             server.context = ssl
+
+    def pause(self) -> None:
+        """Begin no TLS handshakes."""
+        for server in self._servers:
+            if isinstance(server, TlsDoor):
+                server.pause()
+
+    def resume(self) -> None:
+        """Begin handshakes again."""
+        for server in self._servers:
+            if isinstance(server, TlsDoor):
+                server.resume()
 
 
 class LoopTransport:

@@ -67,6 +67,11 @@ class SimulatedListener:
         """Accept with another TLS context."""
         self.ssl = ssl
 
+    def pause(self) -> None:
+        """There are no handshakes here."""
+
+    resume = pause
+
     def close(self) -> None:
         """Accept no more."""
         self._network.listeners.pop(self.addresses[0], None)

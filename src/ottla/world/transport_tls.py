@@ -44,6 +44,7 @@ class TlsDoor:
         self._ready: deque[socket.socket] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._paused = False
         self._watch()
 
     def close(self) -> None:
@@ -59,6 +60,16 @@ class TlsDoor:
         while self._ready:
             self._ready.popleft().close()
         self._listening.close()
+
+    def pause(self) -> None:
+        """Begin no handshakes: who connects waits."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Begin handshakes again."""
+        if self._paused:
+            self._paused = False
+            self._loop.call_soon(self._next)
 
     def _watch(self) -> None:
         if not self._closed:
@@ -90,7 +101,7 @@ class TlsDoor:
             self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        if not self._ready:
+        if self._paused or not self._ready:
             return
         task = self._loop.create_task(self._shake_hands(self._ready.popleft()))
         self._tasks.add(task)

@@ -13,6 +13,7 @@ from ottla.world.workers import InlineWorkers, ThreadWorkers, Workers
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from ottla.world.disk import Disk
     from ottla.world.disk_faulty import FaultyDisk
@@ -28,6 +29,12 @@ class World:
     transport: Transport
     random: Random
     workers: Workers
+    clock_of_node: Callable[[int], Clock] | None = None
+    """The clocks of coordinators, where a node can stand still while others go on (the test kit's pause)."""
+
+    def node_clock(self, node_id: int) -> Clock:
+        """The clock of a node's coordinators."""
+        return self.clock if self.clock_of_node is None else self.clock_of_node(node_id)
 
     @classmethod
     def real(cls, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> World:
