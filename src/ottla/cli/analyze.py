@@ -38,6 +38,8 @@ Master = Annotated[
 Engine = Annotated[str, typer.Option("--engine", metavar="ENGINE", help=SMALL_HELP)]
 Group = Annotated[str | None, typer.Option("--group", "-g", help="Only this group.")]
 FOUND = 1
+LIGHT = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+"""Rules over events run in Python: there is little for the JVM to do, and nothing worth being compiled for long."""
 
 
 def register(app: typer.Typer) -> None:
@@ -306,7 +308,7 @@ def _run(
         with _progress("reading", size) as advance:
             report = run_here(ANALYSES[name], pieces, chosen, advance)
     else:
-        with _spark(master) as spark, _jobs(spark), _reading():
+        with _spark(master, LIGHT) as spark, _jobs(spark), _reading():
             if name == "anomalies":
                 from ottla.spark.analysis import anomalies as checker
 
@@ -354,14 +356,14 @@ def _query(spark: Any, sql: str, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _spark(master: str | None) -> Iterator[Any]:
+def _spark(master: str | None, settings: dict[str, str] | None = None) -> Iterator[Any]:
     """A Spark session for one command."""
     from ottla.spark import SparkSetupError, session
 
     if sys.stderr.isatty():
         typer.echo("starting Spark ...", err=True)
     try:
-        spark = session("ottla analyze", master=master)
+        spark = session("ottla analyze", master=master, config=settings)
     except SparkSetupError as error:
         raise usage(str(error)) from None
     spark.sparkContext.setLogLevel("ERROR")

@@ -316,4 +316,4 @@ def _key(event: Event, options: Row) -> str | None:
     return event.group if wanted is None or event.group == wanted else None
 
 
-ANALYSIS: Final = Analysis("dual-assign", WANTS, _key, rule, conclude)
+ANALYSIS: Final = Analysis("dual-assign", WANTS, _key, rule, conclude, evidence=frozenset({"group.heartbeat"}))

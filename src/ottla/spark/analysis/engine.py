@@ -37,6 +37,8 @@ class Analysis:
     key: Callable[[Event, Row], str | None]
     rule: Rule
     conclude: Callable[[list[Row], Overview, Row], Report]
+    evidence: frozenset[str] = frozenset()
+    """Those of the wanted events that decide nothing, and of which a few are enough."""
 
 
 @dataclass(slots=True)
@@ -127,7 +129,7 @@ def run_here(
     analysis: Analysis, pieces: list[Piece], options: Row, progress: Callable[[int], None] | None = None
 ) -> Report:
     """Run in this process."""
-    return judge(analysis, _read(pieces, analysis.wants, progress), options)
+    return judge(analysis, _read(analysis, pieces, progress), options)
 
 
 def judge(analysis: Analysis, events: Iterable[Event], options: Row | None = None) -> Report:
@@ -148,9 +150,9 @@ def _walk(analysis: Analysis, events: Iterable[Event], chosen: Row) -> list[Row]
     return rows
 
 
-def _read(pieces: list[Piece], wanted: frozenset[str], progress: Callable[[int], None] | None) -> Iterator[Event]:
+def _read(analysis: Analysis, pieces: list[Piece], progress: Callable[[int], None] | None) -> Iterator[Event]:
     for piece in pieces:
-        yield from read_piece(piece, wanted)
+        yield from read_piece(piece, analysis.wants, analysis.evidence)
         if progress is not None:
             progress(max(piece.end - piece.start, 1))
 
@@ -164,7 +166,7 @@ def collect(analysis: Analysis, spark: SparkSession, paths: list[str], options: 
     """What a rule says, for an analysis that goes on from there: by Spark, if there is much to read."""
     pieces = find_pieces(paths, topics=options.get("only_topics"))
     if total_size(pieces) <= SMALL:
-        rows = _walk(analysis, _read(pieces, analysis.wants, None), options)
+        rows = _walk(analysis, _read(analysis, pieces, None), options)
     else:
         rows = list(_walk_in_spark(analysis, spark, paths, options))
     return gather(rows)[0]

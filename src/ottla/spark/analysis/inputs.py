@@ -169,13 +169,16 @@ def _open(path: str) -> IO[bytes]:
     return open(path, "rb")
 
 
-def read_piece(piece: Piece, wanted: Collection[str] | None = None) -> Iterator[Event]:
-    """The events of a piece that are wanted (all, if none are named), and its summary at the end."""
+def read_piece(piece: Piece, wanted: Collection[str] | None = None, evidence: Collection[str] = ()) -> Iterator[Event]:
+    """The events of a piece that are wanted (all, if none are named), and its summary at the end.
+
+    Of large event logs, events that are only `evidence` are left out where nothing happens.
+    """
     summary = Summary(piece.path)
     if piece.end < 0:
         source = _folder(piece, summary, appends=wanted is not None and "append" in wanted)
     else:
-        source = _lines(piece, summary, wanted)
+        source = _lines(piece, summary, wanted, evidence)
     for event in source:
         summary.events += 1
         if event.time_ms is not None:
@@ -201,21 +204,57 @@ def _keep(summary: Summary, text: str) -> None:
         summary.samples.append(text[:200])
 
 
-def _lines(piece: Piece, summary: Summary, wanted: Collection[str] | None) -> Iterator[Event]:
-    """The lines that begin within the piece; a line that begins in it is read to its end."""
+def _lines(
+    piece: Piece, summary: Summary, wanted: Collection[str] | None, evidence: Collection[str]
+) -> Iterator[Event]:
+    """The events of the lines that begin within the piece; a line that begins in it is read to its end."""
     written_ms = int(os.path.getmtime(piece.path) * 1000)
     order = [piece.format] if piece.format else []
     order += [name for name in PARSERS if name not in order]
     parsers = [(name, PARSERS[name]) for name in order]
     last: dict[str | None, int] = {}
     memory = _Memory()
-    quick = piece.format == parse_ottla.FORMAT and wanted is not None
+    quick = piece.format == parse_ottla.FORMAT and wanted is not None and not piece.path.endswith(".gz")
     carried: int | None = None
+    picked = _picked(piece, summary, wanted or (), evidence) if quick else _each(piece, summary)
+    for here, data, before in picked:
+        line = data.decode("utf-8", "replace").rstrip("\r\n")
+        if not line.strip():
+            continue
+        carried = carried if before is None else before
+        summary.lines += 1
+        base = Event(written_ms, "log", file=piece.path, position=here, text=line)
+        for name, parse in parsers:
+            events = parse(line, base)
+            if events is not None:
+                summary.count(name)
+                for event in events:
+                    event = memory.complete(event)
+                    if event.time_ms is None:
+                        yield event._replace(time_ms=carried)  # a line without a time is as old as the one before
+                        continue
+                    carried = event.time_ms
+                    if not quick:
+                        _jumped(event.host, event.time_ms, last, summary)
+                    yield event
+                break
+        else:
+            _keep(summary, line)
+            yield base._replace(time_ms=carried, event="unparsed")
+
+
+def _begin(file: IO[bytes], piece: Piece) -> int:
+    """Go to the first line that begins within the piece; where that is."""
+    if not piece.start:
+        return 0
+    file.seek(piece.start - 1)
+    return piece.start + len(file.readline()) - 1
+
+
+def _each(piece: Piece, summary: Summary) -> Iterator[tuple[int, bytes, int | None]]:
+    """Every line."""
     with _open(piece.path) as file:
-        position = piece.start
-        if position:
-            file.seek(position - 1)
-            position += len(file.readline()) - 1
+        position = _begin(file, piece)
         whole = piece.path.endswith(".gz")
         while whole or position < piece.end:
             try:
@@ -225,37 +264,36 @@ def _lines(piece: Piece, summary: Summary, wanted: Collection[str] | None) -> It
                 return
             if not data:
                 return
-            here = position
+            yield position, data, None
             position += len(data)
-            if quick and wanted is not None and (known := parse_ottla.skip(data, wanted)) is not None:
-                summary.lines += 1
-                summary.events += known.events
-                summary.count(parse_ottla.FORMAT)
-                summary.see(known.time_ms)
-                _jumped(known.host, known.time_ms, last, summary)
-                carried = known.time_ms
-                continue
-            line = data.decode("utf-8", "replace").rstrip("\r\n")
-            if not line.strip():
-                continue
-            summary.lines += 1
-            base = Event(written_ms, "log", file=piece.path, position=here, text=line)
-            for name, parse in parsers:
-                events = parse(line, base)
-                if events is not None:
-                    summary.count(name)
-                    for event in events:
-                        event = memory.complete(event)
-                        if event.time_ms is None:
-                            yield event._replace(time_ms=carried)  # a line without a time is as old as the one before
-                            continue
-                        carried = event.time_ms
-                        _jumps(event, last, summary)
-                        yield event
-                    break
-            else:
-                _keep(summary, line)
-                yield base._replace(time_ms=carried, event="unparsed")
+
+
+def _picked(
+    piece: Piece, summary: Summary, wanted: Collection[str], evidence: Collection[str]
+) -> Iterator[tuple[int, bytes, int | None]]:
+    """The lines of an event log that are wanted; what the others amount to goes into the summary."""
+    try:
+        from ottla.spark.analysis.sieve import Sieve, blocks
+    except ImportError:  # without Arrow every line is looked at
+        yield from _each(piece, summary)
+        return
+
+    def jumped(by_ms: int) -> None:
+        if by_ms > JUMP_MS:
+            summary.jumps += 1
+            summary.worst_jump_ms = max(summary.worst_jump_ms, by_ms)
+
+    sieve = Sieve(wanted, evidence, jumped)
+    with _open(piece.path) as file:
+        for position, data in blocks(file, _begin(file, piece), piece.end, LINE_LIMIT):
+            yield from sieve.pick(data, position)
+    yield from sieve.rest()
+    summary.lines += sieve.lines
+    summary.events += sieve.events
+    summary.count(parse_ottla.FORMAT, sieve.lines)
+    for time_ms in (sieve.first_ms, sieve.last_ms):
+        if time_ms is not None:
+            summary.see(time_ms)
 
 
 class _Memory:
@@ -308,13 +346,8 @@ def _fill(event: Event, known: Event) -> Event:
     )
 
 
-def _jumps(event: Event, last: dict[str | None, int], summary: Summary) -> None:
-    """Count where the clock of a host went back within one file."""
-    if event.time_ms is not None:
-        _jumped(event.host, event.time_ms, last, summary)
-
-
 def _jumped(host: str | None, time_ms: int, last: dict[str | None, int], summary: Summary) -> None:
+    """Count where the clock of a host went back within one file."""
     before = last.get(host)
     if before is not None and time_ms < before - JUMP_MS:
         summary.jumps += 1

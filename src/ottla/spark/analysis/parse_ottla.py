@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.analysis.event import Event, partition_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
 FORMAT: Final = "ottla-events"
 
@@ -55,44 +54,6 @@ STATES: Final = {
     "node.started": "started",
     "node.stopped": "stopped",
 }
-
-
-_HEAD: Final = re.compile(rb'\{"seq":\d+,"time":(\d+),"node":(-?\d+),"kind":"([a-z.]+)"')
-_API: Final = re.compile(rb'"api":"(\w+)"')
-
-
-class Skip(NamedTuple):
-    """A line that need not be parsed: its time, its node, and how many events it would be."""
-
-    time_ms: int
-    host: str
-    events: int
-
-
-def skip(line: bytes, wanted: Collection[str]) -> Skip | None:
-    """What to know of a line that is of no interest, by its first fields alone; None for one that is, or may be."""
-    head = _HEAD.match(line)
-    if head is None or not line.endswith(b"}\n"):
-        return None
-    kind = head[3].decode()
-    if kind == "request":
-        api = _API.search(line, head.end())
-        name = REQUESTS.get(api[1].decode(), "request") if api is not None else "request"
-        of_interest = name in wanted and (name != "request" or b'"producer_id"' in line or b'"group"' in line)
-    elif kind == "response":
-        of_interest = kind in wanted and b'"errors"' in line
-    elif kind == "member.left":
-        of_interest = "group.left" in wanted or "group.fenced" in wanted
-    elif kind == "timeout":
-        of_interest = "timeout" in wanted or "txn.timeout" in wanted
-    elif kind.startswith("connection."):
-        of_interest = "connection" in wanted
-    else:
-        of_interest = KINDS.get(kind, "log") in wanted
-    if of_interest:
-        return None
-    events = max(1, line.count(b'"offset":')) if kind == "offsets.committed" else 1
-    return Skip(int(head[1]), f"node {head[2].decode()}", events)
 
 
 def looks_like(line: str) -> bool:

@@ -108,7 +108,7 @@ class AnalysisReader(DataSourceReader):
         keyed = (
             (*event, key, number)
             for piece in partition.pieces
-            for number, event in enumerate(read_piece(piece, analysis.wants))
+            for number, event in enumerate(read_piece(piece, analysis.wants, analysis.evidence))
             if (key := key_of(analysis, event, self._chosen)) is not None
         )
         yield from _batches(keyed, KEYED_SCHEMA)
