@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ottla.cli.connect import Properties, PropertiesFile, client_properties
+from ottla.cli.dev_tls import make_dev_tls
 from ottla.cli.output import examples, print_json
+from ottla.client.auth import refuse_secrets
 from ottla.protocol.capture import REQUEST
 from ottla.protocol.inspector import Inspection, Inspector
 from ottla.records.inspect import batch_lines
@@ -32,6 +35,7 @@ EXAMPLES = examples(
     "ottla tap 19092 kafka.example:9092 --api Fetch --topic orders --brief",
     "ottla tap 19092 kafka.example:9092 --json --api Produce",
     "ottla tap 19092 kafka.example:9092 -q -o capture.jsonl",
+    "ottla tap 19092 kafka.example:9093 -X security.protocol=SSL",
 )
 
 
@@ -68,6 +72,20 @@ def tap(
             "--control", metavar="[HOST:]PORT", help="Take control functions over HTTP there.", show_default=False
         ),
     ] = None,
+    properties: Properties = None,
+    properties_file: PropertiesFile = None,
+    dev_tls: Annotated[
+        bool, typer.Option("--dev-tls", help="Listen with TLS, with a certificate of a throw-away authority.")
+    ] = False,
+    listen_config: Annotated[
+        str | None,
+        typer.Option(
+            "--listen-config",
+            metavar="FILE",
+            help="Listen with TLS: a file with ssl.keystore.location and the like, as for a broker.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, one object per frame; with --brief without its fields.")
     ] = False,
@@ -76,15 +94,29 @@ def tap(
 
     Point clients at LISTEN instead of at the Kafka; they stay behind the tap, because it puts its own addresses in the
     place of the brokers'. Filters choose what is printed and captured; everything is passed on.
+
+    With security.protocol=SSL or SASL_SSL in --command-config or -X the way to the Kafka is TLS. Logins pass through.
     """
+    throw_away = None
     try:
         wanted = api_keys([int(each) if each.isdigit() else each for each in api]) if api else None
         chosen = _Chosen(wanted, client_id, topic)
-        made = Tap(target, listen)
+        refuse_secrets(client_properties(properties, None))
+        if dev_tls and listen_config is not None:
+            raise ValueError("--dev-tls and --listen-config: one of them says how to listen")
+        settings = None if listen_config is None else client_properties(None, listen_config)
+        if dev_tls:
+            throw_away = make_dev_tls()
+            settings = throw_away.configs
+        made = Tap(target, listen, properties=client_properties(properties, properties_file), tls=settings or False)
     except ValueError as error:
+        if throw_away is not None:
+            throw_away.remove()
         typer.echo(f"ottla tap: {error}", err=True)
         raise typer.Exit(BAD_USAGE) from error
     try:
+        if throw_away is not None:
+            typer.echo(f"clients have to trust {throw_away.authority}", err=True)
         with asyncio.Runner(loop_factory=new_loop) as runner:
             printer = (
                 None if quiet else _Printer(brief=brief, hexdump=hexdump, show_secrets=show_secrets, as_json=as_json)
@@ -93,6 +125,9 @@ def tap(
     except OSError as error:
         typer.echo(f"ottla tap: {error}", err=True)
         raise typer.Exit(FAILED) from error
+    finally:
+        if throw_away is not None:
+            throw_away.remove()
 
 
 async def _listen(

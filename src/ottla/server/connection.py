@@ -169,6 +169,12 @@ class Connection(asyncio.BufferedProtocol):
         return (name[0], name[1]) if name else ("unknown", 0)
 
     @property
+    def own_host(self) -> str:
+        """The address of this machine that the client connected to."""
+        name = self._transport.get_extra_info("sockname") if self._transport is not None else None
+        return str(name[0]) if name else "localhost"
+
+    @property
     def peer_certificate(self) -> dict[str, Any] | None:
         """What the client showed of itself over TLS, once it was checked."""
         found = self._transport.get_extra_info("ssl_object") if self._transport is not None else None

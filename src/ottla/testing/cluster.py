@@ -20,7 +20,7 @@ from ottla.events import EventFile, Events
 from ottla.protocol.releases import find_release
 from ottla.server.run import RunningCluster
 from ottla.testing.kit import ControlledCluster
-from ottla.testing.security import Logins
+from ottla.testing.security import Logins, throw_away_authority
 from ottla.testing.state import PartitionState, StoredRecord
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -94,7 +94,7 @@ class Cluster(ControlledCluster):
         self._ports = list(ports) if ports is not None else [0] * brokers
         self._logins = Logins(users, superusers, acls)
         self._allow_unsigned_tokens = allow_unsigned_tokens
-        self.authority = _authority(tls)
+        self.authority = throw_away_authority(tls)
         self._configs = {
             **TEST_CONFIGS,
             **(VIRTUAL_CONFIGS if clock is not None else {}),
@@ -243,18 +243,6 @@ class Cluster(ControlledCluster):
                 **self._configs,
             }
         )
-
-
-def _authority(tls: bool | Authority) -> Authority | None:
-    if tls is False:
-        return None
-    if tls is not True:
-        return tls
-    try:
-        from ottla.security.dev_tls import Authority as ThrowAway
-    except ImportError:
-        raise ValueError("tls=True needs the package cryptography: pip install 'ottla[security]'") from None
-    return ThrowAway()
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

@@ -8,18 +8,17 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.schema import Struct, Uuid
+from ottla.protocol.secrets import HIDDEN, SECRET_FIELDS, is_secret_config
 
 if TYPE_CHECKING:
     from ottla.protocol.schema import Field
-
-SECRET = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "stored_key", "server_key"})
 
 
 def plain(value: Any) -> Any:
     """What JSON can carry: messages and states as objects, pairs as `topic-partition`."""
     if isinstance(value, Struct):
         return {
-            field.name: "(hidden)" if field.name in SECRET else plain(getattr(value, field.name))
+            field.name: HIDDEN if _is_secret(value, field.name) else plain(getattr(value, field.name))
             for field in value.__schema__.fields
         }
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -35,6 +34,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(each) for each in value]
     return value
+
+
+def _is_secret(message: Struct, name: str) -> bool:
+    return name in SECRET_FIELDS or (name == "value" and is_secret_config(getattr(message, "name", None)))
 
 
 def message_of(cls: type[Struct], value: Any) -> Any:

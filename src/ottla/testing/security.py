@@ -232,3 +232,16 @@ def _checked(user: User) -> User:
 
 def _quoted(password: str) -> str:
     return password.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def throw_away_authority(tls: bool | Authority) -> Authority | None:
+    """What signs the certificates of something that listens with TLS: a given authority, or one for this run."""
+    if tls is False:
+        return None
+    if tls is not True:
+        return tls
+    try:
+        from ottla.security.dev_tls import Authority as ThrowAway
+    except ImportError:
+        raise ValueError("tls=True needs the package cryptography: pip install 'ottla[security]'") from None
+    return ThrowAway()

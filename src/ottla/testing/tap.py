@@ -1,7 +1,8 @@
 """A Kafka-aware proxy: listens in on any Kafka, and lets control functions act on what passes.
 
 Clients stay behind it, because the addresses of brokers in answers are replaced by its own. Frames pass as the bytes
-that they are: only headers are read, and of answers that can hold addresses the structure, never the records.
+that they are: only headers are read, and of answers that can hold addresses the structure, never the records. TLS ends
+here and begins anew; logins (SASL) pass through.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import time
 from collections import deque
 from functools import partial
@@ -24,6 +26,7 @@ from ottla.protocol.capture import REQUEST, RESPONSE, CapturedFrame
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.framing import (
     FrameCutter,
+    decode_request,
     decode_request_header,
     decode_response,
     encode_request_parts,
@@ -33,6 +36,7 @@ from ottla.server.connection import BadFrameError, Connection
 from ottla.testing.requests_seen import SeenRequest
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Sequence
 
     from ottla.protocol.error_codes import ErrorCode
@@ -44,10 +48,13 @@ if TYPE_CHECKING:
 
     FrameSink = Callable[[CapturedFrame], None]
 
+log = logging.getLogger(__name__)
+
 LENGTH = Layout(">i")
 PREFIX = Layout(">hhi")
 SHORT = Layout(">h")
 LARGEST_FRAME = 2**31 - 1
+EVERYWHERE = ("", "0.0.0.0", "::")
 Address = tuple[str, int]
 
 # The first versions whose answers hold addresses: of brokers, coordinators, or (KIP-951) of the leader to ask instead.
@@ -77,11 +84,25 @@ class Asked(NamedTuple):
         return str(self.api_key) if api is None else api.name
 
 
+NO_REQUEST = Asked(-1, -1, -1, None)
+
+
 class TapEngine:
     """Listens in place of a Kafka's brokers and passes everything on. One loop owns it."""
 
-    def __init__(self, transport: Transport, clock: Clock, target: Address, controls: Controls | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        target: Address,
+        controls: Controls | None = None,
+        *,
+        listen_tls: ssl.SSLContext | None = None,
+        connect_tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.clock = clock
+        self.listen_tls = listen_tls
+        self.connect_tls = connect_tls
         self.transport = transport
         self.target = target
         self.controls = controls
@@ -114,8 +135,8 @@ class TapEngine:
         """A number for a connection."""
         return next(self._ids)
 
-    async def door_to(self, address: Address, node: int) -> Address:
-        """Where clients reach a broker through this tap."""
+    async def door_to(self, address: Address, node: int, own_host: str) -> Address:
+        """Where a client that came in at `own_host` reaches a broker through this tap."""
         door = self.doors.get(address)
         if door is None:
             task = self._opening.get(address)
@@ -124,7 +145,7 @@ class TapEngine:
             door = await asyncio.shield(task)
         if node >= 0:
             door.node = node
-        return self._host, door.port
+        return own_host if self._host in EVERYWHERE else self._host, door.port
 
     async def _open_door(self, address: Address) -> Door:
         door = Door(self, address)
@@ -137,7 +158,7 @@ class TapEngine:
         self.doors[address] = door
         return door
 
-    async def rewrite(self, response: Any) -> bool:
+    async def rewrite(self, response: Any, own_host: str) -> bool:
         """Put this tap's addresses in the place of brokers'; whether there were any."""
         places = [
             each
@@ -150,7 +171,7 @@ class TapEngine:
         for each in places:
             if each.host:
                 node = getattr(each, "node_id", getattr(each, "broker_id", -1))
-                each.host, each.port = await self.door_to((each.host, each.port), node)
+                each.host, each.port = await self.door_to((each.host, each.port), node, own_host)
                 changed = True
         for topic in getattr(response, "topics", None) or ():
             if getattr(topic, "topic_id", None) and getattr(topic, "name", None):
@@ -173,7 +194,7 @@ class Door:
 
     async def open(self, host: str, port: int) -> int:
         """Listen; returns the port."""
-        self._listener = await self.tap.transport.listen(partial(Connection, self), host, port)
+        self._listener = await self.tap.transport.listen(partial(Connection, self), host, port, ssl=self.tap.listen_tls)
         self.port = self._listener.port
         return self.port
 
@@ -225,16 +246,19 @@ class Pipe(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._waiting: deque[tuple[Asked, Pending[memoryview]]] = deque()
         self._cutter = FrameCutter(LARGEST_FRAME)
+        self._bare_tokens = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._spawn(self._connect())
 
     # The broker.
 
     async def _connect(self) -> None:
+        host, port = self.door.target
         try:
-            await self.tap.transport.connect(lambda: self, *self.door.target)
+            await self.tap.transport.connect(lambda: self, host, port, ssl=self.tap.connect_tls, server_hostname=host)
         except OSError as error:
-            self.connection.reason = f"{self.door.target[0]}:{self.door.target[1]} cannot be reached: {error}"
+            self.connection.reason = f"{host}:{port} cannot be reached: {error}"
+            log.warning(self.connection.reason)
             self.connection.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -274,6 +298,12 @@ class Pipe(asyncio.Protocol):
     def handle(self, frame: memoryview) -> Answer:
         """One request of the client."""
         asked, position = read_header(frame)
+        if self._bare_tokens:
+            if not is_request(frame):
+                return self._pass_token(bytes(frame))
+            self._bare_tokens = False
+        elif asked.api_key == ApiKey.SASL_HANDSHAKE and asked.version == 0:
+            self._bare_tokens = True
         self.session.client_id = asked.client_id
         if self.tap.sinks:
             self._tell(REQUEST, asked, frame)
@@ -281,6 +311,15 @@ class Pipe(asyncio.Protocol):
         if controls is not None and controls.rules:
             return controls.handle(TapExchange(self, asked, frame))
         return self.forward(asked, bytes(frame), answers=expects_answer(asked, frame, position))
+
+    def _pass_token(self, token: bytes) -> Answer:
+        """Pass a token that has no header (after SaslHandshake v0): no frame of Kafka's, and a secret."""
+        self._send(LENGTH.pack(len(token)) + token, token)
+        came: Pending[memoryview] = Pending()
+        answer: Pending[Sequence[Part]] = Pending(effect_applied=True)
+        self._waiting.append((NO_REQUEST, came))
+        came.on_complete(lambda data: _complete(answer, [LENGTH.pack(len(data)), data]))
+        return answer
 
     def forward(self, asked: Asked, frame: bytes, *, answers: bool = True, edit: Edit | None = None) -> Answer:
         """Send a request to the broker; its answer comes later, with addresses replaced."""
@@ -323,7 +362,7 @@ class Pipe(asyncio.Protocol):
     async def _rewritten(
         self, asked: Asked, frame: memoryview, response: Any, answer: Pending[Sequence[Part]], edit: Edit | None
     ) -> None:
-        changed = await self.tap.rewrite(response)
+        changed = await self.tap.rewrite(response, self.connection.own_host)
         if edit is not None:
             response = edit(response)
         if changed or edit is not None:
@@ -444,6 +483,15 @@ def read_header(frame: memoryview) -> tuple[Asked, int]:
         header, position = decode_request_header(frame)
         return Asked(key, version, correlation_id, header.client_id), position
     return Asked(key, version, correlation_id, None), PREFIX.size
+
+
+def is_request(frame: memoryview) -> bool:
+    """Whether a frame is a whole request of an API that is known, and not a token."""
+    try:
+        decode_request(frame)
+    except (ProtocolError, KeyError, ValueError):
+        return False
+    return True
 
 
 def expects_answer(asked: Asked, frame: memoryview, position: int) -> bool:

@@ -3,26 +3,34 @@
 with Tap("kafka.example:9092") as tap:
     tap.on("Fetch", times=None).delay_response(0.2)
     consumer = Consumer({"bootstrap.servers": tap.bootstrap, ...})
+
+`properties` are Kafka's client properties for the way to the Kafka, of which TLS counts (`security.protocol=SASL_SSL`,
+`ssl.*`); who clients are they say themselves, and that passes through. `tls` is how the tap listens.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.client.auth import security_from_properties
 from ottla.protocol.capture import CapturedFrame, header_line, to_line
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.inspector import Inspector
 from ottla.testing.control import Control, Controls, Rule, api_keys
+from ottla.testing.security import throw_away_authority
 from ottla.testing.tap import LENGTH, TapEngine
 from ottla.world.clock import LoopClock
 from ottla.world.random import SystemRandom
 from ottla.world.transport import LoopTransport
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Collection
 
+    from ottla.security.dev_tls import Authority
     from ottla.testing.control import Api
     from ottla.testing.requests_seen import SeenRequest
     from ottla.testing.tap import FrameSink
@@ -32,10 +40,25 @@ START_SECONDS = 120.0
 
 
 class Tap:
-    """A proxy in front of a Kafka. `target` is `host:port` of one of its brokers; others are found by themselves."""
+    """A proxy in front of a Kafka. `target` is `host:port` of one of its brokers; others are found by themselves.
 
-    def __init__(self, target: str, listen: str = "127.0.0.1:0", *, sinks: Collection[FrameSink] = ()) -> None:
+    With `tls` it listens with TLS: with a certificate of a throw-away authority (`True`, or an `Authority`), or with a
+    broker's `ssl.*` settings. `ca_pem` is what clients then have to trust.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        listen: str = "127.0.0.1:0",
+        *,
+        sinks: Collection[FrameSink] = (),
+        properties: Mapping[str, str] | None = None,
+        tls: bool | Authority | Mapping[str, str] = False,
+    ) -> None:
         self._target = parse_address(target)
+        self._connect_tls = _towards_kafka(properties or {})
+        self.authority = None if isinstance(tls, Mapping) else throw_away_authority(tls)
+        self._listen_tls = _towards_clients(tls if isinstance(tls, Mapping) else None, self.authority)
         self._listen = parse_address(listen)
         self.sinks = list(sinks)
         self._thread: threading.Thread | None = None
@@ -137,7 +160,14 @@ class Tap:
         self._stop = stop or asyncio.Event()
         clock = LoopClock(loop)
         self._controls = Controls(clock, SystemRandom(), self._on_loop)
-        engine = TapEngine(LoopTransport(loop), clock, self._target, self._controls)
+        engine = TapEngine(
+            LoopTransport(loop),
+            clock,
+            self._target,
+            self._controls,
+            listen_tls=self._listen_tls,
+            connect_tls=self._connect_tls,
+        )
         engine.sinks = self.sinks
         self._engine = engine
         self.bootstrap = "{}:{}".format(*await engine.open(*self._listen))
@@ -146,6 +176,13 @@ class Tap:
         self._controls.clear()
         engine.close()
         await asyncio.sleep(0)
+
+    @property
+    def ca_pem(self) -> str:
+        """With `tls=True`, the certificate that clients have to trust."""
+        if self.authority is None:
+            raise RuntimeError("the tap has no authority of its own; use Tap(target, tls=True)")
+        return self.authority.certificate_pem.decode()
 
     @property
     def bytes_passed(self) -> int:
@@ -191,7 +228,7 @@ class CaptureFile:
 
 
 # APIs whose frames hold passwords, tokens or keys.
-SECRET_APIS = frozenset({36, 38, 39, 40, 41, 51})
+SECRET_APIS = frozenset({33, 36, 38, 39, 40, 41, 44, 51})
 
 
 def without_secrets(frame: CapturedFrame) -> bytes:
@@ -215,6 +252,28 @@ def without_secrets(frame: CapturedFrame) -> bytes:
     except ProtocolError:
         return b""
     return bytes(data[LENGTH.size :])
+
+
+def _towards_kafka(properties: Mapping[str, str]) -> ssl.SSLContext | None:
+    """The TLS of client properties; a login is the clients' own."""
+    protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+    security = security_from_properties({**properties, "security.protocol": protocol.removeprefix("SASL_")}, {})
+    return None if security is None else security.context()
+
+
+def _towards_clients(settings: Mapping[str, str] | None, authority: Authority | None) -> ssl.SSLContext | None:
+    if authority is not None:
+        server = authority.server()
+        settings = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": server.key_pem.decode(),
+            "ssl.keystore.certificate.chain": server.certificate_pem.decode(),
+        }
+    if settings is None:
+        return None
+    from ottla.security.tls import TlsSettings, server_context
+
+    return server_context(TlsSettings.read(settings.get))
 
 
 def parse_address(text: str) -> tuple[str, int]:
