@@ -10,24 +10,19 @@ import base64
 import json
 import os
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.security.jaas import parse_jaas
 from ottla.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN, SaslError
-from ottla.security.sasl.oauthbearer import ACKNOWLEDGED, oauthbearer_token
-from ottla.security.sasl.plain import plain_token
-from ottla.security.sasl.scram import ScramClient
-from ottla.security.tls import TlsSettings, client_context
 
+# What a login or TLS needs is imported where it is used: most commands and Spark workers do without, and start faster.
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
+
+    from ottla.security.tls import TlsSettings
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PASSWORD_VARIABLE: Final = "OTTLA_SASL_PASSWORD"
@@ -77,12 +72,18 @@ class Login:
     def authenticate(self, exchange: Exchange) -> int:
         """Go through the exchange; the session's lifetime in ms, 0 for no end."""
         if self.mechanism == PLAIN:
+            from ottla.security.sasl.plain import plain_token
+
             return exchange(plain_token(self.username, self.password))[1]
         if self.mechanism == OAUTHBEARER:
+            from ottla.security.sasl.oauthbearer import ACKNOWLEDGED, oauthbearer_token
+
             answer, lifetime = exchange(oauthbearer_token(self._bearer()))
             if answer:
                 exchange(ACKNOWLEDGED)  # the server now says why it refuses
             return lifetime
+        from ottla.security.sasl.scram import ScramClient
+
         nonce = base64.b64encode(os.urandom(24)).decode()
         scram = ScramClient(self.mechanism, self.username, self.password, nonce, by_token=self.by_token)
         challenge, _ = exchange(scram.first())
@@ -117,6 +118,8 @@ class Security:
 
 @lru_cache(maxsize=32)
 def _context(settings: TlsSettings) -> ssl.SSLContext:
+    from ottla.security.tls import client_context
+
     return client_context(settings)
 
 
@@ -133,6 +136,8 @@ def security_from_properties(
         return None
     tls = None
     if protocol.endswith("SSL"):
+        from ottla.security.tls import TlsSettings
+
         _join_pem_files(found)
         tls = TlsSettings.read(found.get)
         _context(tls)  # what is wrong is told now, not at the first connection
@@ -173,6 +178,8 @@ def _login(found: Mapping[str, str], environment: Mapping[str, str]) -> Login:
         raise ValueError(f"sasl.mechanism={mechanism or '(none)'}: use one of {', '.join(MECHANISMS)}")
     options: Mapping[str, str] = {}
     if "sasl.jaas.config" in found:
+        from ottla.security.jaas import parse_jaas
+
         options = parse_jaas(found["sasl.jaas.config"]).options
     username = found.get("sasl.username") or options.get("username") or ""
     password = found.get("sasl.password") or options.get("password") or environment.get(PASSWORD_VARIABLE) or ""
@@ -188,6 +195,8 @@ def _login(found: Mapping[str, str], environment: Mapping[str, str]) -> Login:
     file = found.get("sasl.oauthbearer.token.file")
     url = found.get("sasl.oauthbearer.token.endpoint.url")
     if url is not None and url.startswith("file:"):
+        import urllib.parse
+
         file, url = urllib.parse.unquote(urllib.parse.urlsplit(url).path), None
     if token is None and file is None and url is None:
         raise ValueError(
@@ -207,6 +216,9 @@ def _scope(found: Mapping[str, str], options: Mapping[str, str]) -> str | None:
 
 def fetch_token(url: str, client_id: str, secret: str, scope: str | None) -> str:
     """Ask an issuer for a token with the client's own credentials (RFC 6749, 4.4)."""
+    import urllib.parse
+    import urllib.request
+
     form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
     basic = base64.b64encode(f"{urllib.parse.quote(client_id)}:{urllib.parse.quote(secret)}".encode()).decode()
     request = urllib.request.Request(

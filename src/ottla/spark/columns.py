@@ -1,6 +1,8 @@
 """The columns of a topic as a table: those of Spark's own Kafka source, and what a batch's header adds on request.
 
-Turns the decoder's Arrow columns into these; which batches there are is the readers' affair.
+Turns the decoder's Arrow columns into these; which batches there are is the readers' affair. Arrow's functions are
+imported where they are used: they cost a tenth of a second in every Python process that Spark starts, and most reads
+need none of them.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from ottla.records.columnar import iter_arrow
 from ottla.records.compression import CompressionType
@@ -210,6 +211,8 @@ class TableWriter:
             case "sequence":
                 return _sequences(batch)
             case "position":
+                import pyarrow.compute as pc  # type: ignore[import-untyped]
+
                 assert places is not None
                 return places[1].take(pc.index_in(batch.column("base_offset"), value_set=places[0]))
         return batch.column({"batchOffset": "base_offset"}.get(name) or _snake(name)).cast(kind)
@@ -217,6 +220,8 @@ class TableWriter:
 
 def _headers(lists: pa.ListArray) -> pa.ListArray:
     """Null for a record without headers, as Spark's own source has it."""
+    import pyarrow.compute as pc
+
     empty = pc.equal(pc.list_value_length(lists), 0)
     if not pc.any(empty).as_py():
         return lists
@@ -225,6 +230,8 @@ def _headers(lists: pa.ListArray) -> pa.ListArray:
 
 def _within(batch: pa.RecordBatch, earliest: int, latest: int) -> pa.RecordBatch:
     """The rows of some times in ms, both ends included."""
+    import pyarrow.compute as pc
+
     milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
     wanted = pc.and_(pc.greater_equal(milliseconds, earliest), pc.less_equal(milliseconds, latest))
     return batch if pc.all(wanted).as_py() else batch.filter(wanted)
@@ -237,6 +244,8 @@ def _by_offset(positions: Iterable[tuple[int, int]]) -> tuple[pa.Array, pa.Array
 
 def _sequences(batch: pa.RecordBatch) -> pa.Array:
     """Each record's sequence number: the batch's and its place in it, from 0 again after 2**31 - 1."""
+    import pyarrow.compute as pc
+
     base = batch.column("base_sequence").cast(pa.int64())
     plain = pc.add(base, pc.subtract(batch.column("offset"), batch.column("base_offset")))
     wrapped = pc.if_else(pc.greater_equal(plain, _MAX_SEQUENCE), pc.subtract(plain, _MAX_SEQUENCE), plain)

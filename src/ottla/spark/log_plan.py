@@ -134,8 +134,8 @@ def plan_tasks(ranges: list[ScanRange], *, largest: int = LARGEST_TASK, least_ta
     """Cut ranges into pieces and put small pieces together, so that a task is neither tiny nor huge."""
     whole = [piece for each in ranges for piece in _segments(each)]
     total = sum(piece.size for piece in whole)
-    wanted = least_tasks or 4 * (os.cpu_count() or 1)
-    target = max(min(total // wanted, largest), 1 if least_tasks else SMALLEST_TASK)
+    wanted = least_tasks or 2 * (os.cpu_count() or 1)
+    target = max(min(-(-total // wanted), largest), 1 if least_tasks else SMALLEST_TASK)
     logs = {str(each.log.partition): each.log for each in ranges}
     tasks: list[list[Piece]] = []
     room = 0
@@ -198,14 +198,14 @@ def _split(log: Log, piece: Piece, target: int) -> list[Piece]:
     """Cut a piece at indexed batches, about every `target` bytes; where the index is missing it stays whole."""
     segment = next((each for each in log.segments if each.base_offset == piece.segment), None)
     index = log.offset_index(segment) if segment is not None and piece.inode >= 0 else None
-    if segment is None or index is None or piece.size <= target * 3 // 2:
+    count = round(piece.size / target)
+    if segment is None or index is None or count < 2:
         return [piece]
     borders = []
     at = piece.start
-    while at + target < piece.end:
-        border = index.position_at_or_below(at + target)
+    for number in range(1, count):
+        border = index.position_at_or_below(piece.start + piece.size * number // count)
         if border <= at:
-            at += target
             continue
         offset = _base_offset(segment, border)
         if offset is not None and piece.first_offset < offset < piece.end_offset:

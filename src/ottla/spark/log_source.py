@@ -17,6 +17,7 @@ from ottla.spark.log_read import ReadSettings, read_piece
 from ottla.spark.offsets import EARLIEST, RANGE_OPTIONS, Bound, Selection, parse_end, parse_selection, parse_start
 from ottla.spark.options import OptionError, Options
 from ottla.spark.pushdown import Limits, wants_pushdown
+from ottla.spark.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -139,6 +140,7 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         assert isinstance(partition, LogTask)
+        settle()
         settings = replace(self._plan.settings, times=self._limits.times if self._limits.timed else None)
         for piece in partition.pieces:
             yield from read_piece(piece, settings)

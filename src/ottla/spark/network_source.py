@@ -16,6 +16,7 @@ from ottla.spark.network_options import NetworkPlan
 from ottla.spark.network_read import read_range
 from ottla.spark.network_stream import NetworkStreamReader
 from ottla.spark.pushdown import Limits
+from ottla.spark.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -86,6 +87,7 @@ class NetworkReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         assert isinstance(partition, NetworkTask)
+        settle()
         if partition.range is not None:
             limits = self._limits
             settings = replace(self._plan.settings, times=limits.times if limits.timed else None)

@@ -28,6 +28,7 @@ from ottla.spark.network_offsets import (
 )
 from ottla.spark.network_read import read_range
 from ottla.spark.options import OptionError
+from ottla.spark.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -164,6 +165,7 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         assert isinstance(partition, NetworkTask)
+        settle()
         if partition.range is not None:
             yield from read_range(partition.range, self._plan.settings)
 
