@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -71,6 +71,8 @@ class Call:
     client_id: str | None
     size: int = 0
     """Bytes of the request."""
+    route: Any = None
+    """The dispatcher's own note of where the request goes."""
     began: float = 0.0
 
     # What the caller may do. Without an authorizer everybody may do everything.

@@ -26,6 +26,8 @@ from ottla.protocol.messages.k03_metadata import (
 from ottla.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ottla.broker.session import Call
     from ottla.cluster.registrations import Topic
     from ottla.protocol.schema import Uuid
@@ -72,12 +74,7 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     elif ids := _ids(call, wanted):
         response.topics = _by_id(call, ids)
     else:
-        names = list(dict.fromkeys(each.name for each in wanted if each.name is not None))
-        hidden = [_refused(name) for name in names if not _sees(call, name)]
-        names = [name for name in names if _sees(call, name)]
-        found = [_describe(call, topic) for name in names if (topic := cluster.image.topic(name)) is not None]
-        missing = [_missing(call, request, name) for name in names if cluster.image.topic(name) is None]
-        response.topics = found + missing + hidden
+        response.topics = _by_name(call, request, dict.fromkeys(each.name for each in wanted if each.name is not None))
     if request.include_topic_authorized_operations:
         for each in response.topics:
             if each.name is not None and each.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -109,6 +106,20 @@ def _ids(call: Call, wanted: list[MetadataRequestTopic]) -> list[Uuid]:
     if not ids and any(each.name is None for each in wanted):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic needs a name or an id")
     return ids
+
+
+def _by_name(call: Call, request: MetadataRequest, names: Iterable[str]) -> list[MetadataResponseTopic]:
+    """Topics by their names, in the order in which Kafka tells them: known ones, unknown ones, others' ones."""
+    image = call.broker.cluster.image
+    found, missing, hidden = [], [], []
+    for name in names:
+        if not _sees(call, name):
+            hidden.append(_refused(name))
+        elif (topic := image.topic(name)) is not None:
+            found.append(_describe(call, topic))
+        else:
+            missing.append(name)
+    return found + [_missing(call, request, name) for name in missing] + hidden
 
 
 def _by_id(call: Call, ids: list[Uuid]) -> list[MetadataResponseTopic]:

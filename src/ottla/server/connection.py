@@ -28,6 +28,7 @@ LENGTH = Struct(">i")
 INITIAL_BUFFER = 16 * 1024
 LARGEST_KEPT_BUFFER = 4 * 1024 * 1024
 WRITE_PIECE = 1024 * 1024
+COPIED = 16 * 1024  # what is smaller is copied together: that is cheaper than a vector of small pieces
 MOST_UNANSWERED = 64
 
 
@@ -100,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self._held = False
         self._mute: Timer | None = None
+        self._always_allowed = min(dispatcher.max_frame_size, dispatcher.max_sasl_frame_size)
         self._transport: asyncio.Transport | None = None
         self.session: Session | None = None
         self.reason: str | None = None
@@ -269,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
             if available < 4:
                 break
             size = LENGTH.unpack_from(self._buffer, self._start)[0]
-            if size < 0 or size > self._largest_frame():
+            if not 0 <= size <= self._always_allowed and not 0 <= size <= self._largest_frame():
                 raise BadFrameError(f"a frame of {size} bytes, allowed are 0 to {self._largest_frame()}")
             if available < 4 + size:
                 break
@@ -279,11 +281,16 @@ class Connection(asyncio.BufferedProtocol):
             answer = self._dispatcher.handle(self.session, self._view[begin : self._start])
             if answer is None:
                 continue
-            self._answers.append(answer)
-            if isinstance(answer, Pending) and not answer.done:
-                answer.on_complete(self._completed)
-            elif len(self._answers) == 1:
-                self._pass_answers_on()
+            if isinstance(answer, Pending):
+                self._answers.append(answer)
+                if answer.done:
+                    self._pass_answers_on()
+                else:
+                    answer.on_complete(self._completed)
+            elif self._answers:
+                self._answers.append(answer)
+            else:
+                self._out.extend(answer)
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > LARGEST_KEPT_BUFFER:
@@ -331,6 +338,8 @@ class Connection(asyncio.BufferedProtocol):
                         part.release()
             if len(pieces) == 1:
                 self._transport.write(pieces[0])
+            elif size < COPIED:
+                self._transport.write(b"".join(pieces))
             else:
                 self._transport.writelines(pieces)
 

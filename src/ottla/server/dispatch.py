@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PREFIX = Struct(">hhi")
+HEADER = Struct(">hhih")  # API key, version, correlation id, length of the client id
 ANSWER = Struct(">ii")
 FLEXIBLE_ANSWER = Struct(">iib")
-CLIENT_ID_LENGTH = Struct(">h")
 API_VERSIONS = 18
 FLEXIBLE_API_VERSIONS = 3
 SASL_APIS = frozenset({17, 36})
@@ -84,23 +83,23 @@ class Dispatch:
         conversation = session.conversation
         if conversation is not None and conversation.state is State.BARE_TOKENS:
             return self._bare_token(session, conversation, bytes(frame))
-        if len(frame) < PREFIX.size:
+        if len(frame) < HEADER.size:
             raise BadFrameError(f"a request of {len(frame)} bytes is shorter than its header")
-        key, version, correlation_id = PREFIX.unpack_from(frame)
+        key, version, correlation_id, client_id_length = HEADER.unpack_from(frame)
         route = self._routes.get((key, version)) or self._route(key, version)
         if route is None:
-            _client_id(frame, version >= FLEXIBLE_API_VERSIONS)
+            _client_id(frame, client_id_length, version >= FLEXIBLE_API_VERSIONS)
             return _unsupported_api_versions(self._apis[API_VERSIONS], correlation_id)
         if conversation is not None:
             _admit(conversation, key)
-        client_id, position = _client_id(frame, route.flexible_request)
+        client_id, position = _client_id(frame, client_id_length, route.flexible_request)
         session.client_id = client_id
         try:
             # Bytes after the request are let be, as Kafka lets them: librdkafka's question for all topics has some.
             request, _ = route.decode(frame, position, version)
         except ProtocolError as error:
             raise BadFrameError(str(error)) from error
-        call = Call(self._broker, session, key, version, correlation_id, client_id, len(frame))
+        call = Call(self._broker, session, key, version, correlation_id, client_id, len(frame), route)
         if self._quotas.active:
             call.began = self._clock.monotonic()
         started = 0.0
@@ -117,7 +116,7 @@ class Dispatch:
         self, call: Call, request: Any, started: float, edit: Callable[[Any], Any] | None = None
     ) -> Sequence[Part] | Pending[Sequence[Part]] | None:
         """Have a request handled; what comes of it, encoded, after `edit` has changed it."""
-        route = self._routes[call.api_key, call.version]
+        route: Route = call.route
         try:
             if route.check is not None:
                 route.check(call, request)
@@ -144,7 +143,7 @@ class Dispatch:
 
     def refusal(self, call: Call, request: Any, code: ErrorCode) -> Any:
         """The response that carries an error of the whole request."""
-        return self._routes[call.api_key, call.version].api.on_error(request, call.version, code, None)
+        return call.route.api.on_error(request, call.version, code, None)
 
     def _bare_token(
         self, session: Session, conversation: Conversation, token: bytes
@@ -185,21 +184,21 @@ class Dispatch:
 
     def encode(self, call: Call, request: Any, response: Any, started: float) -> Sequence[Part]:
         """The frame of a response."""
-        route, correlation_id = self._routes[call.api_key, call.version], call.correlation_id
+        route: Route = call.route
         try:
             parts: list[Part] = response.encode_parts(route.version)
         except ProtocolError as error:
             response = self._failed(route, request, error)
             parts = response.encode_parts(route.version)
-        size = sum([len(part) for part in parts])
+        size = len(parts[0]) if len(parts) == 1 else sum([len(part) for part in parts])
         if self.metrics is not None:
             self.metrics.answered(call.api_key, size, self._clock.monotonic() - started)
         if self._events is not None:
             self._events.response(call, find_api_name(call.api_key), response, size, started)
         if route.flexible_response:
-            parts.insert(0, FLEXIBLE_ANSWER.pack(5 + size, correlation_id, 0))
+            parts.insert(0, FLEXIBLE_ANSWER.pack(5 + size, call.correlation_id, 0))
         else:
-            parts.insert(0, ANSWER.pack(4 + size, correlation_id))
+            parts.insert(0, ANSWER.pack(4 + size, call.correlation_id))
         return parts
 
 
@@ -221,18 +220,15 @@ def _admit(conversation: Conversation, key: int) -> None:
         raise BadFrameError(f"API {key} before authentication: {error}") from error
 
 
-def _client_id(frame: memoryview, flexible: bool) -> tuple[str | None, int]:
+def _client_id(frame: memoryview, length: int, flexible: bool) -> tuple[str | None, int]:
     """The rest of a request header: client id, then (flexible versions) its tagged fields."""
-    if len(frame) < 10:
-        raise BadFrameError("the request header ends before its client id")
-    length = CLIENT_ID_LENGTH.unpack_from(frame, 8)[0]
-    position = 10
+    position = HEADER.size
     client_id = None
     if length >= 0:
         position += length
         if position > len(frame):
             raise BadFrameError(f"a client id of {length} bytes in a request of {len(frame)}")
-        client_id = str(frame[10:position], "utf-8", "replace")
+        client_id = str(frame[HEADER.size : position], "utf-8", "replace")
     if flexible:
         if position < len(frame) and frame[position] == 0:
             return client_id, position + 1
