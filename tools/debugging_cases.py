@@ -17,7 +17,7 @@ CASES = ROOT / "docs" / "debugging"
 
 
 def main() -> None:
-    from tests.analysis.worlds import BrokenGroup, event_log, stopped_client
+    from tests.analysis.worlds import BrokenGroup, SteadyGroup, event_log, stopped_client
 
     CASES.mkdir(exist_ok=True)
     with event_log() as lines:
@@ -26,7 +26,11 @@ def main() -> None:
     with event_log() as lines:
         stopped_client(2)
     (CASES / "timed-out.jsonl").write_text("".join(lines))
+    with event_log() as lines:
+        SteadyGroup(3, "classic", flaps=True).run()
+    (CASES / "flapping.jsonl").write_text("".join(lines))
     for words in (
+        "rebalances docs/debugging/flapping.jsonl --html docs/debugging/flapping.svg",
         "dual-assign docs/debugging/two-owners.jsonl --html docs/debugging/two-owners.svg",
         "txn-timeout docs/debugging/timed-out.jsonl --html docs/debugging/timed-out.svg",
         "txn-timeout tests/fixtures/kafka/4.3.1/data --now 2026-11-15T12:00:00 --html docs/debugging/open.svg",

@@ -25,7 +25,7 @@ def test_the_guide_is_right(command, answer, monkeypatch):
 
 
 def test_all_cases_are_run():
-    assert len(COMMANDS) == 5
+    assert len(COMMANDS) == 6
 
 
 def test_the_schema_is_that_of_the_code():

@@ -210,6 +210,8 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
         )  # fmt: skip
         for problem in row["problems"]:
             at = Step(**problem["step"])
+            if at.time_ms is not None:
+                row["spans"].append(asdict(Span(row["client"], problem["what"], at.time_ms, at.time_ms, "fault")))
             near = [Step(**each) for each in row["steps"] if _near(each["time_ms"], at.time_ms)][-20:]
             findings.append(
                 Finding(

@@ -76,7 +76,7 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
         said = "no topic with records is in the input"
     columns = ["topic", "of", "partitions", "total", "average", "hottest", "has", "times the average"]
     report = Report("hot-partitions", said, bool(findings), findings, [Table("Topics", columns, table)])
-    report.series = series[:8]
+    report.series, report.series_of = series[:8], "bytes written so far"
     return report
 
 

@@ -118,8 +118,8 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     groups = {row["group"] for row in known}
     total = sum(row["lag"] for row in known)
     if findings:
-        said = f"{several(len(findings), 'partition is', 'partitions are')} not read as they should be: "
-        said += findings[0].title
+        said = f"{several(len(findings), 'partition is not read as it', 'partitions are not read as they')} "
+        said += f"should be: {findings[0].title}"
     elif known:
         said = f"{several(len(groups), 'group is', 'groups are')} {several(total, 'record')} behind in "
         said += f"{several(len(known), 'partition')}, and all move on"
@@ -131,6 +131,7 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
         Series(f"{row['group']} {row['partition']}", [(time_ms, value) for time_ms, value in row["points"]])
         for row in sorted(known, key=lambda row: -row["worst"])[:8]
     ]
+    report.series_of = "records behind"
     without = len(rows) - len(known)
     if without:
         report.notes.append(f"{without} committed partitions have no log in the input, so their lag is unknown")

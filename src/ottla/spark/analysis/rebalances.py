@@ -215,8 +215,15 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     ]  # fmt: skip
     every.sort(key=lambda row: str(row[0]))
     report.tables.append(Table("Rebalances", ["began", "group", "epoch", "took", "cause", "who"], every[:500]))
+    blamed = {(finding.facts["group"], finding.facts["culprit"]) for finding in findings}
     report.spans = [
-        Span(row["group"], f"{row['who']} {row['cause']}", row["start_ms"], row["end_ms"], "waits")
+        Span(
+            f"{row['group']}: {row['who']}",
+            row["cause"],
+            row["start_ms"],
+            row["end_ms"],
+            "fault" if (row["group"], row["who"]) in blamed else "waits",
+        )
         for found in groups.values()
         for row in found
     ][:400]

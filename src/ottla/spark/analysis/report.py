@@ -80,6 +80,7 @@ class Report:
     steps: list[Step] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
+    series_of: str = ""
 
 
 def clock(time_ms: int | None) -> str:

@@ -3,15 +3,50 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.spark.analysis.report import Finding, Report, Series, Span, Step, Table, clock, length
 
-LANE: Final = 26
-LEFT: Final = 240
+LANE: Final = 40
+LEFT: Final = 230
 WIDTH: Final = 1100
 LINES: Final = ("#4c78a8", "#d62728", "#59a14f", "#f2a93b", "#9467bd", "#17becf", "#8c564b", "#e377c2")
-COLOURS: Final = {"owns": "#4c78a8", "fault": "#d62728", "waits": "#f2a93b", "ok": "#59a14f"}
+COLOURS: Final = {
+    "owns": ("#4c78a8", "#fff"),
+    "fault": ("#c62828", "#fff"),
+    "waits": ("#f2b84b", "#222"),
+    "ok": ("#4a8f45", "#fff"),
+}
+"""Bars: their colour, and that of what is written on them."""
+KINDS: Final = {"owns": "owns", "waits": "takes its time", "fault": "at fault", "ok": "fine"}
+MARKS: Final = {"begins": "#2e7d32", "gets": "#1f4e79", "gives": "#8e44ad", "ends": "#c62828", "else": "#777"}
+ORDER: Final = ("else", "begins", "gets", "gives", "ends")
+"""Marks that are drawn later lie above others."""
+WORDS: Final = {
+    "begins": "joins, begins",
+    "gets": "is given",
+    "gives": "gives up, leaves, ends",
+    "ends": "is put out, times out",
+    "else": "anything else",
+}
+EVENT_MARKS: Final = {
+    "group.join": "begins",
+    "txn.begin": "begins",
+    "txn.init": "begins",
+    "group.assigned": "gets",
+    "group.added": "gets",
+    "group.target": "gets",
+    "group.released": "gives",
+    "group.revoking": "gives",
+    "group.left": "gives",
+    "txn.end": "gives",
+    "txn.marker": "gives",
+    "group.fenced": "ends",
+    "txn.timeout": "ends",
+    "txn.fenced": "ends",
+    "timeout": "ends",
+}
+UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
 MOST_LANES: Final = 40
 MOST_MARKS: Final = 400
 STYLE: Final = """
@@ -20,7 +55,8 @@ h1 { font-size: 1.3em; } h2 { font-size: 1.05em; margin-top: 2em; }
 .found { color: #b3261e; } .fine { color: #2e7d32; }
 table { border-collapse: collapse; margin: .5em 0; font-size: 13px; }
 td, th { text-align: left; padding: 2px 10px 2px 0; border-bottom: 1px solid #e5e5e5; vertical-align: top; }
-dt { font-weight: 600; float: left; clear: left; width: 11em; } dd { margin-left: 11.5em; }
+td:first-child { white-space: nowrap; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 1.5em; } dt { font-weight: 600; } dd { margin: 0; }
 svg { max-width: 100%; height: auto; background: #fafafa; border: 1px solid #e0e0e0; }
 .note { color: #8a5a00; }
 """
@@ -57,7 +93,7 @@ def picture(report: Report) -> str:
     spans = report.spans or [span for finding in report.findings[:10] for span in finding.spans]
     steps = report.steps or [step for finding in report.findings[:10] for step in finding.steps]
     drawn = to_svg(spans, steps) if spans else ""
-    return drawn + (to_chart(report.series) if report.series else "")
+    return drawn + (to_chart(report.series, report.series_of) if report.series else "")
 
 
 def _finding(number: int, finding: Finding, *, own_picture: bool) -> list[str]:
@@ -95,55 +131,106 @@ def _table(table: Table) -> str:
 
 
 def to_svg(spans: list[Span], steps: list[Step]) -> str:
-    """Lanes with bars and marks over time."""
+    """Lanes with bars over time, and below each bar a mark for every event."""
     lanes = list(dict.fromkeys(span.lane for span in spans))[:MOST_LANES]
     shown = [span for span in spans if span.lane in lanes]
     start = min(span.start_ms for span in shown)
     end = max(max(span.end_ms for span in shown), start + 1)
-    height = LANE * len(lanes) + 50
-
-    def x(time_ms: int) -> float:
-        return LEFT + (time_ms - start) / (end - start) * (WIDTH - LEFT - 20)
-
-    parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}' "
-        f"role='img' font-family='system-ui, sans-serif' font-size='11'>"
-    ]
+    marks = [each for each in steps if each.time_ms is not None and start <= each.time_ms <= end and each.lane in lanes]
+    marks = sorted(marks[:MOST_MARKS], key=lambda each: ORDER.index(_mark(each)))
+    bottom = 10 + LANE * len(lanes)
+    left = min(LEFT, max(90, 20 + max(7 * len(_cut(lane)) for lane in lanes)))
+    axis = _Axis(left, WIDTH - 24, start, end)
+    parts = _canvas(bottom + 58)
+    parts += axis.grid(6, bottom + 4)
     for place, lane in enumerate(lanes):
         y = 10 + place * LANE
-        name = lane if len(lane) <= 38 else f"...{lane[-35:]}"
-        parts.append(f"<text x='6' y='{y + 15}'>{escape(name)}<title>{escape(lane)}</title></text>")
-        parts.append(f"<line x1='{LEFT}' x2='{WIDTH - 20}' y1='{y + 11}' y2='{y + 11}' stroke='#ddd'/>")
+        parts.append(f"<text x='8' y='{y + 15}'>{escape(_cut(lane))}<title>{escape(lane)}</title></text>")
+        parts.append(f"<line x1='{left}' x2='{axis.right}' y1='{y + 27}' y2='{y + 27}' stroke='#ccc'/>")
     for span in shown:
-        y = 10 + lanes.index(span.lane) * LANE
-        width = max(x(span.end_ms) - x(span.start_ms), 2)
-        told = f"{span.label}: {clock(span.start_ms)} to {clock(span.end_ms)}, {length(span.end_ms - span.start_ms)}"
+        parts += _bar(span, axis, 10 + lanes.index(span.lane) * LANE)
+    for each in marks:
+        told = f"{clock(each.time_ms)} {each.event}: {each.what}"
+        x, y = axis.x(each.time_ms or 0), 10 + lanes.index(each.lane) * LANE
         parts.append(
-            f"<rect x='{x(span.start_ms):.1f}' y='{y + 3}' width='{width:.1f}' height='16' rx='2' "
-            f"fill='{COLOURS.get(span.kind, '#888')}' fill-opacity='0.8'><title>{escape(told)}</title></rect>"
+            f"<rect x='{x - 1.5:.1f}' y='{y + 22}' width='3' height='10' fill='{MARKS[_mark(each)]}'>"
+            f"<title>{escape(told)}</title></rect>"
         )
-        if width > 7 * len(span.label) + 8:
-            parts.append(f"<text x='{x(span.start_ms) + 4:.1f}' y='{y + 15}' fill='#fff'>{escape(span.label)}</text>")
-    for step in [each for each in steps if each.time_ms is not None and start <= each.time_ms <= end][:MOST_MARKS]:
-        if step.lane in lanes and step.time_ms is not None:
-            y = 10 + lanes.index(step.lane) * LANE
-            told = f"{clock(step.time_ms)} {step.event}: {step.what}"
-            parts.append(
-                f"<circle cx='{x(step.time_ms):.1f}' cy='{y + 11}' r='2.5' fill='#222'><title>{escape(told)}</title>"
-                "</circle>"
+    parts += _legend(left, bottom + 46, [span.kind for span in shown], [_mark(each) for each in marks])
+    return "".join([*parts, "</svg>"])
+
+
+class _Axis(NamedTuple):
+    """Time from left to right."""
+
+    left: int
+    right: int
+    start: int
+    end: int
+
+    def x(self, time_ms: int) -> float:
+        return self.left + (time_ms - self.start) / (self.end - self.start) * (self.right - self.left)
+
+    def grid(self, top: int, bottom: int) -> list[str]:
+        """Lines at the quarters, to be drawn before what lies over them, with times in one unit."""
+        size, unit = next((size, unit) for size, unit in UNITS if self.end - self.start >= 2 * size or size == 1)
+        parts = []
+        for quarter in range(5):
+            time_ms = self.start + (self.end - self.start) * quarter // 4
+            at = self.x(time_ms)
+            anchor = "start" if quarter == 0 else "end" if quarter == 4 else "middle"
+            label = (
+                clock(time_ms) if quarter == 0 else f"+{(time_ms - self.start) / size:.{0 if size == 1 else 1}f} {unit}"
             )
-    bottom = height - 28
-    for quarter in range(5):
-        time_ms = start + (end - start) * quarter // 4
-        anchor = "start" if quarter == 0 else "end" if quarter == 4 else "middle"
-        parts.append(f"<line x1='{x(time_ms):.1f}' x2='{x(time_ms):.1f}' y1='6' y2='{bottom}' stroke='#eee'/>")
-        label = clock(time_ms) if quarter == 0 else f"+{length(time_ms - start)}"
-        parts.append(f"<text x='{x(time_ms):.1f}' y='{bottom + 16}' text-anchor='{anchor}'>{escape(label)}</text>")
-    parts.append("</svg>")
-    return "".join(parts)
+            parts.append(f"<line x1='{at:.1f}' x2='{at:.1f}' y1='{top}' y2='{bottom}' stroke='#e2e2e2'/>")
+            parts.append(f"<text x='{at:.1f}' y='{bottom + 15}' text-anchor='{anchor}'>{escape(label)}</text>")
+        return parts
 
 
-def to_chart(series: list[Series]) -> str:
+def _canvas(height: int) -> list[str]:
+    return [
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}' "
+        f"role='img' font-family='system-ui, sans-serif' font-size='12' fill='#222'>"
+        f"<rect width='{WIDTH}' height='{height}' fill='#fafafa'/>"
+    ]
+
+
+def _cut(lane: str) -> str:
+    return lane if len(lane) <= 30 else f"...{lane[-28:]}"
+
+
+def _bar(span: Span, axis: _Axis, y: int) -> list[str]:
+    """A bar with its label inside, or beside it where there is no room."""
+    x, width = axis.x(span.start_ms), max(axis.x(span.end_ms) - axis.x(span.start_ms), 3)
+    told = f"{span.label}: {clock(span.start_ms)} to {clock(span.end_ms)}, {length(span.end_ms - span.start_ms)}"
+    colour, ink = COLOURS.get(span.kind, ("#888", "#fff"))
+    parts = [
+        f"<rect x='{x:.1f}' y='{y + 2}' width='{width:.1f}' height='17' rx='2' fill='{colour}'>"
+        f"<title>{escape(told)}</title></rect>"
+    ]
+    room = 7 * len(span.label) + 8
+    if width > room:
+        parts.append(f"<text x='{x + 5:.1f}' y='{y + 15}' fill='{ink}'>{escape(span.label)}</text>")
+    return parts
+
+
+def _mark(step: Step) -> str:
+    return EVENT_MARKS.get(step.event, "else")
+
+
+def _legend(x: int, y: int, kinds: list[str], marks: list[str]) -> list[str]:
+    """What colours mean, as far as they are in the picture."""
+    entries = [(COLOURS[kind][0], 14, words) for kind, words in KINDS.items() if kind in kinds]
+    entries += [(colour, 3, WORDS[mark]) for mark, colour in MARKS.items() if mark in marks]
+    parts = []
+    for colour, width, words in entries:
+        parts.append(f"<rect x='{x}' y='{y - 9}' width='{width}' height='10' fill='{colour}'/>")
+        parts.append(f"<text x='{x + width + 5}' y='{y}' font-size='11'>{escape(words)}</text>")
+        x += width + 24 + 6 * len(words)
+    return parts
+
+
+def to_chart(series: list[Series], of: str = "") -> str:
     """Lines over time, the first eight of them."""
     shown = [each for each in series if each.points][: len(LINES)]
     if not shown:
@@ -151,31 +238,25 @@ def to_chart(series: list[Series]) -> str:
     times = [time_ms for each in shown for time_ms, _ in each.points]
     start, end = min(times), max(max(times), min(times) + 1)
     top = max(max(value for each in shown for _, value in each.points), 1)
-    left, height, foot = 80, 260, 60 + 16 * len(shown)
-
-    def x(time_ms: int) -> float:
-        return left + (time_ms - start) / (end - start) * (WIDTH - left - 20)
+    left, height = 90, 250
+    axis = _Axis(left, WIDTH - 24, start, end)
 
     def y(value: float) -> float:
-        return 10 + (1 - value / top) * (height - 20)
+        return 24 + (1 - value / top) * (height - 24)
 
-    parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height + foot}' width='{WIDTH}' "
-        f"height='{height + foot}' role='img' font-family='system-ui, sans-serif' font-size='11'>"
-    ]
+    parts = _canvas(height + 34 + 18 * len(shown))
+    parts += axis.grid(24, height)
     for quarter in range(5):
-        value, time_ms = top * quarter / 4, start + (end - start) * quarter // 4
-        anchor = "start" if quarter == 0 else "end" if quarter == 4 else "middle"
-        parts.append(f"<line x1='{left}' x2='{WIDTH - 20}' y1='{y(value):.1f}' y2='{y(value):.1f}' stroke='#e5e5e5'/>")
+        value = top * quarter / 4
+        parts.append(f"<line x1='{left}' x2='{axis.right}' y1='{y(value):.1f}' y2='{y(value):.1f}' stroke='#e2e2e2'/>")
         parts.append(f"<text x='{left - 6}' y='{y(value) + 4:.1f}' text-anchor='end'>{value:,.0f}</text>")
-        label = clock(time_ms) if quarter == 0 else f"+{length(time_ms - start)}"
-        parts.append(f"<text x='{x(time_ms):.1f}' y='{height + 8}' text-anchor='{anchor}'>{escape(label)}</text>")
+    if of:
+        parts.append(f"<text x='{left}' y='14'>{escape(of)}</text>")
     for place, each in enumerate(shown):
-        path = " ".join(f"{x(time_ms):.1f},{y(value):.1f}" for time_ms, value in each.points)
+        path = " ".join(f"{axis.x(time_ms):.1f},{y(value):.1f}" for time_ms, value in each.points)
         colour = LINES[place]
-        parts.append(f"<polyline points='{path}' fill='none' stroke='{colour}' stroke-width='1.6'/>")
-        at = height + 30 + 16 * place
-        parts.append(f"<rect x='{left}' y='{at - 9}' width='14' height='4' fill='{colour}'/>")
-        parts.append(f"<text x='{left + 20}' y='{at - 3}'>{escape(each.label)}</text>")
-    parts.append("</svg>")
-    return "".join(parts)
+        parts.append(f"<polyline points='{path}' fill='none' stroke='{colour}' stroke-width='1.8'/>")
+        at = height + 38 + 18 * place
+        parts.append(f"<rect x='{left}' y='{at - 7}' width='14' height='4' fill='{colour}'/>")
+        parts.append(f"<text x='{left + 20}' y='{at}'>{escape(each.label)}</text>")
+    return "".join([*parts, "</svg>"])
