@@ -111,13 +111,28 @@ def test_offsets_are_reset_only_when_told_to(cluster: Cluster) -> None:
     assert "nothing was changed" in dry.err
 
 
+def test_a_state_that_no_group_can_have_is_told(cluster: Cluster) -> None:
+    asked = run(cluster.bootstrap, "group", "list", "--state", "bogus")
+    assert asked.code == 2
+    assert "--state bogus: use one of Empty, " in asked.err
+    assert run(cluster.bootstrap, "group", "list", "--state", "stable").code == 0
+
+
+def test_every_group_that_can_be_deleted_is(cluster: Cluster) -> None:
+    fill(cluster, "left", 1)
+    commit(cluster, "leavers", "left", [1])
+    gone = run(cluster.bootstrap, "group", "delete", "strangers", "leavers")
+    assert (gone.code, gone.out) == (4, "deleted leavers\n")
+    assert "group strangers" in gone.err
+
+
 def test_offsets_of_one_topic_are_deleted(cluster: Cluster) -> None:
     where = cluster.bootstrap
     fill(cluster, "kept", 1)
     fill(cluster, "dropped", 1)
     commit(cluster, "some", "kept", [1])
     commit(cluster, "some", "dropped", [2])
-    assert run(where, "group", "delete", "some", "--offsets-of", "dropped").out == "deleted 1 offsets of some\n"
+    assert run(where, "group", "delete", "some", "--offsets-of", "dropped").out == "deleted 1 offset of some\n"
     left = run(where, "group", "lag", "some", "--json").rows[0]["partitions"]
     assert [row["topic"] for row in left] == ["kept"]
 

@@ -232,3 +232,17 @@ def test_offsets_are_told_in_the_order_of_the_lines(cluster: Cluster) -> None:
     assert [(row["partition"], row["offset"]) for row in rows] == [(number % 3, number // 3) for number in range(12)]
     unknown = run(cluster.bootstrap, "produce", "told", "-a", "0", "-v", "x", "--json").rows
     assert [row["offset"] for row in unknown] == [None]
+
+
+def test_a_refused_record_is_told_with_the_reason(cluster: Cluster) -> None:
+    where = cluster.bootstrap
+    assert run(where, "topic", "create", "keyed", "-p", 1, "-c", "cleanup.policy=compact").code == 0
+    refused = run(where, "produce", "keyed", "-v", "a")
+    assert refused.code == 1
+    assert "INVALID_RECORD (87): keyed-0: One or more records have been rejected due to 1 record errors" in refused.err
+    assert "without a key" in refused.err
+    assert run(where, "topic", "create", "short", "-p", 1, "-c", "max.message.bytes=100").code == 0
+    large = run(where, "produce", "short", "-v", "a" * 200)
+    assert large.code == 1
+    assert "MESSAGE_TOO_LARGE (10): short-0: a batch of 2" in large.err
+    assert large.err.endswith("bytes is more than its max.message.bytes\n")

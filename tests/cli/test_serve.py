@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,9 +29,9 @@ from ottla.storage.names import CLEAN_SHUTDOWN_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SECONDS = 60
+FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "4.3.1" / "data"
 TOPIC_ID = Uuid(bytes.fromhex("00000000000040008000000000000091"))
 
 
@@ -148,6 +150,22 @@ def test_the_directory_of_the_blog_is_served_from_its_server_properties(serve: S
     producer = Producer({"bootstrap.servers": where})
     producer.produce("test-topic", b"more")
     assert producer.flush(30) == 0
+
+
+def test_a_directory_whose_identity_is_lost_is_led_again(serve: Serving, tmp_path: Path) -> None:
+    """The metadata places every partition in a directory whose id stood in meta.properties, and nowhere else."""
+    data = tmp_path / "data"
+    shutil.copytree(FIXTURE, data)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"node.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={data}\n")
+    (data / "meta.properties").unlink()
+    for left in [*data.glob("*-checkpoint"), *data.glob("bootstrap.checkpoint"), *data.glob("*/*index")]:
+        left.unlink()
+    told = serve(str(properties))
+    with Client(told["bootstrap"]) as client:
+        topics = client.topics()
+        assert len(topics) > 3
+        assert {each.leader for topic in topics for each in topic.partitions.values()} == {1}
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,21 @@ def test_what_is_refused_changes_nothing_and_ends_with_a_code(cluster: Cluster) 
     assert run(where, "topic", "add-partitions", "twice", 1).code == 1
 
 
+def test_one_that_is_refused_does_not_keep_the_others_from_being_done(cluster: Cluster) -> None:
+    where = cluster.bootstrap
+    made = run(where, "topic", "create", "bad name", "good-name")
+    assert (made.code, made.out) == (1, "created good-name with 1 partition\n")
+    assert "'bad name'" in made.err
+    gone = run(where, "topic", "delete", "nowhere", "good-name", "--json")
+    assert (gone.code, gone.out) == (4, '{"topic": "good-name", "deleted": true}\n')
+    assert "topic nowhere" in gone.err
+    assert run(where, "topic", "create", "shrinking", "-p", 2).code == 0
+    run(where, "produce", "shrinking", "-v", "a", "-v", "b", "-p", 1)
+    trimmed = run(where, "topic", "trim", "shrinking", "--before", 1)
+    assert (trimmed.code, trimmed.out) == (1, "shrinking-1 starts at 1\n")
+    assert trimmed.err == "ottla: OFFSET_OUT_OF_RANGE (1): shrinking-0\n"
+
+
 def test_a_cluster_that_cannot_be_reached_or_named(cluster: Cluster) -> None:
     refused = run("127.0.0.1:1", "topic", "list")
     assert refused.code == 3
@@ -90,6 +105,11 @@ def test_configs_are_shown_with_their_sources_and_changed_all_or_none(cluster: C
     assert "retention.ms" not in run(where, "config", "describe", "topic", "set").out
     assert run(where, "config", "alter", "topic", "set").code == 2
     assert run(where, "config", "describe", "topic", "none").code == 4
+
+
+def test_a_config_that_nothing_has_is_not_found(cluster: Cluster) -> None:
+    asked = run(cluster.bootstrap, "config", "describe", "broker", 1, "num.partitions", "num.partition")
+    assert (asked.code, asked.out, asked.err) == (4, "", "ottla: broker 1 has no config num.partition\n")
 
 
 def test_configs_of_brokers_groups_and_loggers(cluster: Cluster) -> None:

@@ -78,6 +78,14 @@ def where(local: LocalTalk) -> tuple[list[str], list[str]]:
     )
 
 
+def stated(local: LocalTalk) -> str | None:
+    """The directory that has the partition as far as the metadata knows."""
+    topic = local.cluster.image.topic("moved")
+    assert topic is not None
+    paths = {known: path for path, known in local.cluster.nodes[1].directory_ids.items()}
+    return paths.get(topic.partitions[0].directories[0])
+
+
 def other(local: LocalTalk) -> str:
     return THERE if where(local)[0] == [HERE] else HERE
 
@@ -89,6 +97,7 @@ def test_a_log_moves_with_all_that_is_in_it(local: LocalTalk, version: int) -> N
     assert ask(local, target, version=version) == ErrorCode.NONE
     local.wait_until(lambda: where(local) == ([target], []), "it did not move")
     assert keys(local) == list(range(50))
+    assert stated(local) == target
     write(local, 50, 10)
     assert keys(local) == list(range(60))
     assert local.cluster.partitions["moved", 0].log.high_watermark == 60

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.records.control import ControlType
-from ottla.storage import checkpoints
+from ottla.storage import checkpoints, names
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import LogDirectory
 from ottla.storage.environment import StorageEnvironment
@@ -163,6 +163,14 @@ def test_every_byte_of_a_log_is_covered(stage: Stage) -> None:
         stage.flip(log, position)
 
 
+def test_a_wrong_offset_is_told_once_and_not_with_every_batch_after_it(stage: Stage) -> None:
+    log = stage.names(".log")[0]
+    stage.flip(log, 0)  # the base offset is outside the CRC
+    found = [finding for finding in stage.verify().wrong if finding.path == log]
+    assert [finding.position for finding in found] == [0]
+    assert "in a segment that ends before" in found[0].reason
+
+
 def test_a_tail_that_is_cut_off_is_found(stage: Stage) -> None:
     log = stage.names(".log")[-1]
     file = stage.disk.open(log)
@@ -284,6 +292,19 @@ def test_without_truncate_no_record_goes(stage: Stage) -> None:
     assert [finding.kind for finding in report.left] == [FileKind.LOG]
     assert report.steps == []
     assert stage.contents() == before
+
+
+def test_without_truncate_the_checkpoints_of_a_damaged_log_stay(stage: Stage) -> None:
+    file = stage.disk.open(stage.names(".log")[0])
+    file.truncate(20)
+    file.close()
+    for name in stage.names(".log")[1:]:
+        stage.disk.remove(name)
+    before = stage.contents()
+    report = stage.repair()
+    assert report.needs_truncate
+    after = stage.contents()
+    assert {name: after[name] for name in names.CHECKPOINTS} == {name: before[name] for name in names.CHECKPOINTS}
 
 
 def test_with_truncate_the_log_ends_before_the_damage_and_is_whole_again(stage: Stage) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.brokers import assign_directories
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import read_header
 from ottla.storage.names import TopicPartition
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
+    from ottla.protocol.schema import Message, Uuid
     from ottla.storage.directory import LogDirectory
     from ottla.storage.log import Log
 
@@ -62,6 +64,14 @@ def resume_moves(cluster: Cluster) -> None:
                     target.drop_future_log(place)
 
 
+def misplaced(broker: Broker) -> list[Message]:
+    """The records that place the node's partitions where their logs are, if the metadata says otherwise."""
+    found: dict[tuple[str, int], Uuid] = {
+        place: broker.directory_ids[directory.path] for directory in broker.directories for place in directory.logs
+    }
+    return assign_directories(broker.cluster.image, broker.node_id, found, layers=broker.layers)
+
+
 def _first_base_offset(log: Log) -> int:
     """Where the first batch begins that has something to read: at the log's start, or before it."""
     if log.log_start_offset < log.log_end_offset:
@@ -94,5 +104,6 @@ def _step(broker: Broker, partition: Partition, source: LogDirectory, target: Lo
         target.adopt_future_log(place)
         source.delete_log(place)
         partition.replace_log(future)
+        broker.cluster.change(misplaced(broker))
         return
     broker.cluster.world.clock.call_soon(_step, broker, partition, source, target, future)

@@ -52,6 +52,8 @@ class Broker:
         self.node_id = node_id
         self.server_config = config
         self.directories = directories
+        self.directory_ids: dict[str, Uuid] = {}
+        """What each directory is called in the metadata, by its path."""
         self.endpoints: dict[str, Endpoint] = {}
         self.epoch = -1
         self._values: dict[str, Value] = {}

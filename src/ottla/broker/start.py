@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster import Cluster
-from ottla.broker.log_moves import resume_moves
+from ottla.broker.log_moves import misplaced, resume_moves
 from ottla.broker.node import Broker
 from ottla.broker.security import make_authorizer
 from ottla.cluster.brokers import (
@@ -123,13 +123,14 @@ def _open(
         except ValueError as error:
             raise StartError(str(error)) from error
         broker.endpoints = {endpoint.listener: endpoint for endpoint in advertised[config.node_id]}
+        broker.directory_ids = {directory.path: ids[directory.path] for directory in directories[config.node_id]}
         cluster.nodes[config.node_id] = broker
     try:
         cluster.authorizer = make_authorizer(cluster, first)
     except ValueError as error:
         raise StartError(str(error)) from error
     _load_logs(cluster)
-    _register(cluster, ids)
+    _register(cluster)
     cluster.open_partitions()
     resume_moves(cluster)
     for node in cluster.nodes.values():
@@ -145,13 +146,10 @@ def add_node(cluster: Cluster, config: ServerConfig, advertised: Sequence[Endpoi
     directories: list[LogDirectory] = []
     for path in config.log_dirs:
         _open_directory(world, path, cluster.sync, directories)
-    ids = {
-        each.path: _identify(
-            world, each, read_meta_properties(world.disk, each.path), config.node_id, cluster.cluster_id, ""
-        )
-        for each in directories
-    }
     broker = Broker(cluster, config.node_id, config, directories)
+    for each in directories:
+        known = read_meta_properties(world.disk, each.path)
+        broker.directory_ids[each.path] = _identify(world, each, known, config.node_id, cluster.cluster_id, "")
     broker.endpoints = {endpoint.listener: endpoint for endpoint in advertised}
     cluster.nodes[config.node_id] = broker
     for directory in directories:
@@ -161,7 +159,7 @@ def add_node(cluster: Cluster, config: ServerConfig, advertised: Sequence[Endpoi
         broker_id=broker.node_id,
         incarnation_id=Uuid(world.random.uuid()),
         listeners=[_listener(each) for each in broker.endpoints.values()],
-        directories=[ids[directory.path] for directory in directories],
+        directories=list(broker.directory_ids.values()),
         next_offset=cluster.metadata.next_offset,
         layers=broker.layers,
         rack=broker.rack,
@@ -266,11 +264,23 @@ def _load_logs(cluster: Cluster) -> None:
 
         for directory in node.directories:
             directory.load(config_for, is_stray=stray)
-            for report in directory.reports:
-                log.info("%s", report)
+            _tell_recovery(directory)
 
 
-def _register(cluster: Cluster, ids: Mapping[str, Uuid]) -> None:
+def _tell_recovery(directory: LogDirectory) -> None:
+    checked = [report for report in directory.reports if report.segments_checked]
+    if checked:
+        size = sum(report.bytes_checked for report in checked)
+        why = "a part of them is missing" if directory.had_clean_shutdown else "nobody closed them"
+        log.info("%s: %d logs were recovered, because %s; %d bytes read", directory.path, len(checked), why, size)
+    for report in directory.reports:
+        for loss in report.losses():
+            log.warning("%s", loss)
+    for stray in directory.strays:
+        log.warning("%s/%s: the metadata knows no such partition; the folder is set aside", directory.path, stray)
+
+
+def _register(cluster: Cluster) -> None:
     random = cluster.world.random
     controller = cluster.controller
     cluster.metadata.append(
@@ -286,13 +296,14 @@ def _register(cluster: Cluster, ids: Mapping[str, Uuid]) -> None:
             broker_id=node.node_id,
             incarnation_id=Uuid(random.uuid()),
             listeners=[_listener(each) for each in node.endpoints.values()],
-            directories=[ids[directory.path] for directory in node.directories],
+            directories=list(node.directory_ids.values()),
             next_offset=cluster.metadata.next_offset,
             layers=node.layers,
             rack=node.rack,
             previous_epoch=-1 if known is None else known,
         )
         cluster.metadata.append(records)
+        cluster.metadata.append(misplaced(node))
         cluster.metadata.append(unfence_broker(cluster.image, node.node_id, layers=node.layers))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
-from ottla.cli.output import examples, print_json, print_table, size
+from ottla.cli.output import counted, examples, print_json, print_table, size
 from ottla.protocol.api import find_api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -72,7 +72,8 @@ def describe(
         )
         return
     count = sum(len(each.partitions) for each in topics)
-    typer.echo(f"cluster {answer.cluster_id}: {len(brokers)} brokers, {len(topics)} topics, {count} partitions")
+    sizes = (counted(len(brokers), "broker"), counted(len(topics), "topic"), counted(count, "partition"))
+    typer.echo(f"cluster {answer.cluster_id}: {', '.join(sizes)}")
     print_table(
         ("NODE", "ADDRESS", "RACK", "LEADS", "NOTE"),
         [

@@ -5,8 +5,18 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
-from ottla.cli.output import examples, print_json, print_table, usage
+from ottla.cli.connect import (
+    LOCAL,
+    NOT_FOUND,
+    SECONDS,
+    AsJson,
+    Bootstrap,
+    Properties,
+    PropertiesFile,
+    Timeout,
+    connected,
+)
+from ottla.cli.output import examples, fail, print_json, print_table, usage
 from ottla.client import Client
 from ottla.client.configs import SOURCES, TYPES, Operation, Resource, alter_configs, describe_configs
 
@@ -44,7 +54,7 @@ def register(app: typer.Typer) -> None:
         "alter",
         epilog=examples(
             "ottla config alter topic orders --set retention.ms=3600000 --delete segment.bytes",
-            "ottla config alter broker default --set log.retention.hours=24",
+            "ottla config alter broker default --set log.retention.ms=86400000",
         ),
     )(alter)
     app.add_typer(config)
@@ -75,6 +85,9 @@ def describe(
             synonyms=True,
             documentation=documentation,
         )
+    missing = [key for key in keys or () if all(each.name != key for each in found)]
+    if missing:
+        raise fail(f"{kind.value} {name} has no config {', '.join(missing)}", code=NOT_FOUND)
     if not everything and not keys:
         found = [each for each in found if each.config_source != DEFAULT_SOURCE]
     if as_json:

@@ -1,8 +1,8 @@
 """What every command that talks to a cluster shares: where it is, how long to wait, and what an error becomes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -10,6 +10,8 @@ from ottla.cli.output import BAD_USAGE, FAILED, fail
 from ottla.client import Client, ConnectionFailedError, Security
 from ottla.client.auth import refuse_secrets, security_from_properties
 from ottla.protocol.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
 
 UNREACHABLE = 3
 NOT_FOUND = 4
@@ -43,7 +45,7 @@ PropertiesFile = Annotated[
         show_default=False,
     ),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to try.")]
+Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="How long to try.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
 LOCAL = "localhost:9092"
@@ -66,11 +68,28 @@ def connected(bootstrap: str, properties: Sequence[str] | None, file: str | None
         with Client(bootstrap, timeout=timeout, security=_security(properties, file)) as client:
             yield client
     except KafkaError as error:
-        raise fail(str(error), code=NOT_FOUND if error.code in _NOT_THERE else FAILED) from error
+        raise fail(str(error), code=_exit_code(error)) from error
     except ConnectionFailedError as error:
         raise fail(str(error), code=UNREACHABLE) from error
     except ValueError as error:
         raise fail(str(error), code=BAD_USAGE) from error
+
+
+def one_by_one(things: Iterable[T], do: Callable[[T], None]) -> None:
+    """Do something for each; what Kafka refuses is told and the others are done, but the command has failed."""
+    code = 0
+    for thing in things:
+        try:
+            do(thing)
+        except KafkaError as error:
+            code = code or _exit_code(error)
+            fail(str(error))
+    if code:
+        raise typer.Exit(code)
+
+
+def _exit_code(error: KafkaError) -> int:
+    return NOT_FOUND if error.code in _NOT_THERE else FAILED
 
 
 def client_properties(words: Sequence[str] | None, file: str | None) -> dict[str, str]:

@@ -15,9 +15,10 @@ from ottla.cli.connect import (
     PropertiesFile,
     Timeout,
     connected,
+    one_by_one,
 )
 from ottla.cli.moments import moment
-from ottla.cli.output import examples, fail, print_json, print_table, usage
+from ottla.cli.output import counted, examples, fail, print_json, print_table, usage
 from ottla.client import Client
 from ottla.client.groups import (
     GroupDescription,
@@ -33,6 +34,16 @@ from ottla.client.groups import (
 from ottla.client.reading import bounds, offsets_at
 from ottla.protocol.errors import ErrorCode, KafkaError
 
+STATES = (
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Stable",
+    "Dead",
+)
 # In these states no member would overwrite what is set.
 IDLE = frozenset({"Empty", "Dead"})
 TOO_FAR_BEHIND = 5
@@ -79,6 +90,9 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the groups of all brokers."""
+    unknown = [name for name in state or () if name.lower() not in {known.lower() for known in STATES}]
+    if unknown:
+        raise usage(f"--state {unknown[0]}: use one of {', '.join(STATES)}")
     with connected(bootstrap, properties, command_config, timeout) as client:
         found = list_groups(client, state or (), [each.value for each in kind or ()])
     if as_json:
@@ -140,11 +154,11 @@ def lag(
             rows = _lags(client, describe_group(client, name))
             total = sum(row["lag"] or 0 for row in rows)
             if fail_above is not None and total > fail_above:
-                behind.append(f"{name} is {total} records behind, more than {fail_above}")
+                behind.append(f"{name} is {counted(total, 'record')} behind, more than {fail_above}")
             if as_json:
                 print_json({"group": name, "lag": total, "partitions": rows})
                 continue
-            typer.echo(f"{name}: {total} records behind")
+            typer.echo(f"{name}: {counted(total, 'record')} behind")
             _table(rows)
     if behind:
         raise fail("; ".join(behind), code=TOO_FAR_BEHIND)
@@ -246,21 +260,24 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete groups that have no members, or only offsets of theirs."""
+
+    def drop(name: str) -> None:
+        if offsets_of:
+            places = _places(client, offsets_of, committed(client, name))
+            delete_offsets(client, name, places)
+            told: dict[str, Any] = {"group": name, "deleted_offsets": [list(each) for each in places]}
+            sentence = f"deleted {counted(len(places), 'offset')} of {name}"
+        else:
+            delete_group(client, name)
+            told = {"group": name, "deleted": True}
+            sentence = f"deleted {name}"
+        if as_json:
+            print_json(told)
+        else:
+            typer.echo(sentence)
+
     with connected(bootstrap, properties, command_config, timeout) as client:
-        for name in names:
-            if offsets_of:
-                places = _places(client, offsets_of, committed(client, name))
-                delete_offsets(client, name, places)
-                told: dict[str, Any] = {"group": name, "deleted_offsets": [list(each) for each in places]}
-                sentence = f"deleted {len(places)} offsets of {name}"
-            else:
-                delete_group(client, name)
-                told = {"group": name, "deleted": True}
-                sentence = f"deleted {name}"
-            if as_json:
-                print_json(told)
-            else:
-                typer.echo(sentence)
+        one_by_one(names, drop)
 
 
 def _places(client: Client, words: list[str], now: dict[Place, int]) -> list[Place]:
@@ -295,7 +312,7 @@ def _refuse_active(client: Client, name: str) -> None:
     if group.state not in IDLE:
         raise KafkaError(
             ErrorCode.NON_EMPTY_GROUP,
-            f"group {name} is {group.state} with {len(group.members)} members; stop them first",
+            f"group {name} is {group.state} with {counted(len(group.members), 'member')}; stop them first",
         )
 
 
@@ -360,7 +377,7 @@ def _json(group: GroupDescription, rows: list[dict[str, Any]]) -> dict[str, Any]
 
 def _show(group: GroupDescription, rows: list[dict[str, Any]]) -> None:
     typer.echo(
-        f"{group.group}  {group.type}, {group.state}, {len(group.members)} members, "
+        f"{group.group}  {group.type}, {group.state}, {counted(len(group.members), 'member')}, "
         f"coordinator {group.coordinator}, assignor {group.assignor or '-'}"
         + (f", epoch {group.epoch}" if group.epoch is not None else "")
     )

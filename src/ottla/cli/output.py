@@ -67,6 +67,11 @@ def _cell(value: object) -> str:
     return "-" if value is None or value == "" else escape(str(value))
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things, in the right grammatical number."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def size(count: int) -> str:
     """Bytes as people read them."""
     amount = float(count)

@@ -4,8 +4,18 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
-from ottla.cli.output import examples, print_json, print_table, usage
+from ottla.cli.connect import (
+    LOCAL,
+    SECONDS,
+    AsJson,
+    Bootstrap,
+    Properties,
+    PropertiesFile,
+    Timeout,
+    connected,
+    one_by_one,
+)
+from ottla.cli.output import counted, examples, print_json, print_table, usage
 from ottla.client import Client
 from ottla.client.client import TopicInfo
 from ottla.client.configs import Resource, describe_configs
@@ -106,28 +116,31 @@ def create(
         if not equals:
             raise usage(f"--config {word}: write key=value")
         configs[key] = value
+
+    def make(name: str) -> None:
+        if if_not_exists and any(each.name == name for each in client.topics()):
+            _say(as_json, {"topic": name, "created": False}, f"{name} is there already")
+            return
+        result = create_topic(
+            client,
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=configs,
+            validate_only=dry_run,
+        )
+        told = {
+            "topic": name,
+            "created": not dry_run,
+            "id": str(result.topic_id),
+            "partitions": result.num_partitions,
+            "replication_factor": result.replication_factor,
+        }
+        verb = "could create" if dry_run else "created"
+        _say(as_json, told, f"{verb} {name} with {counted(result.num_partitions, 'partition')}")
+
     with connected(bootstrap, properties, command_config, timeout) as client:
-        for name in names:
-            if if_not_exists and any(each.name == name for each in client.topics()):
-                _say(as_json, {"topic": name, "created": False}, f"{name} is there already")
-                continue
-            result = create_topic(
-                client,
-                name,
-                partitions=partitions,
-                replication_factor=replication_factor,
-                configs=configs,
-                validate_only=dry_run,
-            )
-            told = {
-                "topic": name,
-                "created": not dry_run,
-                "id": str(result.topic_id),
-                "partitions": result.num_partitions,
-                "replication_factor": result.replication_factor,
-            }
-            verb = "could create" if dry_run else "created"
-            _say(as_json, told, f"{verb} {name} with {result.num_partitions} partitions")
+        one_by_one(names, make)
 
 
 def delete(
@@ -140,13 +153,16 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete topics with all that is in them."""
+
+    def drop(name: str) -> None:
+        if if_exists and all(each.name != name for each in client.topics()):
+            _say(as_json, {"topic": name, "deleted": False}, f"there is no {name}")
+            return
+        delete_topic(client, name)
+        _say(as_json, {"topic": name, "deleted": True}, f"deleted {name}")
+
     with connected(bootstrap, properties, command_config, timeout) as client:
-        for name in names:
-            if if_exists and all(each.name != name for each in client.topics()):
-                _say(as_json, {"topic": name, "deleted": False}, f"there is no {name}")
-                continue
-            delete_topic(client, name)
-            _say(as_json, {"topic": name, "deleted": True}, f"deleted {name}")
+        one_by_one(names, drop)
 
 
 def add_partitions(
@@ -163,7 +179,7 @@ def add_partitions(
     with connected(bootstrap, properties, command_config, timeout) as client:
         create_partitions(client, name, count, validate_only=dry_run)
     told = {"topic": name, "partitions": count, "changed": not dry_run}
-    _say(as_json, told, f"{name} {'could have' if dry_run else 'has'} {count} partitions")
+    _say(as_json, told, f"{name} {'could have' if dry_run else 'has'} {counted(count, 'partition')}")
 
 
 def trim(
@@ -181,11 +197,13 @@ def trim(
     as_json: AsJson = False,
 ) -> None:
     """Delete the records before an offset."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        info = client.topics([name])[0]
-        starts = delete_records(client, name, dict.fromkeys(partition or info.partitions, before))
-    for index, start in sorted(starts.items()):
+
+    def cut(index: int) -> None:
+        start = delete_records(client, name, {index: before})[index]
         _say(as_json, {"topic": name, "partition": index, "start": start}, f"{name}-{index} starts at {start}")
+
+    with connected(bootstrap, properties, command_config, timeout) as client:
+        one_by_one(partition or sorted(client.topics([name])[0].partitions), cut)
 
 
 def _say(as_json: bool, told: dict[str, Any], sentence: str) -> None:
@@ -229,7 +247,7 @@ def _described(client: Client, topic: TopicInfo) -> dict[str, Any]:
 
 
 def _show(topic: dict[str, Any]) -> None:
-    typer.echo(f"{topic['topic']}  id {topic['id']}, {len(topic['partitions'])} partitions")
+    typer.echo(f"{topic['topic']}  id {topic['id']}, {counted(len(topic['partitions']), 'partition')}")
     for key, value in topic["configs"].items():
         typer.echo(f"  {key}={value}")
     print_table(

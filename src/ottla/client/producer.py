@@ -370,6 +370,9 @@ class Producer:
                     self._done(place, waiting.pop(place), each.base_offset, each.log_append_time_ms)
                 else:
                     reason = f": {each.error_message}" if each.error_message else ""
+                    if each.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+                        size = len(waiting[topic.name, each.index])
+                        reason = f": a batch of {size} bytes is more than its max.message.bytes"
                     problems.append(KafkaError(each.error_code, f"{topic.name}-{each.index}{reason}"))
         # One that cannot be helped is told before one that trying again may help.
         for problem in sorted(problems, key=lambda each: each.retriable):

@@ -58,7 +58,7 @@ def create_topic(
     request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only)
     result = client.to_controller(request, CreateTopicsResponse).topics[0]
     if result.error_code:
-        raise KafkaError(result.error_code, result.error_message or f"topic {name}")
+        raise _refused(result.error_code, result.error_message, name)
     return result
 
 
@@ -70,7 +70,7 @@ def delete_topic(client: Client, name: str) -> None:
         request.topics = []
     result = client.to_controller(request, DeleteTopicsResponse).responses[0]
     if result.error_code:
-        raise KafkaError(result.error_code, result.error_message or f"topic {name}")
+        raise _refused(result.error_code, result.error_message, name)
 
 
 def create_partitions(client: Client, name: str, count: int, *, validate_only: bool = False) -> None:
@@ -82,7 +82,7 @@ def create_partitions(client: Client, name: str, count: int, *, validate_only: b
     )
     result = client.to_controller(request, CreatePartitionsResponse).results[0]
     if result.error_code:
-        raise KafkaError(result.error_code, result.error_message or f"topic {name}")
+        raise _refused(result.error_code, result.error_message, name)
 
 
 def delete_records(client: Client, topic: str, before: Mapping[int, int]) -> dict[int, int]:
@@ -105,3 +105,10 @@ def delete_records(client: Client, topic: str, before: Mapping[int, int]) -> dic
                 raise KafkaError(answer.error_code, f"{topic}-{answer.partition_index}")
             found[answer.partition_index] = answer.low_watermark
     return found
+
+
+def _refused(code: int, message: str | None, topic: str) -> KafkaError:
+    """Kafka's refusal, which does not always say what it is about."""
+    if message and topic in message:
+        return KafkaError(code, message)
+    return KafkaError(code, f"topic {topic}: {message}" if message else f"topic {topic}")

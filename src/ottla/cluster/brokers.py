@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.features import CORDONED_LOG_DIRS_FROM, DIRECTORIES_FROM, supported_features
-from ottla.cluster.partition_change import Election, PartitionChange, min_isr, unclean_election_enabled
+from ottla.cluster.partition_change import (
+    Election,
+    PartitionChange,
+    has_online_directory,
+    min_isr,
+    unclean_election_enabled,
+)
 from ottla.cluster.registrations import (
     BrokerRegistration,
     ControllerRegistration,
@@ -25,7 +31,7 @@ from ottla.protocol.record_schemas.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ottla.cluster.configs.effective import BrokerLayers
     from ottla.cluster.image import ClusterImage
@@ -161,6 +167,30 @@ def directories_offline(
     records = _elections(image, _partitions(image, affected), layers, removed=broker_id)
     remaining = [directory for directory in broker.directories if directory not in lost]
     records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=remaining))
+    return records
+
+
+def assign_directories(
+    image: ClusterImage, broker_id: int, found: Mapping[tuple[str, int], Uuid], *, layers: BrokerLayers
+) -> list[Message]:
+    """Partitions that stand elsewhere on a broker than the cluster knows: where they are `found`.
+
+    Somebody lost a directory's identity, or moved a log, or nobody had said where it is. What is known to be in no
+    directory of the broker and was not found either will be made in its first one.
+    """
+    broker = _registered(image, broker_id)
+    records: list[Message] = []
+    if image.metadata_version < DIRECTORIES_FROM or not broker.directories:
+        return records
+    for topic, index in _partitions(image, lambda partition: broker_id in partition.replicas):
+        partition = topic.partitions[index]
+        known = partition.directories[partition.replicas.index(broker_id)]
+        place = found.get((topic.name, index))
+        if place is None:
+            place = known if has_online_directory(image, broker_id, known) else broker.directories[0]
+        change = PartitionChange(image, topic, index, layers, image.broker_is_active, directories={broker_id: place})
+        if place != known and (record := change.build()) is not None:
+            records.append(record)
     return records
 
 

@@ -5,6 +5,7 @@ A wrong value is an error that names file, line, key and what is allowed; an unk
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -146,9 +147,9 @@ def _derive(config: ServerConfig, source: str) -> None:
     if dirs is None:
         dirs = config.value("log.dir")
     assert isinstance(dirs, tuple)
-    config.log_dirs = dirs
+    config.log_dirs = tuple(map(os.path.abspath, dirs))
     metadata_dir = config.value("metadata.log.dir")
-    config.metadata_log_dir = metadata_dir if isinstance(metadata_dir, str) else config.log_dirs[0]
+    config.metadata_log_dir = os.path.abspath(metadata_dir) if isinstance(metadata_dir, str) else config.log_dirs[0]
     rack = config.value("broker.rack")
     config.rack = rack if isinstance(rack, str) else None
     _derive_listeners(config)

@@ -241,8 +241,13 @@ def _rejected(walk: kernel.RecordWalk, header: BatchHeader, rules: LogRules, now
         elif stamped:
             code = ErrorCode.INVALID_TIMESTAMP
             errors.append(RecordError(index, "only the broker may set the timestamp type LogAppendTime"))
-    what = "timestamps" if code == ErrorCode.INVALID_TIMESTAMP else "records"
-    return InvalidRecords(code, f"the batch has invalid {what}; {len(errors)} of its records failed", tuple(errors))
+    why = "invalid timestamp"
+    if code == ErrorCode.INVALID_RECORD:
+        shown = ", ".join(
+            f"RecordError(batchIndex={each.batch_index}, message='{each.message}')" for each in errors[:3]
+        )
+        why = f"{len(errors)} record errors in total, and only showing the first three errors at most: [{shown}]"
+    return InvalidRecords(code, f"One or more records have been rejected due to {why}", tuple(errors))
 
 
 def _int64(value: int) -> int:

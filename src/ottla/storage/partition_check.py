@@ -113,16 +113,20 @@ class PartitionCheck:
         times = self._time_index(segment, last)
         aborted = self._txn_index(segment)
         position = 0
-        whole = True
+        whole = in_order = True
         try:
             for header, data in scan_batches(self._disk, path, segment.size):
                 position = header.position + header.size
                 self._check_snapshots_until(header.base_offset)
-                reason = wrong_crc(header, data) or self._out_of_place(header, segment, limit)
-                if not reason and self._deep:
+                reason = wrong_crc(header, data)
+                out_of_place = "" if reason else self._out_of_place(header, segment, limit)
+                if not reason and not out_of_place and self._deep:
                     reason = wrong_records(header, data)
-                if reason:
-                    self._found(path, FileKind.LOG, reason, header.position, header.base_offset)
+                if reason or (out_of_place and in_order):
+                    self._found(path, FileKind.LOG, reason or out_of_place, header.position, header.base_offset)
+                if out_of_place:
+                    in_order = False  # after a wrong offset the right ones look wrong too: the first is told
+                if reason or out_of_place:
                     self._trusted = False
                 else:
                     self._expect(header.base_offset, path, header.position)

@@ -68,6 +68,18 @@ class RecoveryReport:
             self.segments_checked or self.damage or self.segments_dropped or self.files_recovered or not leftovers
         )
 
+    def losses(self) -> list[str]:
+        """What is not there any more, a line for people each."""
+        lines = [
+            f"{each.path}: {each.reason} at byte {each.position}, offset {each.offset}; "
+            f"{each.bytes_dropped} bytes from there on are dropped"
+            for each in self.damage
+        ]
+        if self.segments_dropped:
+            bases = ", ".join(str(base) for base in self.segments_dropped)
+            lines.append(f"{self.topic_partition}: segments dropped: {bases}")
+        return lines
+
     @property
     def bytes_dropped(self) -> int:
         """Bytes of records that are gone."""

@@ -78,6 +78,8 @@ def repair(
         mend.run()
         if mend.end is not None:
             ends[folder.partition] = mend.end
+        elif mend.stays_damaged:
+            ends.pop(folder.partition, None)  # where it ends is not known before it is cut
     if path not in by_folder:
         _mend_checkpoints(env, path, before, ends, report, dry_run)
     if not dry_run and report.steps:
@@ -108,11 +110,11 @@ def _mend_checkpoints(
             continue
         wrong = {tp: offset for tp, offset in offsets.items() if offset < 0 or offset > ends.get(tp, offset)}
         if wrong:
-            shown = ", ".join(f"{tp} {offset} becomes {max(0, min(offset, ends[tp]))}" for tp, offset in wrong.items())
+            shown = ", ".join(f"{tp} {offset} becomes {max(0, min(offset, ends.get(tp, offset)))}" for tp, offset in wrong.items())
             report.steps.append(Step(path, f"correct offsets: {shown}"))
             if not dry_run:
                 mended = {
-                    tp: max(0, min(offset, ends[tp])) if tp in wrong else offset for tp, offset in offsets.items()
+                    tp: max(0, min(offset, ends.get(tp, offset))) if tp in wrong else offset for tp, offset in offsets.items()
                 }
                 env.disk.write_atomic(path, encode_offsets(mended))
 
@@ -138,6 +140,11 @@ class _PartitionRepair:
         self._truncate = truncate
         self._dry_run = dry_run
         self._damaged_from: int | None = None  # base offset of the first segment that stays damaged
+
+    @property
+    def stays_damaged(self) -> bool:
+        """Whether a damaged log was left as it is."""
+        return self._damaged_from is not None
 
     def run(self) -> None:
         """Do it, or say what would be done."""
