@@ -400,3 +400,13 @@ async def test_aiokafka_tries_again(cluster: Cluster) -> None:
         await client.send_and_wait("t", b"a", partition=0)
     assert await control.wait_async()
     assert values(cluster, "t") == ["a"]
+
+
+def test_requests_with_bytes_behind_them_are_held_and_read() -> None:
+    """librdkafka's question for all topics has some, and brokers let them be."""
+    with Cluster(topics=["t"]) as cluster:
+        control = cluster.on("Metadata", times=None).delay(0.01)
+        assert "t" in producer(cluster).list_topics(timeout=60).topics
+        assert control.hits > 0
+        assert control.failure is None
+        assert all(seen.request.topics is None for seen in cluster.requests("Metadata"))

@@ -16,7 +16,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.testing.http_api import ACTIONS, OPERATIONS, openapi
+from ottla.testing.http_operations import ACTIONS, OPERATIONS
+from ottla.testing.openapi import openapi
 from tests.testing.clients import Delivery, consumer, eventually, producer, read, send
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Api:
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.bootstrap: str = told["bootstrap"]
-        self._url: str = told["control"]
+        self.url: str = told["control"]
 
     def get(self, path: str) -> Any:
         return self._ask("GET", path)
@@ -43,7 +44,7 @@ class Api:
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -176,3 +178,15 @@ def test_a_target_that_is_not_there_ends_the_connection() -> None:
 def test_an_address_that_is_none_is_told() -> None:
     with pytest.raises(ValueError, match="write host:port"):
         parse_address("kafka")
+
+
+def test_what_it_cannot_read_passes_by_control_functions(cluster: Cluster) -> None:
+    with Tap(first(cluster)) as tap:
+        control = tap.on(times=None).observe()
+        host, _, port = tap.bootstrap.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as wire:
+            frame = struct.pack(">hhih", 999, 0, 7, -1)
+            wire.sendall(len(frame).to_bytes(4, "big") + frame)
+            assert wire.recv(1) == b"", "the broker ends a connection that asks for an API it does not have"
+        assert send(producer(tap), "t", "a").error is None  # type: ignore[arg-type]
+        assert 999 not in {seen.api_key for seen in control.requests}

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 LARGEST_BODY = 16 * 1024 * 1024
 LARGEST_HEAD = 64 * 1024
-REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout"}
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    409: "Conflict",
+    500: "Internal Server Error",
+}
 
 
 class BadRequest(Exception):  # noqa: N818 - it is an answer
@@ -53,7 +61,7 @@ class ControlServer:
                     status, answer = await loop.run_in_executor(None, respond, self._kit, method, target, body)
                 data = json.dumps(answer, ensure_ascii=False).encode()
                 head = (
-                    f"HTTP/1.1 {status} {REASONS.get(status, 'Conflict')}\r\nContent-Type: application/json\r\n"
+                    f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: application/json\r\n"
                     f"Content-Length: {len(data)}\r\nConnection: {'keep-alive' if stays else 'close'}\r\n\r\n"
                 )
                 writer.write(head.encode() + data)

@@ -6,7 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.protocol.framing import decode_request
+from ottla.protocol.api import request_class
+from ottla.protocol.framing import decode_request_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,11 +39,15 @@ class SeenRequest:
     def request(self) -> Any:
         """The request, decoded; the message class of its API."""
         if self._request is None:
-            self._request = self._decode()
+            self._request = read_request(self.frame)
         return self._request
 
-    def _decode(self) -> Message:
-        return decode_request(self.frame)[1]
+
+def read_request(frame: bytes | memoryview) -> Message:
+    """The request in a frame. Bytes after it are let be, as brokers let them: librdkafka sends some."""
+    header, position = decode_request_header(frame)
+    found: Message = request_class(header.request_api_key).decode_from(frame, position, header.request_api_version)[0]
+    return found
 
 
 class RequestsSeen:

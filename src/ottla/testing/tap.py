@@ -26,14 +26,13 @@ from ottla.protocol.capture import REQUEST, RESPONSE, CapturedFrame
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.framing import (
     FrameCutter,
-    decode_request,
     decode_request_header,
     decode_response,
     encode_request_parts,
     encode_response_parts,
 )
 from ottla.server.connection import BadFrameError, Connection
-from ottla.testing.requests_seen import SeenRequest
+from ottla.testing.requests_seen import SeenRequest, read_request
 
 if TYPE_CHECKING:
     import ssl
@@ -308,7 +307,7 @@ class Pipe(asyncio.Protocol):
         if self.tap.sinks:
             self._tell(REQUEST, asked, frame)
         controls = self.tap.controls
-        if controls is not None and controls.rules:
+        if controls is not None and controls.rules and is_request(frame):
             return controls.handle(TapExchange(self, asked, frame))
         return self.forward(asked, bytes(frame), answers=expects_answer(asked, frame, position))
 
@@ -488,7 +487,7 @@ def read_header(frame: memoryview) -> tuple[Asked, int]:
 def is_request(frame: memoryview) -> bool:
     """Whether a frame is a whole request of an API that is known, and not a token."""
     try:
-        decode_request(frame)
+        read_request(frame)
     except (ProtocolError, KeyError, ValueError):
         return False
     return True

@@ -1,0 +1,213 @@
+"""The description of the control API is true: a client that knows nothing else does everything with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ottla.testing.openapi import openapi
+from tests.testing.clients import consumer, producer, read, send
+from tests.testing.test_http_api import serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.testing.test_http_api import Api
+
+TYPES = {"string": str, "integer": int, "number": (int, float), "object": dict, "array": list, "null": type(None)}
+KEYWORDS = {
+    *("$ref", "additionalProperties", "anyOf", "contentEncoding", "description", "enum", "items", "prefixItems"),
+    *("properties", "required", "type"),
+}
+
+
+class DescribedClient:
+    """Calls operations by their ids, with what the description says, and checks the answers against it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        with urllib.request.urlopen(f"{url}/openapi.json", timeout=60) as answer:
+            self.described = json.load(answer)
+        self.operations = {
+            operation["operationId"]: (method.upper(), path, operation)
+            for path, methods in self.described["paths"].items()
+            for method, operation in methods.items()
+        }
+        self.called: set[str] = set()
+
+    def __call__(self, name: str, **arguments: Any) -> Any:
+        method, path, operation = self.operations[name]
+        query = {}
+        for parameter in operation["parameters"]:
+            key = parameter["name"]
+            if key not in arguments:
+                assert not parameter.get("required"), f"{name} needs {key}"
+                continue
+            value = arguments.pop(key)
+            self.check(value, parameter["schema"], f"{name}.{key}")
+            if parameter["in"] == "path":
+                path = path.replace(f"{{{key}}}", urllib.parse.quote(str(value), safe=""))
+            else:
+                query[key] = value
+        body = None
+        if "requestBody" in operation:
+            self.check(arguments, operation["requestBody"]["content"]["application/json"]["schema"], name)
+            body = json.dumps(arguments).encode()
+        else:
+            assert not arguments, f"{name} takes no body"
+        url = f"{self._url}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                found, kind = json.load(answer), "200"
+        except urllib.error.HTTPError as error:
+            found, kind = json.load(error), "default"
+        self.check(found, operation["responses"][kind]["content"]["application/json"]["schema"], name)
+        if kind == "200":
+            self.called.add(name)
+        return found
+
+    def check(self, value: Any, schema: dict[str, Any], where: str) -> None:
+        assert set(schema) <= KEYWORDS, where
+        if "$ref" in schema:
+            schema = self.described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        if "anyOf" in schema:
+            assert any(self._fits(value, each, where) for each in schema["anyOf"]), (where, value)
+            return
+        kind = schema.get("type")
+        if kind is None:
+            return
+        if kind == "boolean":
+            assert isinstance(value, bool), (where, value)
+            return
+        assert isinstance(value, TYPES[kind]), (where, value)
+        assert not isinstance(value, bool), (where, value)
+        assert value in schema.get("enum", [value]), (where, value)
+        for key in schema.get("required", ()):
+            assert key in value, (where, key)
+        for key, each in value.items() if kind == "object" else ():
+            within = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
+            assert within is not False, (where, key)
+            self.check(each, within, f"{where}.{key}")
+        if kind == "array":
+            inside = schema.get("prefixItems") or [schema["items"]] * len(value)
+            assert len(value) == len(inside), (where, value)
+            for number, (each, within) in enumerate(zip(value, inside, strict=True)):
+                self.check(each, within, f"{where}[{number}]")
+
+    def _fits(self, value: Any, schema: dict[str, Any], where: str) -> bool:
+        try:
+            self.check(value, schema, where)
+        except AssertionError:
+            return False
+        return True
+
+
+def test_the_description_refers_to_what_it_has_and_names_every_parameter() -> None:
+    described = openapi()
+    assert set(described) == {"openapi", "info", "servers", "paths", "components"}
+    text = json.dumps(described)
+    for name in re.findall(r'"\$ref": "#/components/schemas/(\w+)"', text):
+        assert described["components"]["schemas"][name]["properties"]
+    for path, methods in described["paths"].items():
+        for operation in methods.values():
+            named = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+            assert named == set(re.findall(r"{(\w+)}", path))
+            assert {"200", "default"} == set(operation["responses"])
+            assert operation["summary"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Api]:
+    with serving("-p", "0,0,0", "--seed-topic", "t:2", "-c", "group.initial.rebalance.delay.ms=0") as api:
+        yield api
+
+
+def test_a_client_made_from_the_description_does_everything(server: Api) -> None:
+    call = DescribedClient(server.url)
+    assert call("getState")["topics"] == ["t"]
+    call("postTopics", topic="u", partitions=2, replication_factor=3, configs={"retention.ms": "1000"})
+    assert len(call("getTopics")) == 2
+    sender = producer(server, client_id="me", transactional_id="x")  # type: ignore[arg-type]
+    sender.init_transactions(60)
+    sender.begin_transaction()
+    assert send(sender, "u", "hello", 1).error is None
+    assert call("getTopicsTopic", topic="u")["partitions"][1]["leader"] > 0
+    assert call("getTopicsTopicPartitionRecords", topic="u", partition=1)[0]["transactional"] is True
+    assert call("getTransactions")[0]["state"] == "Ongoing"
+    call("postTransactionsTransactional_idExpire", transactional_id="x")
+    reader = consumer(server, "t")  # type: ignore[arg-type]
+    send(producer(server), "t", "hello")  # type: ignore[arg-type]
+    read(reader, 1)
+    reader.commit(asynchronous=False)
+    assert call("getGroups")[0]["group_id"] == "g"
+    assert call("getGroupsGroup", group="g")["offsets"] == {"t-0": 1}
+    node = call("getCoordinatorsKindKey", kind="group", key="g")["node"]
+    call("postCoordinatorsKindKey", kind="group", key="g", node=node % 3 + 1)
+    call("postRehashCoordinators")
+    call("postGroupsGroupExpire", group="g")
+    call("getSessions")
+    assert call("getConnections")
+    assert call("getRequests", api="Produce", client_id="me", most=1)[0]["api"] == "Produce"
+    assert call("getEvents", kind="topic.created", most=5)
+    assert "topic u" in call("getReport")["text"]
+    call("postTopicsTopicPartitionLeader", topic="u", partition=0, node=2)
+    call("postTopicsTopicPartitionFollowers", topic="u", partition=0, nodes=[1])
+    call("postShuffleLeaders", topics=["u"])
+    call("postRollSegments", topic="u")
+    call("postApplyRetention")
+    call("postCompact")
+
+    made = call("postControls", action="observe", api="Metadata", times=0)["control"]
+    producer(server).list_topics(timeout=60)  # type: ignore[arg-type]
+    assert call("getControlsControlWait", control=made, seconds=60, hits=1)["requests"][0]["api"] == "Metadata"
+    assert call("getControlsControl", control=made)["active"] is True
+    call("postControlsControlWake", control=made)
+    assert [each["control"] for each in call("getControls")] == [made]
+    call("deleteControlsControl", control=made)
+    cut = call("postPartitionClient", client_id="nobody")["control"]
+    call("deleteControlsControl", control=cut)
+
+    added = call("postNodes")["node"]
+    for action in ("Stop", "Start", "Restart", "Pause", "Resume"):
+        call(f"postNodesNode{action}", node=added)
+    call("postNodesNodeSlowDisk", node=added, seconds=0.001)
+    call("postNodesNodeFullDisk", node=added, full=True)
+    call("postNodesNodeFullDisk", node=added, full=False)
+    call("deleteNodesNode", node=added)
+    call("postReset")
+    reader.close()
+
+    assert "error" in call("postAdvance", seconds=1), "time moves by itself here"
+    assert set(call.operations) - call.called == {"postAdvance"}
+
+
+def test_time_moves_as_described() -> None:
+    with serving("-p", "0", "--virtual-time") as api:
+        call = DescribedClient(api.url)
+        before = call("getState")["time_ms"]
+        call("postAdvance", seconds=60)
+        assert call("getState")["time_ms"] == before + 60_000
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("getTopicsTopic", {"topic": "none"}),
+        ("getGroupsGroup", {"group": "none"}),
+        ("getControlsControl", {"control": 77}),
+        ("postNodesNodeStop", {"node": 77}),
+        ("postTopics", {"topic": "not allowed!"}),
+        ("postTopics", {"topic": "a", "partitions": -3}),
+        ("postTransactionsTransactional_idExpire", {"transactional_id": "none"}),
+        ("postNodes", {"port": 99_999}),
+    ],
+)
+def test_what_cannot_be_done_is_told_as_described(server: Api, name: str, arguments: dict[str, Any]) -> None:
+    assert DescribedClient(server.url)(name, **arguments)["error"]
