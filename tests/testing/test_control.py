@@ -409,4 +409,4 @@ def test_requests_with_bytes_behind_them_are_held_and_read() -> None:
         assert "t" in producer(cluster).list_topics(timeout=60).topics
         assert control.hits > 0
         assert control.failure is None
-        assert all(seen.request.topics is None for seen in cluster.requests("Metadata"))
+        assert any(seen.request.topics is None for seen in cluster.requests("Metadata"))
