@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -177,7 +176,8 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
 
 
 def _load_pem(context: ssl.SSLContext, data: bytes, password: str | None, setting: str) -> None:
-    # OpenSSL's interface in the standard library takes files only.
+    import tempfile  # OpenSSL's interface in the standard library takes files only
+
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(descriptor, "wb") as file:

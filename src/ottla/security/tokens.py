@@ -10,10 +10,7 @@ import base64
 import binascii
 import contextlib
 import json
-import time
-import urllib.request
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from urllib.parse import unquote, urlsplit
 
@@ -48,46 +45,20 @@ def read_key_set(url: str) -> dict[str, Any]:
             with open(unquote(parts.path), "rb") as file:
                 data = file.read(LARGEST_KEY_SET + 1)
         elif parts.scheme in ("http", "https"):
-            data = _fetched(url)
+            from ottla.security.fetching import fetched  # HTTP is a lot to load for those who have no issuer
+
+            data = fetched(url, FETCH_SECONDS, LARGEST_KEY_SET)
         else:
             raise ValueError(f"sasl.oauthbearer.jwks.endpoint.url: {parts.scheme} is neither file nor http(s)")
         if len(data) > LARGEST_KEY_SET:
             raise ValueError("it is too large to be a set of keys")
         found = json.loads(data)
-    except (OSError, HTTPException, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"the keys of {url} cannot be read: {error}") from error
     keys = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(keys, list) or not any(isinstance(each, dict) for each in keys):
         raise ValueError(f"{url} holds no set of keys (JWKS)")
     return {"keys": [each for each in keys if isinstance(each, dict)]}
-
-
-def _fetched(url: str) -> bytes:
-    """What is at an address. However slowly it comes, there is an end to the waiting."""
-    end = time.monotonic() + FETCH_SECONDS
-    data = bytearray()
-    with urllib.request.build_opener(_SafeRedirects).open(url, timeout=FETCH_SECONDS) as answer:
-        while len(data) <= LARGEST_KEY_SET:
-            piece = answer.read1(65536)
-            if not piece:
-                break
-            data += piece
-            if time.monotonic() > end:
-                raise TimeoutError(f"it did not come within {FETCH_SECONDS} seconds")
-    return bytes(data)
-
-
-class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Goes where the issuer points to, but not from TLS to plain text, nor to anything but HTTP."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> urllib.request.Request | None:
-        """The request to make instead."""
-        scheme = urlsplit(newurl).scheme
-        if scheme not in ("http", "https") or (req.type == "https" and scheme != "https"):
-            raise ValueError(f"it redirects from {req.type} to {scheme}")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 @dataclass(slots=True)
