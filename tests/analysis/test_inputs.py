@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -145,10 +147,78 @@ def test_clocks_that_jump_are_told(tmp_path):
         assigned(2, "b", [2], 41_000),
     )
     report = run_here(DUAL, find_pieces([str(path)]), {})
-    assert any("goes back 1 times, by up to 60.0 s" in note for note in report.notes)
+    assert any("goes back 1 time, by up to 60.0 s" in note for note in report.notes)
     later = write(tmp_path / "later.jsonl", assigned(0, "c", [7], 10_000_000))
     report = run_here(DUAL, find_pieces([str(path), str(later)]), {})
     assert any("do not overlap, or their clocks differ" in note for note in report.notes)
+
+
+def test_clocks_that_differ_between_hosts_are_told(tmp_path):
+    def line(seq: int, node: int, time: int) -> str:
+        return assigned(seq, f"m{node}", [node], time).replace('"node":1', f'"node":{node}')
+
+    lines = [line(seq, 1 + seq % 2, 1_000 * seq + 300_000 * (seq % 2)) for seq in range(1, 20)]
+    report = run_here(DUAL, find_pieces([str(write(tmp_path / "events.jsonl", *lines))]), {})
+    assert not any("goes back" in note for note in report.notes), "each by itself is right"
+    (note,) = [note for note in report.notes if "their clocks differ" in note]
+    assert "by up to 5.0 min" in note
+    kgo = [f"[10:0{minute % 2 * 5}:00.00{minute} {minute % 2}][DEBUG] heartbeating; group: g" for minute in range(8)]
+    report = run_here(DUAL, find_pieces([str(write(tmp_path / "client.log", *kgo))]), {})
+    assert any("their clocks differ" in note for note in report.notes)
+
+
+def test_lines_that_only_look_like_events(tmp_path):
+    wrong = [
+        '{"seq":0,"time":"x","node":1,"kind":"request"}',
+        '{"seq":1,"time":99999999999999999999,"node":1,"kind":"group.state","group":"g"}',
+        event(2, "member.assigned", group="g", type="consumer", member="m", epoch="x", partitions={}),
+        event(3, "member.assigned", group="g", type="consumer", member="m", epoch=1, partitions=[1, 2]),
+        event(4, "member.assigned", group=5, type="consumer", member="m", epoch=1, partitions={"t": [1]}),
+        event(5, "member.assigned", group="g", type="consumer", member="m", epoch=1, partitions={"t": "abc"}),
+        '{"seq":6,"time":6,"node":1,"kind":["x"]}',
+        '{"seq":7,"time":6,"node":1}',
+    ]
+    path = write(tmp_path / "events.jsonl", *wrong)
+    said = run("dual-assign", path, code=0)
+    assert said.startswith("there are no events in the input")
+    assert "8 lines were not understood" in said
+    others = [
+        event(8, "offsets.committed", group="g", offsets=[{"topic": "t"}]),
+        event(9, "leader.changed", topic="t"),
+        event(10, "transaction.state", transactional_id="t", to="Ongoing", producer_id="7", producer_epoch=1),
+        '{"process":"a","status":"ok","steps":[{"send":"t-0"}]}',
+        '{"process":"a","steps":5}',
+    ]
+    path = write(tmp_path / "more.jsonl", *others)
+    for command in ("txn-timeout", "lag", "rebalances", "hot-partitions", "anomalies"):
+        run(command, path, code=0)
+
+
+def test_what_can_be_asked_wrongly(tmp_path):
+    kgo = str(KGO)
+    assert "such as 3 or orders-3" in run("client-trace", kgo, "-p", "x", code=2)
+    assert "such as 3 or orders-3" in run("client-trace", kgo, "-p", "-1", code=2)
+    assert "of another topic" in run("client-trace", kgo, "-p", "22bd11-2", "--topic", "x", code=2)
+    assert "11 fetches" in run("client-trace", kgo, "-p", "22bd11-2", code=0)
+    assert "later than" in run("client-trace", kgo, "-p", "1", "--since", "2030-01-01", "--until", "2020-01-01", code=2)
+    assert "more than 1" in run("hot-partitions", kgo, "--factor", "nan", code=2)
+    assert "cannot be written" in run("dual-assign", kgo, "--html", tmp_path / "no" / "x.html", code=2)
+    run("lag", kgo, "--max-lag", "-1", code=2)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert "neither a file nor a folder" in run("dual-assign", pipe, code=2)
+    said = run("hot-partitions", kgo, code=0)
+    assert "nothing in the input tells of what hot-partitions looks at" in said.replace("\n", " ")
+
+
+def test_a_picture_is_one_drawing(tmp_path):
+    kafka = FIXTURES / "kafka" / "4.3.1" / "data"
+    two, none = tmp_path / "two.svg", tmp_path / "none.svg"
+    run("lag", kafka, "--max-lag", "1", "--html", two, code=1)
+    run("hot-partitions", KGO, "--html", none, code=0)
+    for path in (two, none):
+        assert ElementTree.fromstring(path.read_text()).tag.endswith("svg")
+    assert "no topic with records" in none.read_text()
 
 
 def test_compressed_logs_and_folders_of_logs(tmp_path):

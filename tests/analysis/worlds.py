@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def with_summary(events: list[Event], path: str = "world") -> list[Event]:
     """Events and what a reader would say of them."""
-    summary = Summary(path, lines=len(events), events=len(events))
+    summary = Summary(path, lines=len(events), events=len(events), wanted=len(events))
     for event in events:
         if event.time_ms is not None:
             summary.see(event.time_ms)

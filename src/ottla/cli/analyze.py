@@ -69,7 +69,8 @@ def dual_assign(
     paths: Paths,
     group: Group = None,
     slack: Annotated[
-        int, typer.Option("--slack", metavar="MS", help="Overlaps that clients tell of and that are shorter pass.")
+        int,
+        typer.Option("--slack", metavar="MS", min=0, help="Overlaps that clients tell of and that are shorter pass."),
     ] = 0,
     as_json: AsJson = False,
     html: Html = None,
@@ -104,7 +105,7 @@ def txn_timeout(
 
 def client_trace(
     paths: Paths,
-    partition: Annotated[int, typer.Option("--partition", "-p", help="The partition.")],
+    partition: Annotated[str, typer.Option("--partition", "-p", help="The partition: 3, or orders-3.")],
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only of this topic.")] = None,
     group: Group = None,
     since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="From here on (ISO 8601).")] = None,
@@ -116,13 +117,13 @@ def client_trace(
     engine: Engine = "auto",
 ) -> None:
     """One client's life for a partition: fetches, offsets, rebalances, commits, errors, gaps."""
-    options = {
-        "partition": partition,
-        "topic": topic,
-        "group": group,
-        "since_ms": _time(since, "--since"),
-        "until_ms": _time(until, "--until"),
-    }
+    named, number = _partition(partition)
+    if named is not None and topic not in (None, named):
+        raise usage(f"-p {partition} is of another topic than --topic {topic}")
+    since_ms, until_ms = _time(since, "--since"), _time(until, "--until")
+    if since_ms is not None and until_ms is not None and since_ms > until_ms:
+        raise usage(f"--since {since} is later than --until {until}")
+    options = {"partition": number, "topic": named or topic, "group": group, "since_ms": since_ms, "until_ms": until_ms}
     _run("client-trace", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
 
 
@@ -143,7 +144,7 @@ def lag(
     paths: Paths,
     group: Group = None,
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only of this topic.")] = None,
-    max_lag: Annotated[int | None, typer.Option("--max-lag", help="More than this is a finding.")] = None,
+    max_lag: Annotated[int | None, typer.Option("--max-lag", min=0, help="More than this is a finding.")] = None,
     as_json: AsJson = False,
     html: Html = None,
     sql: Sql = None,
@@ -167,6 +168,8 @@ def hot_partitions(
     engine: Engine = "auto",
 ) -> None:
     """Partitions that get much more than their share, in bytes and in records."""
+    if not factor > 1:
+        raise usage(f"--factor is more than 1, not {factor:g}")
     options = {"topic": topic, "factor": factor, "internal": internal or None}
     _run("hot-partitions", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
 
@@ -320,12 +323,12 @@ def _run(
 
 def show(report: Any, *, as_json: bool, html: Path | None) -> None:
     """Print a report, write it if asked to, and end with 1 if something was found."""
-    from ottla.spark.analysis.report_html import picture, to_html
+    from ottla.spark.analysis.report_html import picture_file, to_html
     from ottla.spark.analysis.report_text import print_report
 
     if html is not None:
         try:
-            html.write_text(picture(report) if html.suffix == ".svg" else to_html(report), encoding="utf-8")
+            html.write_text(picture_file(report) if html.suffix == ".svg" else to_html(report), encoding="utf-8")
         except OSError as error:
             raise usage(f"{html} cannot be written: {error.strerror}") from None
     if as_json:
@@ -413,6 +416,16 @@ def _jobs(spark: Any) -> Iterator[None]:
         finally:
             over.set()
             watcher.join()
+
+
+def _partition(text: str) -> tuple[str | None, int]:
+    """A partition that somebody typed: its number, or its name."""
+    from ottla.spark.analysis.event import split_partition
+
+    found = (None, int(text)) if text.isdecimal() else split_partition(text)
+    if found is None:
+        raise usage(f"-p is a partition such as 3 or orders-3, not {text!r}")
+    return found
 
 
 def _time(text: str | None, option: str) -> int | None:

@@ -202,7 +202,7 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     """The findings, in the order in which they happened."""
     slack = int(options.get("slack_ms", 0))
     findings: list[Finding] = []
-    spread = sum(1 for each in overview.inputs if each.jumps)
+    spread = sum(1 for each in overview.inputs if each.jumps or each.skews)
     gone = _by_topic(row for row in rows if row["kind"] == "topic")
     overlaps = [row for row in rows if row["kind"] == "overlap" and _still_there(row, gone)]
     for row in sorted(overlaps, key=lambda each: (each["start_ms"], each["group"], each["second"])):

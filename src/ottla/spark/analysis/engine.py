@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.analysis.event import Event, order
 from ottla.spark.analysis.inputs import SUMMARY, InputError, Piece, Summary, find_pieces, read_piece
-from ottla.spark.analysis.report import Report, clock, length
+from ottla.spark.analysis.report import Report, clock, length, several
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,9 +72,16 @@ class Overview:
                 )
                 notes.append(f"{each.path} mixes formats: {kinds}")
             if each.jumps:
+                often, most = several(each.jumps, "time"), length(each.worst_jump_ms)
                 notes.append(
-                    f"in {each.path} a clock goes back {each.jumps} times, by up to {length(each.worst_jump_ms)}: "
-                    f"the order of events around that is uncertain"
+                    f"in {each.path} a clock goes back {often}, by up to {most}: the order of events around that is "
+                    f"uncertain"
+                )
+            if each.skews:
+                often, most = several(each.skews, "time"), length(each.worst_skew_ms)
+                notes.append(
+                    f"in {each.path} lines of one host stand {often} behind later ones of another, by up to {most}: "
+                    f"their clocks differ, or several logs were put together; the order between hosts is uncertain"
                 )
         ranges = [each for each in self.inputs if each.first_ms is not None and "kafka-log" not in each.formats]
         if len(ranges) > 1:
@@ -104,12 +111,15 @@ def gather(rows: Iterable[Row]) -> tuple[list[Row], Overview]:
 def finish(analysis: Analysis, rows: Iterable[Row], options: Row) -> Report:
     """The report on what was found."""
     found, overview = gather(rows)
-    if not overview.events:
+    understood = overview.events - sum(each.unparsed for each in overview.inputs)
+    if understood <= 0:
         said = "there are no events in the input: it is empty, or holds nothing that is known"
         return Report(analysis.name, said, found=False, inputs=overview.inputs, notes=overview.notes())
     report = analysis.conclude(found, overview, options)
     report.inputs = overview.inputs
     report.notes = overview.notes() + report.notes
+    if not sum(each.wanted for each in overview.inputs):
+        report.notes.insert(0, f"nothing in the input tells of what {analysis.name} looks at")
     return report
 
 

@@ -77,6 +77,21 @@ class Summary:
     jumps: int = 0
     worst_jump_ms: int = 0
     samples: list[str] = field(default_factory=list)
+    wanted: int = 0
+    skews: int = 0
+    worst_skew_ms: int = 0
+
+    def jumped(self, by_ms: int) -> None:
+        """The clock of a host went back by so much, from one of its lines to the next."""
+        if by_ms > JUMP_MS:
+            self.jumps += 1
+            self.worst_jump_ms = max(self.worst_jump_ms, by_ms)
+
+    def skewed(self, by_ms: int) -> None:
+        """A line of one host follows one of another that is so much later by its own clock."""
+        if by_ms > JUMP_MS:
+            self.skews += 1
+            self.worst_skew_ms = max(self.worst_skew_ms, by_ms)
 
     def see(self, time_ms: int) -> None:
         """A time stands in it."""
@@ -94,6 +109,7 @@ class Summary:
         self.lines += other.lines
         self.events += other.events
         self.unparsed += other.unparsed
+        self.wanted += other.wanted
         for name, count in other.formats.items():
             self.count(name, count)
         for time_ms in (other.first_ms, other.last_ms):
@@ -101,6 +117,8 @@ class Summary:
                 self.see(time_ms)
         self.jumps += other.jumps
         self.worst_jump_ms = max(self.worst_jump_ms, other.worst_jump_ms)
+        self.skews += other.skews
+        self.worst_skew_ms = max(self.worst_skew_ms, other.worst_skew_ms)
         self.samples = (self.samples + other.samples)[:SAMPLES]
 
     def to_text(self) -> str:
@@ -119,6 +137,8 @@ def find_pieces(paths: Iterable[str], size: int = PIECE, topics: Collection[str]
     for path in paths:
         if not os.path.exists(path):
             raise InputError(f"{path} does not exist")
+        if not (os.path.isdir(path) or os.path.isfile(path)):
+            raise InputError(f"{path} is neither a file nor a folder: what comes through a pipe has to be a file first")
         if os.path.isdir(path):
             if is_log_directory(path):
                 pieces += [Piece(folder, 0, -1, directory=path) for folder in partition_folders(path, topics)]
@@ -127,7 +147,7 @@ def find_pieces(paths: Iterable[str], size: int = PIECE, topics: Collection[str]
                 os.path.join(folder, name)
                 for folder, _, names in os.walk(path)
                 for name in names
-                if not name.startswith(".")
+                if not name.startswith(".") and os.path.isfile(os.path.join(folder, name))
             )
             if not files:
                 raise InputError(f"{path} is an empty folder: give log files, or a Kafka log directory")
@@ -184,6 +204,7 @@ def read_piece(piece: Piece, wanted: Collection[str] | None = None, evidence: Co
         if event.time_ms is not None:
             summary.see(event.time_ms)
         if wanted is None or event.event in wanted:
+            summary.wanted += 1
             yield event
     yield Event(None, SUMMARY, file=piece.path, position=piece.start, text=summary.to_text())
 
@@ -212,7 +233,7 @@ def _lines(
     order = [piece.format] if piece.format else []
     order += [name for name in PARSERS if name not in order]
     parsers = [(name, PARSERS[name]) for name in order]
-    last: dict[str | None, int] = {}
+    clocks = _Clocks(summary)
     memory = _Memory()
     quick = piece.format == parse_ottla.FORMAT and wanted is not None and not piece.path.endswith(".gz")
     carried: int | None = None
@@ -235,7 +256,7 @@ def _lines(
                         continue
                     carried = event.time_ms
                     if not quick:
-                        _jumped(event.host, event.time_ms, last, summary)
+                        clocks.see(event.host, event.time_ms)
                     yield event
                 break
         else:
@@ -278,12 +299,7 @@ def _picked(
         yield from _each(piece, summary)
         return
 
-    def jumped(by_ms: int) -> None:
-        if by_ms > JUMP_MS:
-            summary.jumps += 1
-            summary.worst_jump_ms = max(summary.worst_jump_ms, by_ms)
-
-    sieve = Sieve(wanted, evidence, jumped)
+    sieve = Sieve(wanted, evidence, summary.jumped, summary.skewed)
     with _open(piece.path) as file:
         for position, data in blocks(file, _begin(file, piece), piece.end, LINE_LIMIT):
             yield from sieve.pick(data, position)
@@ -294,6 +310,23 @@ def _picked(
     for time_ms in (sieve.first_ms, sieve.last_ms):
         if time_ms is not None:
             summary.see(time_ms)
+
+
+class _Clocks:
+    """What the times of a file say about the clocks by which they were taken."""
+
+    def __init__(self, summary: Summary) -> None:
+        self._summary = summary
+        self._last: dict[str | None, int] = {}
+        self._before: tuple[str | None, int] = (None, -1)
+
+    def see(self, host: str | None, time_ms: int) -> None:
+        """The next line is of this host, at this time."""
+        self._summary.jumped(self._last.get(host, time_ms) - time_ms)
+        self._last[host] = time_ms
+        if self._before[0] != host:
+            self._summary.skewed(self._before[1] - time_ms)
+        self._before = (host, time_ms)
 
 
 class _Memory:
@@ -344,12 +377,3 @@ def _fill(event: Event, known: Event) -> Event:
         producer_id=known.producer_id if event.producer_id is None else event.producer_id,
         producer_epoch=known.producer_epoch if event.producer_epoch is None else event.producer_epoch,
     )
-
-
-def _jumped(host: str | None, time_ms: int, last: dict[str | None, int], summary: Summary) -> None:
-    """Count where the clock of a host went back within one file."""
-    before = last.get(host)
-    if before is not None and time_ms < before - JUMP_MS:
-        summary.jumps += 1
-        summary.worst_jump_ms = max(summary.worst_jump_ms, before - time_ms)
-    last[host] = time_ms

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
+from ottla.history import read_history
 from ottla.spark.analysis.event import CLIENT, Event
 
 FORMAT: Final = "history"
@@ -20,12 +20,11 @@ def parse(line: str, base: Event) -> list[Event] | None:
     if not looks_like(line):
         return None
     try:
-        fields = json.loads(line)
-        process, status = str(fields["process"]), str(fields.get("status", "ok"))
-        start = fields.get("start")
-    except (ValueError, KeyError, TypeError):
+        (operation,) = read_history([line])
+        moment = None if operation.start is None else int(operation.start * 1000)
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
-    moment = int(start * 1000) if isinstance(start, int | float) else None
+    process, status = str(operation.process), str(operation.status)
     return [
         base._replace(
             event="history", side=CLIENT, format=FORMAT, time_ms=moment, client=process, host=process, state=status

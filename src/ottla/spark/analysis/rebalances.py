@@ -204,6 +204,8 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
         said = (
             f"{len(findings)} of {several(len(groups), 'group')} rebalanced too often or too long: {findings[0].title}"
         )
+    elif not groups:
+        said = "no group's coordinator is in the input (a client does not know who caused a rebalance)"
     else:
         said = f"{several(total, 'rebalance')} in {several(len(groups), 'group')}, none of them long and not too many"
     columns = ["group", "rebalances", "median", "longest", "most often because a member", "who (times)"]

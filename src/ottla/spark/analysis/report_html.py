@@ -90,10 +90,29 @@ def to_html(report: Report) -> str:
 
 def picture(report: Report) -> str:
     """What the report shows over time; empty if there is nothing to draw."""
+    return "".join(_pictures(report))
+
+
+def _pictures(report: Report) -> list[str]:
     spans = report.spans or [span for finding in report.findings[:10] for span in finding.spans]
     steps = report.steps or [step for finding in report.findings[:10] for step in finding.steps]
-    drawn = to_svg(spans, steps) if spans else ""
-    return drawn + (to_chart(report.series, report.series_of) if report.series else "")
+    drawn = [to_svg(spans, steps) if spans else "", to_chart(report.series, report.series_of)]
+    return [each for each in drawn if each]
+
+
+def picture_file(report: Report) -> str:
+    """The picture as a file of its own: one drawing, even if there are two or none."""
+    drawn = _pictures(report)
+    if not drawn:
+        parts = _canvas(40)
+        return "".join([*parts, f"<text x='12' y='25'>{escape(report.verdict)}</text></svg>"])
+    heights = [int(each.partition("height='")[2].partition("'")[0]) for each in drawn]
+    if len(drawn) == 1:
+        return drawn[0]
+    parts = _canvas(sum(heights))
+    for place, each in enumerate(drawn):
+        parts.append(each.replace("<svg ", f"<svg y='{sum(heights[:place])}' ", 1))
+    return "".join([*parts, "</svg>"])
 
 
 def _finding(number: int, finding: Finding, *, own_picture: bool) -> list[str]:

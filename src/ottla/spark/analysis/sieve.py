@@ -23,7 +23,7 @@ BLOCK: Final = 4 << 20
 NEAR: Final = 6
 """So many lines of evidence before and after each event of a group pass."""
 _HEAD: Final = (
-    r'^\{"seq":\d+,"time":(?P<time>\d+),"node":(?P<node>-?\d+),"kind":"(?P<kind>[a-z.]+)"'
+    r'^\{"seq":\d+,"time":(?P<time>\d{1,15}),"node":(?P<node>-?\d{1,9}),"kind":"(?P<kind>[a-z.]+)"'
     r'(?:,"connection":\d+,"api":"(?P<api>\w+)")?'
 )
 _GROUP: Final = r'"group":"(?P<group>(?:[^"\\]|\\.)*)"'
@@ -42,8 +42,16 @@ class Picked(NamedTuple):
 class Sieve:
     """Picks lines from one piece of an event log."""
 
-    def __init__(self, wanted: Collection[str], evidence: Collection[str], jumped: Callable[[int], None]) -> None:
-        self._wanted, self._evidence, self._jumped = wanted, evidence, jumped
+    def __init__(
+        self,
+        wanted: Collection[str],
+        evidence: Collection[str],
+        jumped: Callable[[int], None],
+        skewed: Callable[[int], None],
+    ) -> None:
+        self._wanted, self._evidence = wanted, evidence
+        self._jumped, self._skewed = jumped, skewed
+        self._before: tuple[bytes, int] | None = None
         self._last: dict[bytes, int] = {}
         self._carried: int | None = None
         self._held: dict[bytes, deque[tuple[int, bytes]]] = {}
@@ -97,12 +105,23 @@ class Sieve:
                 for step in steps[steps < 0]:
                     self._jumped(-int(step))
             self._last[node] = int(mine[-1])
+        self._skews(of_known, codes[known], coded.dictionary)
         carried = np.maximum.accumulate(np.where(known, np.arange(len(times)), -1))
         found = (
             [self._carried if index < 0 else int(times[index]) for index in carried[~known]] if not known.all() else []
         )
         self._carried = int(of_known[-1])
         return found
+
+    def _skews(self, times: Any, codes: Any, nodes: Any) -> None:
+        """Where a line goes back behind that of another node before it."""
+        first = nodes[int(codes[0])].as_py()
+        if self._before is not None and self._before[0] != first:
+            self._skewed(self._before[1] - int(times[0]))
+        self._before = (nodes[int(codes[-1])].as_py(), int(times[-1]))
+        steps = np.diff(times)
+        for step in steps[(codes[1:] != codes[:-1]) & (steps < 0)]:
+            self._skewed(-int(step))
 
     def _kinds(self, heads: dict[str, Any], data: bytes, ends: Any) -> Any:
         """What to do with each line, by its kind and its request; a line that is cut off is looked at."""
