@@ -11,9 +11,10 @@ import re
 import socket
 import subprocess
 import threading
-import uuid
-from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING
+
+from ottla.protocol.uuids import Uuid
+from ottla.world.random import SystemRandom
 
 from .jvm import jvm
 
@@ -79,8 +80,8 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def random_cluster_id() -> str:
-    """Return a fresh id in Kafka's form: 16 random bytes in URL-safe base64 without padding."""
-    return urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    """Return a fresh id as Kafka makes them: none begins with a dash, which its tools take for an option."""
+    return str(Uuid(SystemRandom().uuid()))
 
 
 class ApacheKafka:
