@@ -85,7 +85,7 @@ class Cluster:
     def controller(self) -> Broker:
         """The node that changes metadata: the first of those that run."""
         image = self.metadata.image
-        return self.nodes[min(filter(image.broker_is_active, self.nodes), default=min(self.nodes))]
+        return self.nodes[min([each for each in self.nodes if image.broker_is_active(each)] or self.nodes)]
 
     def reachable_brokers(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """Node id, host, port and rack of every broker that has the listener which a client uses."""
