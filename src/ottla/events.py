@@ -235,6 +235,12 @@ class EventFile:
         """Nothing more will come."""
         self._file.close()
 
+    def __enter__(self) -> EventFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 class RecentEvents:
     """The last events, for tests."""

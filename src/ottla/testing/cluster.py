@@ -10,9 +10,11 @@ asked is in `StateReading`, what can be done to it in `Interventions`, and `on` 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.server_config import server_config
@@ -28,7 +30,7 @@ from ottla.world.random import SeededRandom
 from ottla.world.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from ottla.cluster.registrations import Acl
     from ottla.cluster.server_config import ServerConfig
@@ -47,6 +49,7 @@ TEST_CONFIGS = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
+TOPIC_FIELDS = frozenset({"partitions", "replication_factor", "configs"})
 # Clients stamp their records with a time of their own, which is in the future of a clock that stands still.
 VIRTUAL_CONFIGS = {"log.message.timestamp.after.max.ms": str(2**63 - 1)}
 
@@ -74,8 +77,8 @@ class Cluster(ControlledCluster):
         brokers: int = 1,
         *,
         ports: Iterable[int] | None = None,
-        topics: Iterable[str] | Mapping[str, Mapping[str, Any]] = (),
-        configs: Mapping[str, str] | None = None,
+        topics: Iterable[str] | Mapping[str, int | Mapping[str, Any]] = (),
+        configs: Mapping[str, str | int | bool] | None = None,
         data_dir: str | None = None,
         sync: bool = False,
         cluster_id: str | None = None,
@@ -92,6 +95,8 @@ class Cluster(ControlledCluster):
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         super().__init__(wanted_topics(topics), sync=sync, virtual=clock)
         self._ports = list(ports) if ports is not None else [0] * brokers
+        if not self._ports:
+            raise ValueError("a cluster has at least one broker")
         self._logins = Logins(users, superusers, acls)
         self._allow_unsigned_tokens = allow_unsigned_tokens
         self.authority = throw_away_authority(tls)
@@ -99,7 +104,7 @@ class Cluster(ControlledCluster):
             **TEST_CONFIGS,
             **(VIRTUAL_CONFIGS if clock is not None else {}),
             **self._logins.configs(self.authority),
-            **(configs or {}),
+            **config_texts(configs or {}),
         }
         self._data_dir = data_dir
         self._cluster_id = cluster_id
@@ -110,7 +115,7 @@ class Cluster(ControlledCluster):
         self._failure: BaseException | None = None
         self._closing = threading.Lock()
         self._bootstrap = ""
-        self._sinks = [] if events is None else [EventFile(events)]
+        self._events_file = events
 
     # Life.
 
@@ -119,12 +124,14 @@ class Cluster(ControlledCluster):
         if self._thread is not None:
             return self
         ready = threading.Event()
+        self._failure = None
         self._thread = threading.Thread(target=self._main, args=(ready,), name="ottla-cluster", daemon=True)
         self._thread.start()
         if not ready.wait(START_SECONDS):
             raise TimeoutError("the cluster did not come up")
         if self._failure is not None:
             self._thread.join()
+            self._thread = None
             raise self._failure
         return self
 
@@ -135,8 +142,9 @@ class Cluster(ControlledCluster):
             if thread is None:
                 return
             loop, stop = self._loop, self._stop
-            if loop is not None and stop is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(stop.set)
+            if loop is not None and stop is not None:
+                with contextlib.suppress(RuntimeError):  # it has ended by itself
+                    loop.call_soon_threadsafe(stop.set)
             if thread is not threading.current_thread():
                 thread.join()
 
@@ -198,8 +206,6 @@ class Cluster(ControlledCluster):
             self._failure = error
         finally:
             self._loop = self._loop_thread = None
-            for sink in self._sinks:
-                sink.close()
             ready.set()
 
     async def _serve(self, loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
@@ -213,7 +219,15 @@ class Cluster(ControlledCluster):
         self.prepare(world)
         configs = [self._node_config(number, port) for number, port in enumerate(self._ports, 1)]
         self._stop = asyncio.Event()
-        events = Events(world.clock.now_ms, [self._recent, *self._sinks])
+        with contextlib.ExitStack() as files:
+            file = None if self._events_file is None else files.enter_context(EventFile(self._events_file))
+            await self._run_cluster(world, configs, file, ready)
+
+    async def _run_cluster(
+        self, world: World, configs: list[ServerConfig], file: EventFile | None, ready: threading.Event
+    ) -> None:
+        assert self._stop is not None
+        events = Events(world.clock.now_ms, [self._recent] if file is None else [self._recent, file])
         running = RunningCluster(
             world,
             configs,
@@ -224,13 +238,15 @@ class Cluster(ControlledCluster):
             allow_unsigned_tokens=self._allow_unsigned_tokens,
         )
         cluster = await running.start()
-        self._logins.write(cluster)
-        self.attach(running, events)
-        self._bootstrap = running.bootstrap
-        ready.set()
-        await self._stop.wait()
-        self.controls.clear()
-        await running.stop(drain_seconds=0)
+        try:
+            self._logins.write(cluster)
+            self.attach(running, events)
+            self._bootstrap = running.bootstrap
+            ready.set()
+            await self._stop.wait()
+            self.controls.clear()
+        finally:
+            await running.stop(drain_seconds=0)
 
     def _node_config(self, number: int, port: int) -> ServerConfig:
         root = self._data_dir or "/ottla"
@@ -254,17 +270,36 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def wanted_topics(topics: Iterable[str] | Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def wanted_topics(topics: Iterable[str] | Mapping[str, int | Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Topics as a test writes them: names, `name:partitions`, or names with partitions and configs."""
+    if isinstance(topics, str):
+        raise ValueError(f"topics: write a list, such as [{topics!r}]")
     found: dict[str, Mapping[str, Any]] = {}
     for each in topics:
         name, colon, partitions = each.rpartition(":")
-        if isinstance(topics, dict):
-            found[each] = topics[each]
+        wanted: Mapping[str, Any] = {}
+        if isinstance(topics, Mapping):
+            name, wanted = each, _checked_topic(each, topics[each])
         elif colon:
             if not partitions.isdigit():
                 raise ValueError(f"topic {each!r}: write name:partitions, such as orders:3")
-            found[name] = {"partitions": int(partitions)}
+            wanted = {"partitions": int(partitions)}
         else:
-            found[each] = {}
+            name = each
+        if name in found:
+            raise ValueError(f"topics: {name} is there twice")
+        found[name] = wanted
     return found
+
+
+def _checked_topic(name: str, wanted: Any) -> Mapping[str, Any]:
+    if isinstance(wanted, int):
+        return {"partitions": wanted}
+    if not isinstance(wanted, Mapping) or set(wanted) - TOPIC_FIELDS:
+        raise ValueError(f"topic {name}: it has {', '.join(sorted(TOPIC_FIELDS))}, not {wanted!r}")
+    return {**wanted, "configs": config_texts(wanted.get("configs") or {})}
+
+
+def config_texts(configs: Mapping[str, Any]) -> dict[str, str]:
+    """Configs as texts, where a test has written numbers and booleans."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ottla.pending import Pending
 from ottla.protocol.api import APIS, find_api
 from ottla.protocol.error_codes import ErrorCode
+from ottla.protocol.schema import Struct
 from ottla.testing.partition_errors import PartitionErrors, partitions_of
 from ottla.testing.requests_seen import RequestsSeen, SeenRequest
 
@@ -43,6 +44,7 @@ Api = str | int
 Edit = Callable[[Any], Any]
 NOT_HANDLED = object()
 LENGTH_AND_CORRELATION = 8
+LONGEST_SECONDS = 1e9
 
 
 class Exchange(Protocol):
@@ -177,7 +179,23 @@ class Control:
         for go_on in waiting:
             go_on()
 
+    def guarded(self, change: Callable[[T], T]) -> Callable[[T], Any]:
+        """A function of the test's own that is called later: what it raises is told where the test waits.
+
+        What was to be changed then stays as it is.
+        """
+
+        def run(value: T) -> T:
+            try:
+                return change(value)
+            except Exception as error:
+                self._fail(error)
+                return value
+
+        return run
+
     def _fail(self, error: Exception) -> None:
+        log.error("the %s control %d failed", self.action, self.number, exc_info=error)
         with self._changed:
             self.failure = error
             self._changed.notify_all()
@@ -199,6 +217,8 @@ class Rule:
 
     def observe(self, look: Callable[[SeenRequest], object] | None = None) -> Control:
         """Look on, and change nothing. `look` is called on the cluster's thread."""
+        if look is not None:
+            _check_function(look)
 
         def act(_: Control, exchange: Exchange) -> Any:
             if look is not None:
@@ -213,18 +233,21 @@ class Rule:
         A function that returns None leaves the request alone and is not used up. It may be a coroutine function: then
         the request sleeps while others go on.
         """
+        if not isinstance(answer, Struct):
+            _check_function(answer)
 
         def act(control: Control, exchange: Exchange) -> Any:
             made = answer(exchange.seen) if callable(answer) else answer
             if inspect.isawaitable(made):
-                return self._controls.later(exchange, made)
+                return self._controls.later(control, exchange, made)
             return NOT_HANDLED if made is None else exchange.encode(made)
 
         return self._add("answer", act)
 
     def edit(self, change: Callable[[Any], Any]) -> Control:
         """Let the broker answer, and change its response: `change` gets the message and returns one."""
-        return self._add("edit", lambda _, exchange: exchange.serve(exchange.request, change))
+        _check_function(change)
+        return self._add("edit", lambda control, exchange: exchange.serve(exchange.request, control.guarded(change)))
 
     def error(self, code: ErrorCode | int | str) -> Control:
         """Answer an error code. With a topic, or partitions of it, only these fail and the rest is served."""
@@ -240,6 +263,7 @@ class Rule:
 
     def delay(self, seconds: float) -> Control:
         """Let the request wait for so long, by the cluster's clock, before it is handled."""
+        check_seconds(seconds)
 
         def act(_: Control, exchange: Exchange) -> Any:
             return self._controls.hold(exchange, lambda go: self._controls.clock.call_later(seconds, go))
@@ -248,6 +272,7 @@ class Rule:
 
     def delay_response(self, seconds: float) -> Control:
         """Handle the request at once, and let its answer wait for so long."""
+        check_seconds(seconds)
 
         def act(_: Control, exchange: Exchange) -> Any:
             def held(parts: Sequence[Part]) -> Pending[Sequence[Part]]:
@@ -296,6 +321,8 @@ class Rule:
 
     def cut(self, after: int | None = None) -> Control:
         """Send the first bytes of the answer, half of them unless `after` says how many, and end the connection."""
+        if after is not None and (not isinstance(after, int) or after < 0):
+            raise ValueError(f"cut: {after!r} is no number of bytes")
 
         def act(_: Control, exchange: Exchange) -> Any:
             def shorten(parts: Sequence[Part]) -> Sequence[Part]:
@@ -309,17 +336,22 @@ class Rule:
 
     def corrupt(self, *positions: int, count: int = 1) -> Control:
         """Change bytes of the answer: at these positions of its body (negative: from its end), or `count` of any."""
+        if not all(isinstance(each, int) for each in (*positions, count)) or count < 1:
+            raise ValueError("corrupt: positions are numbers, and count is 1 or more")
 
-        def act(_: Control, exchange: Exchange) -> Any:
+        def act(control: Control, exchange: Exchange) -> Any:
             def spoil(parts: Sequence[Part]) -> Sequence[Part]:
-                frame = bytearray(_whole(parts))
-                body = len(frame) - LENGTH_AND_CORRELATION
+                body = sum(len(part) for part in parts) - LENGTH_AND_CORRELATION
                 where = positions or [self._controls.random.below(body) for _ in range(min(count, body))]
+                for position in where:
+                    if not -body <= position < body:
+                        raise ValueError(f"corrupt: the answer has {body} bytes, and none at {position}")
+                frame = bytearray(_whole(parts))
                 for position in where:
                     frame[position if position < 0 else LENGTH_AND_CORRELATION + position] ^= 0xFF
                 return [bytes(frame)]
 
-            return _then(exchange.serve(exchange.request), spoil)
+            return _then(exchange.serve(exchange.request), control.guarded(spoil))
 
         return self._add("corrupt", act)
 
@@ -356,11 +388,18 @@ class Controls:
         """Choose requests: by API, node, topic, partitions of it, client id, and how often; None is always."""
         if partition is not None and topic is None:
             raise ValueError("partition= says nothing without topic=")
-        if times is not None and times < 1:
+        if times is not None and (not isinstance(times, int) or times < 1):
             raise ValueError("times= is 1 or more, or None for always")
-        partitions = (
-            frozenset([partition] if isinstance(partition, int) else partition) if partition is not None else None
-        )
+        partitions = None
+        if partition is not None:
+            partitions = frozenset([partition] if isinstance(partition, int | str) else partition)
+            if not all(isinstance(each, int) for each in partitions):
+                raise ValueError(f"partition= is a number or several, not {partition!r}")
+        for name, value, kind in (("node", node, int), ("topic", topic, str), ("client_id", client_id, str)):
+            if value is not None and not isinstance(value, kind):
+                raise ValueError(f"{name}= is of type {kind.__name__}, not {value!r}")
+        if where is not None and not callable(where):
+            raise ValueError("where= is a function of the request")
         return Rule(self, Match(api_keys(api), node, topic, partitions, client_id, where), times)
 
     def add(self, match: Match, action: str, times: int | None, act: Callable[[Control, Exchange], Any]) -> Control:
@@ -385,13 +424,12 @@ class Controls:
         """Let the first control function that fits decide; if there is none, the request is served."""
         self.seen.add(exchange.seen)
         for control in list(self.rules):
-            if not control.match.fits(exchange):
-                continue
             try:
+                if not control.match.fits(exchange):
+                    continue
                 result = control._act(control, exchange)
             except Exception as error:
                 # A mistake of the test: it is told where the test waits, and the request is served.
-                log.exception("the %s control %d failed", control.action, control.number)
                 control._fail(error)
                 result = NOT_HANDLED
             if result is NOT_HANDLED and control.action != "observe":
@@ -421,19 +459,24 @@ class Controls:
         wait(go_on)
         return answer
 
-    def later(self, exchange: Exchange, made: Any) -> Pending[Sequence[Part]]:
+    def later(self, control: Control, exchange: Exchange, made: Any) -> Pending[Sequence[Part]]:
         """Answer with what a coroutine returns; with None the request is served then."""
         exchange.keep()
         answer: Pending[Sequence[Part]] = Pending()
 
         async def run() -> None:
-            response = await made
+            parts: Sequence[Part] | None = None
+            try:
+                response = await made
+                parts = None if response is None else exchange.encode(response)
+            except Exception as error:
+                control._fail(error)
             if answer.settled:
                 return
-            if response is None:
+            if parts is None:
                 _pass_on(exchange.serve(exchange.request), answer)
             else:
-                answer.complete(exchange.encode(response))
+                answer.complete(parts)
 
         task = asyncio.ensure_future(run())
         self._tasks.add(task)
@@ -454,7 +497,7 @@ def _api_key(api: Api) -> int:
     if isinstance(api, int):
         if find_api(api) is not None:
             return int(api)
-    else:
+    elif isinstance(api, str):
         wanted = api.replace("_", "").replace("-", "").lower()
         for known in APIS:
             if known.name.lower() == wanted:
@@ -468,6 +511,17 @@ def error_code(code: ErrorCode | int | str) -> ErrorCode:
         return ErrorCode[code] if isinstance(code, str) else ErrorCode(code)
     except (KeyError, ValueError):
         raise ValueError(f"Kafka has no error {code!r}; use a name such as NOT_LEADER_OR_FOLLOWER") from None
+
+
+def check_seconds(seconds: float) -> None:
+    """Refuse what is no length of time."""
+    if not isinstance(seconds, int | float) or not 0 <= seconds < LONGEST_SECONDS:
+        raise ValueError(f"{seconds!r} is no number of seconds")
+
+
+def _check_function(function: object) -> None:
+    if not callable(function):
+        raise ValueError(f"{function!r} is no function")
 
 
 # What is done to answers

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.membership import move_leader
 from ottla.testing import moves
+from ottla.testing.control import check_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -120,6 +121,9 @@ class Interventions:
 
         Without `sync=True` nothing waits for an fsync; then it is the answers to produce requests that wait so long.
         """
+        check_seconds(seconds)
+        if node is not None:
+            self._known(node)
         if self._sync:
             self.call(lambda cluster: self._slow_syncs(cluster, seconds, node))
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.world.world import World
 
 T = TypeVar("T")
+LOOK_SECONDS = 1.0
 
 
 class ControlledCluster(StateReading, Interventions):
@@ -170,17 +172,35 @@ class ControlledCluster(StateReading, Interventions):
         return self._run(action())
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        loop = self._loop
-        if loop is None:
-            coroutine.close()
-            raise RuntimeError("the cluster is not running")
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+        return run_on(self._loop, coroutine, "the cluster is not running")
 
     def _look(self, look: Callable[[BrokerCluster], T]) -> T:
         assert self._running is not None
         if self._running.cluster is None:
             raise RuntimeError("the cluster is not running")
         return look(self._running.cluster)
+
+
+def run_on(loop: asyncio.AbstractEventLoop | None, coroutine: Coroutine[Any, Any, T], gone: str) -> T:
+    """Run a coroutine on another thread's loop and wait for it; RuntimeError if that loop ends before it does."""
+    try:
+        if loop is None:
+            raise RuntimeError(gone)
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError:
+        coroutine.close()
+        raise RuntimeError(gone) from None
+    while True:
+        try:
+            return future.result(LOOK_SECONDS)
+        except TimeoutError:
+            if future.done():
+                raise
+            if loop.is_closed():
+                coroutine.close()
+                raise RuntimeError(gone) from None
+        except CancelledError:
+            raise RuntimeError(gone) from None
 
 
 @dataclass(slots=True)

@@ -51,6 +51,9 @@ def rehash_coordinators(cluster: Cluster) -> None:
 
 def shuffle_leaders(cluster: Cluster, topics: Sequence[str] = ()) -> None:
     """Let each partition be led by another node than now, as far as there are others."""
+    for name in topics:
+        if cluster.image.topic(name) is None:
+            raise KeyError(f"there is no topic {name}")
     for name, index in list(cluster.partitions):
         if name in topics or (not topics and name not in INTERNAL_TOPICS):
             _move_on(cluster, name, index)

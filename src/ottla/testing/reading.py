@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.events import KINDS
 from ottla.testing import moves, state
 from ottla.testing.control import api_keys
 
@@ -63,7 +64,7 @@ class StateReading:
         def look(cluster: BrokerCluster) -> list[state.PartitionState]:
             found = [index for name, index in cluster.partitions if name == topic]
             if not found:
-                raise KeyError(topic)
+                raise KeyError(f"there is no topic {topic}")
             return [state.read_partition(cluster, topic, index) for index in sorted(found)]
 
         return self.call(look)
@@ -81,7 +82,7 @@ class StateReading:
         for group in self.groups():
             if group.group_id == group_id:
                 return group
-        raise KeyError(group_id)
+        raise KeyError(f"there is no group {group_id}")
 
     def transactions(self) -> list[state.TransactionState]:
         """All transactional ids, with what their producers are doing."""
@@ -92,7 +93,7 @@ class StateReading:
         for transaction in self.transactions():
             if transaction.transactional_id == transactional_id:
                 return transaction
-        raise KeyError(transactional_id)
+        raise KeyError(f"there is no transactional id {transactional_id}")
 
     def coordinator(self, key: str, kind: str = moves.GROUP) -> int:
         """The node that coordinates a group, or (kind "transaction") a transactional id."""
@@ -128,6 +129,9 @@ class StateReading:
 
     def events(self, *kinds: str, **fields: Any) -> list[Event]:
         """The last events, of some kinds, with these fields (docs/events.md); all there are without any."""
+        unknown = [kind for kind in kinds if kind not in KINDS]
+        if unknown:
+            raise ValueError(f"there are no events {', '.join(unknown)}; docs/events.md lists them")
         return [
             event
             for event in self.call(lambda _: list(self._recent))

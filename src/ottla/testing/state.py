@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ottla.broker.cluster import Cluster
+    from ottla.broker.partition import Partition
     from ottla.groups.consumer import ConsumerGroup
     from ottla.groups.shard import Shard
     from ottla.protocol.schema import Uuid
@@ -111,9 +112,17 @@ class ConnectionState:
     unanswered: int
 
 
+def find_partition(cluster: Cluster, topic: str, index: int) -> Partition:
+    """The broker's own partition; KeyError if there is none."""
+    found = cluster.partitions.get((topic, index))
+    if found is None:
+        raise KeyError(f"there is no partition {topic}-{index}")
+    return found
+
+
 def read_partition(cluster: Cluster, topic: str, index: int) -> PartitionState:
     """One partition; KeyError if there is none."""
-    found = cluster.partitions[topic, index]
+    found = find_partition(cluster, topic, index)
     state, log = found.state, found.log
     return PartitionState(
         topic,
@@ -130,7 +139,7 @@ def read_partition(cluster: Cluster, topic: str, index: int) -> PartitionState:
 
 def read_records(cluster: Cluster, topic: str, index: int) -> list[StoredRecord]:
     """All records of a partition, those of open and aborted transactions too, control records left out."""
-    log = cluster.partitions[topic, index].log
+    log = find_partition(cluster, topic, index).log
     found: list[StoredRecord] = []
     offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:

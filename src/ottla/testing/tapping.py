@@ -11,6 +11,7 @@ with Tap("kafka.example:9092") as tap:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +21,7 @@ from ottla.protocol.capture import CapturedFrame, header_line, to_line
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.inspector import Inspector
 from ottla.testing.control import Control, Controls, Rule, api_keys
+from ottla.testing.kit import run_on
 from ottla.testing.security import throw_away_authority
 from ottla.testing.tap import LENGTH, TapEngine
 from ottla.world.clock import LoopClock
@@ -67,26 +69,37 @@ class Tap:
         self._controls: Controls | None = None
         self._stop: asyncio.Event | None = None
         self._failure: BaseException | None = None
+        self._closing = threading.Lock()
         self.bootstrap = ""
 
     def start(self) -> Tap:
         """Listen."""
+        if self._thread is not None:
+            return self
         ready = threading.Event()
+        self._failure = None
         self._thread = threading.Thread(target=self._main, args=(ready,), name="ottla-tap", daemon=True)
         self._thread.start()
         if not ready.wait(START_SECONDS):
             raise TimeoutError("the tap did not come up")
         if self._failure is not None:
             self._thread.join()
+            self._thread = None
             raise self._failure
         return self
 
     def close(self) -> None:
-        """Listen no more; closing twice is fine."""
-        thread, self._thread = self._thread, None
-        if thread is not None and self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
-            thread.join()
+        """Listen no more; closing twice, or from another thread, is fine."""
+        with self._closing:
+            thread, self._thread = self._thread, None
+            loop, stop = self._loop, self._stop
+            if thread is None:
+                return
+            if loop is not None and stop is not None:
+                with contextlib.suppress(RuntimeError):  # it has ended by itself
+                    loop.call_soon_threadsafe(stop.set)
+            if thread is not threading.current_thread():
+                thread.join()
 
     def __enter__(self) -> Tap:
         return self.start()
@@ -133,13 +146,11 @@ class Tap:
     def _on_loop(self, action: Callable[[], T]) -> T:
         if threading.current_thread() is self._thread:
             return action()
-        if self._loop is None:
-            raise RuntimeError("the tap is not running")
 
         async def run() -> T:
             return action()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+        return run_on(self._loop, run(), "the tap is not running")
 
     def _main(self, ready: threading.Event) -> None:
         from ottla.testing.cluster import new_loop
