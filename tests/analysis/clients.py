@@ -60,9 +60,8 @@ class Clients:
             self.say(client, "INFO", "beginning to manage the next-gen group lifecycle; group: g")
         for partition in range(self.partitions):
             self.take(self.owner[partition], partition)
-        moments = 120
-        when = 30 + self.chance.randrange(60)
-        for moment in range(moments):
+        when = 25 + self.chance.randrange(40)
+        for moment in range(80):
             self.now += 200 + self.chance.randrange(4_000)
             busy = moment // 20 % 3 != 2  # now and then nobody produces
             for partition in range(self.partitions):

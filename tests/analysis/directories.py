@@ -159,7 +159,7 @@ def keyed(seed: int, *, skewed: bool = False) -> tuple[list[Event], str | None]:
     writer = Writer()
     partitions = 4 + chance.randrange(5)
     hot = chance.randrange(partitions)
-    for _ in range(200):
+    for _ in range(100):
         rows: dict[int, list[str]] = {}
         for _ in range(10):
             key = chance.randrange(1_000_000)

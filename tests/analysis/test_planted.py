@@ -12,6 +12,7 @@ from ottla.spark.analysis.engine import judge
 from ottla.spark.analysis.registry import ANALYSES
 from tests.analysis.worlds import (
     BrokenGroup,
+    BrokenLeader,
     counted_timeouts,
     event_log,
     forgotten_marker,
@@ -63,6 +64,25 @@ def test_a_partition_that_is_given_away_early_is_found_with_the_members():
             assert finding.steps
             assert {step.lane for step in finding.steps} & set(finding.facts["members"])
     assert planted > 10
+
+
+def test_a_leader_that_gives_a_partition_twice_is_found_with_both_members():
+    planted = 0
+    for seed in range(FIRST, FIRST + 20):
+        with event_log() as lines:
+            group = BrokenLeader(seed)
+            group.run()
+        for events in (parsed(lines), group_log(group)):
+            report = judge(DUAL, events)
+            assert report.found == (group.given_twice is not None), f"seed {seed}: {report.verdict}"
+            if group.given_twice is not None:
+                planted += 1
+                (finding,) = report.findings
+                partition, members = group.given_twice
+                assert finding.facts["partitions"] == [partition]
+                assert set(finding.facts["members"]) == members
+                assert finding.facts["culprit"] == "the assignor of the group's leader"
+    assert planted > 20
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + 100, 50))

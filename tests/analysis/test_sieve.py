@@ -73,9 +73,9 @@ def read(path: str, kind: str, wants: frozenset[str], size: int) -> tuple[list[E
 
 
 def of_interest(event: Event) -> bool:
-    """Requests that are about nobody, and responses without an error, interest no rule."""
+    """Requests that are of no producer, and responses without an error, interest no rule."""
     if event.event == "request":
-        return event.group is not None or event.producer_id is not None
+        return event.producer_id is not None
     return event.event != "response" or event.error is not None
 
 

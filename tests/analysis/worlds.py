@@ -9,8 +9,10 @@ from unittest import mock
 import ottla.groups.consumer_rebalance
 import ottla.transactions.coordinator
 from ottla.events import Events, to_line
+from ottla.groups.consumer_protocol import read_assignment, write_assignment
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.record_schemas.consumer_protocol import TopicPartition
 from ottla.records.iterate import iter_all_records
 from ottla.spark.analysis import parse_ottla
 from ottla.spark.analysis.event import Event
@@ -19,7 +21,14 @@ from ottla.spark.analysis.kafka_records import group_events
 from ottla.spark.analysis.log_directory import folder_events
 from ottla.transactions.coordinator import TransactionCoordinator
 from tests.groups import world as groups_world
-from tests.groups.simulation import CONSUMER_SESSION_MS, MODES, SESSION_MS, BrokenInvariantError, Simulation
+from tests.groups.simulation import (
+    CONSUMER_SESSION_MS,
+    MODES,
+    SESSION_MS,
+    BrokenInvariantError,
+    ClassicClient,
+    Simulation,
+)
 from tests.transactions import simulated_cluster, test_simulation
 from tests.transactions.simulated_cluster import DATA, STATE_PARTITIONS
 from tests.transactions.test_simulation import Simulation as Transactions
@@ -114,6 +123,32 @@ class SteadyGroup(Simulation):
                 else:
                     self.add_client()
             self.tick(60_000)
+
+
+class BrokenLeader(SteadyGroup):
+    """A classic group whose leader once gives a partition to two members."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, "classic")
+        self.given_twice: tuple[str, set[str]] | None = None
+
+    def run(self) -> None:
+        real = ClassicClient._assign
+
+        def assign(client: ClassicClient, members: list[str]) -> dict[str, bytes]:
+            honest = real(client, members)
+            if self.given_twice is not None or len(members) < 2 or self.random.below(2):
+                return honest
+            first, second = members[:2]
+            mine, other = read_assignment(honest[first]), read_assignment(honest[second])
+            taken = mine.assigned_partitions[0]
+            partition = taken.partitions[0]
+            other.assigned_partitions.append(TopicPartition(topic=taken.topic, partitions=[partition]))
+            self.given_twice = (f"{taken.topic}-{partition}", {first, second})
+            return honest | {second: write_assignment(other, 1)}
+
+        with mock.patch.object(ClassicClient, "_assign", assign):
+            super().run()
 
 
 def group_log(simulation: Simulation) -> list[Event]:

@@ -1,6 +1,7 @@
 """`ottla analyze`: what went wrong, by event logs, captures, client logs, log directories and histories."""
 
 import json
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -370,6 +371,7 @@ def _spark(master: str | None, settings: dict[str, str] | None = None) -> Iterat
     except SparkSetupError as error:
         raise usage(str(error)) from None
     spark.sparkContext.setLogLevel("ERROR")
+    logging.getLogger("SQLQueryContextLogger").disabled = True  # it writes the JVM's stack for a typing error
     yield spark
 
 

@@ -282,7 +282,7 @@ def _finding(row: Row, end: int | None, lasted: int) -> Finding:
 def _culprit(row: Row) -> str:
     if row["side"] == CLIENT or row["zombie"]:
         return str(row["first"])
-    if row["claimed"]:
+    if row["claimed"] or row["protocol"] == "classic":  # there the leader assigns, and the coordinator passes it on
         return "the assignor of the group's leader"
     return "the coordinator"
 

@@ -159,8 +159,8 @@ class Sieve:
         return _YES if names & set(wanted) else _NO
 
     def _narrow(self, kinds: Any, lines: Any) -> None:
-        """Requests count if they are about a group or a producer, responses if they have errors."""
-        for kind, words in ((_REQUEST, ('"group"', '"producer_id"')), (_RESPONSE, ('"errors"',))):
+        """Requests that are no event of their own count if they are a producer's, responses if they have errors."""
+        for kind, words in ((_REQUEST, ('"transactional_id"', '"producer_id"')), (_RESPONSE, ('"errors"',))):
             places = np.flatnonzero(kinds == kind)
             if len(places):
                 some = lines.take(pa.array(places))
