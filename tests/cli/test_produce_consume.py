@@ -246,3 +246,24 @@ def test_a_refused_record_is_told_with_the_reason(cluster: Cluster) -> None:
     assert large.code == 1
     assert "MESSAGE_TOO_LARGE (10): short-0: a batch of 2" in large.err
     assert large.err.endswith("bytes is more than its max.message.bytes\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{bad", "Expecting property name"),
+        ("[1]", "not a JSON object"),
+        ('{"headers": [1]}', "headers: write"),
+        ('{"headers": "h"}', "headers: write"),
+        ('{"value": "a", "partition": "x"}', 'partition is no number that a record can have: "x"'),
+        ('{"value": "a", "timestamp": 99999999999999999999}', "timestamp is no number"),
+        ('{"key_base64": "!!"}', "key_base64: "),
+        ('{"key_base64": 5}', "key_base64: "),
+    ],
+)
+def test_a_line_of_json_that_is_no_record_is_told(cluster: Cluster, line: str, said: str) -> None:
+    run(cluster.bootstrap, "topic", "create", "from-json", "--if-not-exists")
+    refused = run(cluster.bootstrap, "produce", "from-json", "--from-json", stdin=line)
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith(f"ottla: {line[:10]}")
+    assert said in refused.err

@@ -8,6 +8,7 @@ import sys
 
 import typer
 
+INTERRUPTED = 130  # what a shell makes of SIGINT
 COMMANDS = {
     "acl": "ottla.cli.acl",
     "analyze": "ottla.cli.analyze",
@@ -66,4 +67,7 @@ def main() -> None:
     wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     if wanted == "serve":
         gc.disable()  # until it has started: what is loaded now stays
-    build([wanted] if wanted in COMMANDS else list(COMMANDS))()
+    try:
+        build([wanted] if wanted in COMMANDS else list(COMMANDS))()
+    except KeyboardInterrupt:  # before the command could make something of it
+        sys.exit(INTERRUPTED)

@@ -175,23 +175,29 @@ class _Shape(NamedTuple):
         """A record of a line of JSON."""
         try:
             found = json.loads(line)
+            if not isinstance(found, dict):
+                raise ValueError("not a JSON object")
+            return self._from_object(found)
         except ValueError as error:
-            raise ValueError(f"{line[:80].decode(errors='replace')}: no JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise ValueError(f"{line[:80].decode(errors='replace')}: not a JSON object")
+            raise ValueError(f"{line[:80].decode(errors='replace')}: {error}") from error
+
+    def _from_object(self, found: dict[str, Any]) -> Outgoing:
         headers = found.get("headers") or []
-        pairs = (
-            [(str(name), _json_bytes(value)) for name, value in headers.items()]
-            if isinstance(headers, dict)
-            else [(str(each["name"]), _json_field(each, "value")) for each in headers]
-        )
+        if isinstance(headers, dict):
+            pairs = [(str(name), _json_bytes(value)) for name, value in headers.items()]
+        elif isinstance(headers, list) and all(isinstance(each, dict) and "name" in each for each in headers):
+            pairs = [(str(each["name"]), _json_field(each, "value")) for each in headers]
+        else:
+            raise ValueError('headers: write {"name": "value"} or [{"name": "...", "value": "..."}]')
         key = _json_field(found, "key")
-        partition = found.get("partition", self.partition) if self.partition is None else self.partition
+        partition = self.partition
+        if partition is None and found.get("partition") is not None:
+            partition = _json_number(found, "partition", 2**31)
         return Outgoing(
             self.key if key is None else key,
             _json_field(found, "value"),
             (*self.headers, *pairs),
-            int(found.get("timestamp", _now())),
+            _json_number(found, "timestamp", 2**63) if "timestamp" in found else _now(),
             partition,
         )
 
@@ -285,9 +291,20 @@ def _header(word: str) -> Header:
 
 
 def _json_field(found: dict[str, Any], name: str) -> bytes | None:
-    if f"{name}_base64" in found:
-        return base64.b64decode(found[f"{name}_base64"])
+    coded = found.get(f"{name}_base64")
+    if coded is not None:
+        try:
+            return base64.b64decode(coded, validate=True)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name}_base64: {error}") from error
     return _json_bytes(found.get(name))
+
+
+def _json_number(found: dict[str, Any], name: str, limit: int) -> int:
+    value = found[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not -limit <= value < limit:
+        raise ValueError(f"{name} is no number that a record can have: {json.dumps(value)}")
+    return value
 
 
 def _json_bytes(value: object) -> bytes | None:
