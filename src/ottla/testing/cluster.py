@@ -21,6 +21,7 @@ from ottla.cluster.server_config import server_config
 from ottla.events import EventFile, Events
 from ottla.protocol.releases import find_release
 from ottla.server.run import RunningCluster
+from ottla.testing.configs import config_texts
 from ottla.testing.kit import ControlledCluster
 from ottla.testing.security import Logins, throw_away_authority
 from ottla.testing.state import PartitionState, StoredRecord
@@ -298,8 +299,3 @@ def _checked_topic(name: str, wanted: Any) -> Mapping[str, Any]:
     if not isinstance(wanted, Mapping) or set(wanted) - TOPIC_FIELDS:
         raise ValueError(f"topic {name}: it has {', '.join(sorted(TOPIC_FIELDS))}, not {wanted!r}")
     return {**wanted, "configs": config_texts(wanted.get("configs") or {})}
-
-
-def config_texts(configs: Mapping[str, Any]) -> dict[str, str]:
-    """Configs as texts, where a test has written numbers and booleans."""
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}

@@ -513,10 +513,11 @@ def error_code(code: ErrorCode | int | str) -> ErrorCode:
         raise ValueError(f"Kafka has no error {code!r}; use a name such as NOT_LEADER_OR_FOLLOWER") from None
 
 
-def check_seconds(seconds: float) -> None:
+def check_seconds(seconds: float) -> float:
     """Refuse what is no length of time."""
     if not isinstance(seconds, int | float) or not 0 <= seconds < LONGEST_SECONDS:
         raise ValueError(f"{seconds!r} is no number of seconds")
+    return seconds
 
 
 def _check_function(function: object) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ottla.protocol.errors import KafkaError
-from ottla.testing.http_operations import OPERATIONS, Refused
+from ottla.testing.http_operations import OPERATIONS, PATH_TYPES, Refused
 from ottla.testing.json_messages import plain
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def respond(kit: Any, method: str, target: str, body: bytes) -> tuple[int, Any]:
     for operation, found in fits:
         if operation.method == method:
             try:
-                return 200, plain(operation.run(kit, {**found, **_query(query)}, _body(operation, body)))
+                given = _parameters(operation, found, query)
+                return 200, plain(operation.run(kit, given, _body(operation, body)))
             except Refused as error:
                 return error.status, {"error": str(error)}
             except KeyError as error:
@@ -66,6 +67,22 @@ def _fit(pattern: str, path: str) -> dict[str, str] | None:
     return found
 
 
+def _parameters(operation: Operation, path: dict[str, str], query: str) -> dict[str, str]:
+    """The parts of the path and the query, once they are known to be what they should be."""
+    given = _query(query)
+    unknown = sorted(set(given) - set(operation.query))
+    if unknown:
+        raise Refused(400, f"unknown: {', '.join(unknown)}; there are {', '.join(operation.query) or 'none'}")
+    kinds = {**PATH_TYPES, **{name: field.type for name, field in operation.query.items()}}
+    for name, value in (found := {**path, **given}).items():
+        try:
+            if kinds.get(name) in ("integer", "number"):
+                _ = int(value) if kinds[name] == "integer" else float(value)
+        except ValueError:
+            raise Refused(400, f"{name}: of type {kinds[name]} is wanted, not {value[:100]!r}") from None
+    return found
+
+
 def _query(text: str) -> dict[str, str]:
     pairs = (part.partition("=") for part in text.split("&") if part)
     return {unquote(name): unquote(value.replace("+", " ")) for name, _, value in pairs}
@@ -81,16 +98,15 @@ def _body(operation: Operation, body: bytes) -> Any:
             raise Refused(400, f"the body is not JSON: {error}") from error
     if not isinstance(given, dict):
         raise Refused(400, "the body is a JSON object")
+    given = {name: value for name, value in given.items() if value is not None}  # null is as if it were not there
     unknown = sorted(set(given) - set(operation.body))
     missing = sorted(name for name, field in operation.body.items() if field.required and name not in given)
     if unknown:
         raise Refused(400, f"unknown: {', '.join(unknown)}; there are {', '.join(operation.body) or 'no fields'}")
     if missing:
         raise Refused(400, f"missing: {', '.join(missing)}")
-    for name, value in list(given.items()):
-        if value is None:
-            del given[name]  # as if it were not there
-        elif not _is_a(value, operation.body[name].type, operation.body[name].items):
+    for name, value in given.items():
+        if not _is_a(value, operation.body[name].type, operation.body[name].items):
             raise Refused(400, f"{name}: {_described(operation.body[name])} is wanted, not {json.dumps(value)[:100]}")
     return given
 

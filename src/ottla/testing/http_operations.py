@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 from ottla.protocol.api import response_class
-from ottla.testing.control import api_keys, error_code
+from ottla.testing.control import api_keys, check_seconds, error_code
 from ottla.testing.json_messages import message_of, plain
 from ottla.testing.state import (
     ConnectionState,
@@ -126,6 +126,10 @@ class SegmentsAnswer(TypedDict):
     segments: int
 
 
+T = TypeVar("T")
+PATH_TYPES = {"node": "integer", "partition": "integer", "control": "integer"}
+"""What parts of paths are; others are strings."""
+
 ACTIONS = {
     "observe": "look on and change nothing",
     "answer": "answer `response` in place of the broker",
@@ -166,7 +170,7 @@ CONTROL_FIELDS = {
 
 
 def _api(text: Any) -> Any:
-    return int(text) if isinstance(text, str) and text.isdigit() else text
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else text
 
 
 def _control(control: Control) -> ControlAnswer:
@@ -211,9 +215,7 @@ def _topics(kit: Kit, _: dict[str, str], __: Any) -> Any:
 
 def _create_topic(kit: Kit, _: dict[str, str], body: Any) -> Any:
     name = body["topic"]
-    kit.cluster.create_topic(
-        name, body.get("partitions", 1), body.get("replication_factor", 1), body.get("configs") or {}
-    )
+    kit.cluster.create_topic(name, body.get("partitions", 1), body.get("replication_factor", 1), body.get("configs"))
     return {"topic": name, "partitions": kit.cluster.partitions(name)}
 
 
@@ -250,12 +252,18 @@ def _requests(kit: Kit, query: dict[str, str], __: Any) -> Any:
     found = kit.cluster.requests(
         _api(query.get("api")), node=None if node is None else int(node), client_id=query.get("client_id")
     )
-    return [_seen(each) for each in found[-int(query.get("most", "100")) :]]
+    return [_seen(each) for each in _last(found, int(query.get("most", "100")))]
 
 
 def _events(kit: Kit, query: dict[str, str], __: Any) -> Any:
     kinds = [kind for kind in query.get("kind", "").split(",") if kind]
-    return kit.cluster.events(*kinds)[-int(query.get("most", "1000")) :]
+    return _last(kit.cluster.events(*kinds), int(query.get("most", "1000")))
+
+
+def _last(found: list[T], most: int) -> list[T]:
+    if most < 0:
+        raise Refused(400, "most: 0 or more is wanted")
+    return found[max(len(found) - most, 0) :]
 
 
 def _report(kit: Kit, _: dict[str, str], __: Any) -> Any:
@@ -292,8 +300,8 @@ def _add_control(kit: Kit, _: dict[str, str], body: Any) -> Any:
         "observe": rule.observe,
         "answer": lambda: rule.answer(_response(body)),
         "error": lambda: rule.error(error_code(_error(body))),
-        "delay": lambda: rule.delay(float(body["seconds"])),
-        "delay_response": lambda: rule.delay_response(float(body["seconds"])),
+        "delay": lambda: rule.delay(float(_needed(body, "seconds"))),
+        "delay_response": lambda: rule.delay_response(float(_needed(body, "seconds"))),
         "sleep": lambda: rule.sleep(out_of_order=bool(body.get("out_of_order"))),
         "drop_response": rule.drop_response,
         "drop_connection": lambda: rule.drop_connection(after_handling=bool(body.get("after_handling"))),
@@ -313,8 +321,14 @@ def _response(body: Any) -> Any:
 
 
 def _error(body: Any) -> str | int:
-    wanted: str | int = body["error"]
-    return int(wanted) if isinstance(wanted, str) and wanted.lstrip("-").isdigit() else wanted
+    wanted: str = _needed(body, "error")
+    return int(wanted) if wanted.isascii() and wanted.lstrip("-").isdigit() else wanted
+
+
+def _needed(body: Any, name: str) -> Any:
+    if name not in body:
+        raise Refused(400, f"missing: {name}, for {body['action']}")
+    return body[name]
 
 
 def _find_control(kit: Kit, path: dict[str, str]) -> Control:
@@ -331,7 +345,7 @@ def _get_control(kit: Kit, path: dict[str, str], __: Any) -> Any:
 def _wait_control(kit: Kit, path: dict[str, str], __: Any) -> Any:
     control = _find_control(kit, path)
     try:
-        control.wait(float(path.get("seconds", "30")), int(path.get("hits", "1")))
+        control.wait(check_seconds(float(path.get("seconds", "30"))), int(path.get("hits", "1")))
     except TimeoutError as error:
         raise Refused(408, str(error)) from error
     return _control(control)

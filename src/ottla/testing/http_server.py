@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.testing.http_api import respond
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.testing.kit import Kit
     from ottla.testing.tapping import TapKit
 
+T = TypeVar("T")
 LARGEST_BODY = 16 * 1024 * 1024
 LARGEST_HEAD = 64 * 1024
 REASONS = {
@@ -31,7 +35,7 @@ class BadRequest(Exception):  # noqa: N818 - it is an answer
 
 
 class ControlServer:
-    """Serves the control API; operations run in threads, because some of them wait."""
+    """Serves the control API; each operation runs in a thread of its own, because some of them wait."""
 
     def __init__(self, kit: Kit | TapKit) -> None:
         self._kit = kit
@@ -49,7 +53,6 @@ class ControlServer:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        loop = asyncio.get_running_loop()
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             stays = True
             while stays:
@@ -58,8 +61,8 @@ class ControlServer:
                 except BadRequest as problem:
                     status, answer, stays = 400, {"error": str(problem)}, False
                 else:
-                    status, answer = await loop.run_in_executor(None, respond, self._kit, method, target, body)
-                data = json.dumps(answer, ensure_ascii=False).encode()
+                    status, answer = await _in_thread(respond, self._kit, method, target, body)
+                data = json.dumps(answer).encode()
                 head = (
                     f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: application/json\r\n"
                     f"Content-Length: {len(data)}\r\nConnection: {'keep-alive' if stays else 'close'}\r\n\r\n"
@@ -84,8 +87,34 @@ class ControlServer:
         if "transfer-encoding" in headers:
             raise BadRequest("send the body with Content-Length, not in chunks")
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > LARGEST_BODY:
+        if not (length.isascii() and length.isdigit()) or int(length) > LARGEST_BODY:
             raise BadRequest(f"Content-Length: {length}")
         body = await reader.readexactly(int(length))
         stays = headers.get("connection", "").lower() != "close" and words[2] != "HTTP/1.0"
         return words[0], words[1], body, stays
+
+
+async def _in_thread(function: Callable[..., T], *args: Any) -> T:
+    """What a function returns that may wait for long: it keeps neither others waiting nor the process alive."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function(*args)
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="ottla-control", daemon=True).start()
+    return await future

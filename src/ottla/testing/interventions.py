@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.membership import move_leader
 from ottla.testing import moves
+from ottla.testing.configs import config_texts
 from ottla.testing.control import check_seconds
 
 if TYPE_CHECKING:
@@ -42,10 +43,11 @@ class Interventions:
     # Topics.
 
     def create_topic(
-        self, name: str, partitions: int = 1, replication_factor: int = 1, configs: Mapping[str, str] | None = None
+        self, name: str, partitions: int = 1, replication_factor: int = 1, configs: Mapping[str, Any] | None = None
     ) -> None:
         """Create a topic without a client; one that is there already stays as it is."""
-        self.call(lambda cluster: cluster.create_topic(name, partitions, replication_factor, configs))
+        texts = config_texts(configs or {})
+        self.call(lambda cluster: cluster.create_topic(name, partitions, replication_factor, texts))
 
     # Nodes.
 

@@ -9,14 +9,13 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
-from ottla.testing.http_operations import OPERATIONS
+from ottla.testing.http_operations import OPERATIONS, PATH_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.testing.http_operations import Field, Operation
 
-PATH_TYPES = {"node": "integer", "partition": "integer", "control": "integer"}
 PATH_VALUES = {"kind": ["group", "transaction"]}
 SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 

@@ -1,0 +1,172 @@
+"""The control API and those who speak nonsense to it: each is told, nobody else notices."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.testing.test_http_api import serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.testing.test_http_api import Api
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Api]:
+    with serving("-p", "0", "--seed-topic", "t:2") as api:
+        yield api
+
+
+def status(api: Api, method: str, path: str, body: bytes | None = None) -> int:
+    request = urllib.request.Request(api.url + path, body, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            json.load(answer)
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code if json.load(error)["error"] else 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"{}{}",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b'{"topic": NaN}',
+        b'{"topic": 7}',
+        b'{"topic": null}',
+        b'{"topic": "x", "partitions": 1e400}',
+        b'{"topic": "x", "partitions": 1.5}',
+        b'{"topic": "x", "partitions": true}',
+        b'{"topic": "x", "configs": []}',
+        b'{"topic": "x", "colour": "red"}',
+    ],
+    ids=lambda body: repr(body[:40]),
+)
+def test_bodies_that_are_no_topic(server: Api, body: bytes) -> None:
+    assert status(server, "POST", "/topics", body) == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"topic": "\\ud800"}',
+        b'{"topic": "x", "partitions": 100000000000000000000}',
+        b'{"topic": "x", "partitions": -3}',
+        b'{"topic": "x", "configs": {"retention.ms": "soon"}}',
+        b'{"topic": "x", "replication_factor": 9}',
+        b'{"topic": "%s"}' % (b"a" * 1_000_000),
+    ],
+    ids=lambda body: repr(body[:60]),
+)
+def test_topics_that_kafka_would_not_make(server: Api, body: bytes) -> None:
+    assert status(server, "POST", "/topics", body) == 409
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"action": "nope"},
+        {"action": "error"},
+        {"action": "error", "error": "99999"},
+        {"action": "answer", "api": "Produce"},
+        {"action": "answer", "api": "Produce", "response": {"responses": "x"}},
+        {"action": "delay"},
+        {"action": "delay", "seconds": -1},
+        {"action": "delay", "seconds": 1e300},
+        {"action": "cut", "bytes": -1},
+        {"action": "corrupt", "positions": ["a"]},
+        {"action": "observe", "times": -1},
+        {"action": "observe", "partitions": [1]},
+        {"action": "observe", "api": ["Fetch"]},
+        {"action": "observe", "api": "\u00b2"},
+    ],
+    ids=str,
+)
+def test_control_functions_that_make_no_sense(server: Api, body: dict[str, object]) -> None:
+    assert status(server, "POST", "/controls", json.dumps(body).encode()) == 400
+    assert server.get("/controls") == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", "/", 404),
+        ("GET", "//", 404),
+        ("GET", f"/{'a' * 60_000}", 404),
+        ("GET", "/topics/%00", 404),
+        ("GET", "/topics/%ff%fe", 404),
+        ("GET", "/topics/t/x/records", 400),
+        ("GET", "/topics/t/-1/records", 404),
+        ("GET", "/topics/t/99999999999999999999/records", 404),
+        ("GET", "/requests?most=x", 400),
+        ("GET", "/requests?most=-1", 400),
+        ("GET", "/requests?colour=red", 400),
+        ("GET", "/requests?api=Nope", 400),
+        ("GET", "/events?kind=nope", 400),
+        ("GET", "/controls/x", 400),
+        ("GET", "/controls/99/wait?seconds=nan", 404),
+        ("GET", "/coordinators/zebra/g", 400),
+        ("POST", "/nodes/x/stop", 400),
+        ("DELETE", "/nodes/1", 400),
+        ("PUT", "/topics", 405),
+        ("BREW", "/topics", 405),
+    ],
+)
+def test_paths_that_lead_nowhere(server: Api, method: str, path: str, expected: int) -> None:
+    assert status(server, method, path) == expected
+
+
+def test_no_wait_is_without_an_end(server: Api) -> None:
+    made = server.post("/controls", action="observe", api="Produce")["control"]
+    for seconds in ("nan", "-1", "1e20", "inf"):
+        assert status(server, "GET", f"/controls/{made}/wait?seconds={seconds}") == 400
+    assert status(server, "GET", f"/controls/{made}/wait?seconds=0") == 408
+    server.delete(f"/controls/{made}")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET\r\n\r\n",
+        b"GET / HTTP/2\r\n\r\n",
+        b"\0\r\n\r\n",
+        b"GET /state HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"GET /state HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n",
+        b"GET /state HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
+        b"POST /topics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET /state HTTP/1.1\r\nX: " + b"a" * 200_000 + b"\r\n\r\n",
+    ],
+    ids=lambda data: repr(data[:50]),
+)
+def test_what_is_not_http(server: Api, data: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=60) as wire:
+        wire.sendall(data)
+        assert wire.recv(12) == b"HTTP/1.1 400"
+    assert server.get("/state")["topics"] == ["t"]
+
+
+def test_many_who_wait_keep_neither_others_nor_the_end_waiting() -> None:
+    with serving("-p", "0") as api:
+        made = api.post("/controls", action="observe", api="Produce")["control"]
+        wires = []
+        for _ in range(60):
+            wire = socket.create_connection(("127.0.0.1", int(api.url.rpartition(":")[2])), timeout=60)
+            wire.sendall(f"GET /controls/{made}/wait?seconds=600 HTTP/1.1\r\n\r\n".encode())
+            wires.append(wire)
+        assert api.get("/state")["nodes"]
+    for wire in wires:
+        wire.close()
