@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector and Delta, fetched by Maven: the sets of jars that go with the installed pyspark."""
+"""Spark's own Kafka connector, Delta and Iceberg, fetched by Maven: the sets of jars that go with a pyspark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ DELTA = (
     ("io.unitycatalog", "unitycatalog-client", "0.6.0"),
     ("io.unitycatalog", "unitycatalog-hadoop", "0.6.0"),
 )
-_CACHE = Path(os.environ.get("OTTLA_CACHE", Path(__file__).resolve().parents[2] / ".cache"))
+ICEBERG = (("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),)
+CACHE = Path(os.environ.get("OTTLACACHE", Path(__file__).resolve().parents[2] / ".cache"))
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>ottla</groupId><artifactId>spark-jars</artifactId><version>1</version><packaging>pom</packaging>
@@ -52,10 +53,15 @@ def delta_jars() -> str:
     return _jars("delta", DELTA)
 
 
+def iceberg_jars() -> str:
+    """Iceberg for Spark 4.1, as Spark's setting spark.jars wants it."""
+    return _jars("iceberg", ICEBERG)
+
+
 def _jars(name: str, jars: tuple[tuple[str, str, str], ...]) -> str:
     if shutil.which("mvn") is None:
         raise JarsMissingError("not installed: mvn (maven)")
-    home = _CACHE / name
+    home = CACHE / name
     home.mkdir(parents=True, exist_ok=True)
     target = home / hashlib.sha256(repr(jars).encode()).hexdigest()[:12]
     with (home / ".lock").open("w") as lock:

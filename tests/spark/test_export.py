@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 
 from ottla.client import Client
 from ottla.client.producer import Producer
-from ottla.spark.export import ExportError, ExportPlan, export
-from ottla.spark.export_files import Files, Journal
+from ottla.spark.export import ExportPlan, export
+from ottla.spark.export_files import ExportError, Files, Journal
 from ottla.spark.export_values import SchemaError, _merge
 from ottla.spark.reasons import reason
 from ottla.testing import Cluster
@@ -30,7 +30,9 @@ START = 1_700_000_000_000 // HOUR * HOUR
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     forever = {"retention.ms": "-1"}
-    topics = {"orders": {"partitions": 2, "configs": forever}, "typed": {"configs": forever}}
+    topics = {"orders": {"partitions": 2, "configs": forever}} | {
+        each: {"configs": forever} for each in ("typed", "avro")
+    }
     with Cluster(topics=topics) as running:
         yield running
 
@@ -132,7 +134,7 @@ def test_protobuf_values_by_descriptor_set(spark: SparkSession, cluster: Cluster
     assert [row["value"] for row in read_back(tmp_path / "out")] == [{"id": 7, "items": ["tea"]}, None]
 
 
-def test_avro_values_by_schema_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_avro_values_by_schema_file(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     fastavro = pytest.importorskip("fastavro")
     import io
 
@@ -158,10 +160,31 @@ def test_avro_values_by_schema_file(spark: SparkSession, tmp_path: Path) -> None
     order = {"id": 7, "note": None, "at": datetime(2027, 1, 15, tzinfo=UTC), "lines": [{"tea": 2}]}
     fastavro.schemaless_writer(written, schema, order)
     assert decode(written.getvalue()) == order
-    assert decode(b"\0\0\0\0\x05" + written.getvalue()) == order
+    registered = b"\0\0\0\0\x05" + written.getvalue()
+    assert decode(registered) == order
+    with Client(cluster.bootstrap) as client:
+        producer = Producer(client)
+        for value in (written.getvalue(), registered, b"\xff", None):
+            producer.send("avro", None, value, timestamp=START)
+        producer.flush()
+    plan = ExportPlan(
+        "avro", str(tmp_path / "out"), bootstrap=cluster.bootstrap, value="avro", by="none", schema_file=str(path)
+    )
+    result = export(spark, plan)
+    assert (result.rows, result.corrupt) == (4, 1)
+    values = [row["value"] for row in read_back(tmp_path / "out")]
+    row = {**order, "at": datetime(2027, 1, 15), "lines": [[("tea", 2)]]}  # Spark's Parquet has times without a zone
+    assert values == [row, row, None, None]
     path.write_text("{")
     with pytest.raises(SchemaError, match="is no Avro schema"):
         avro_decoder(str(path))
+
+
+def test_iceberg_without_a_runtime_for_this_spark_is_refused_in_one_sentence(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=r"Iceberg has no runtime for Spark 4\.[2-9]"):
+        export(spark, ExportPlan("orders", str(tmp_path), bootstrap=cluster.bootstrap, format="iceberg"))
 
 
 def test_a_schema_may_grow_and_not_change() -> None:
@@ -180,7 +203,9 @@ def test_a_schema_may_grow_and_not_change() -> None:
         ({"by": "week"}, "--by is one of none, date, hour, not week"),
         ({"value": "xml"}, "--value is one of string, json, binary, avro, protobuf, not xml"),
         ({"value": "avro"}, "--value avro needs --schema"),
-        ({"value": "protobuf", "schema_file": "x"}, "needs --message"),
+        ({"value": "protobuf", "schema_file": __file__}, "needs --message"),
+        ({"value": "avro", "schema_file": "x.avsc"}, r"--schema x\.avsc: there is no such file"),
+        ({"schema_file": __file__}, "--schema is for values of json, avro or protobuf, and --value is string"),
         ({"target_bytes": 5}, "--target-size is at least 64k"),
     ],
 )

@@ -47,7 +47,7 @@ def test_no_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Monkey
         check_setup()
 
 
-@pytest.mark.parametrize("version", ["4.1.3", "3.5.1", "5.0.0"])
+@pytest.mark.parametrize("version", ["4.0.2", "3.5.1", "5.0.0"])
 def test_a_spark_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
     with pytest.raises(SparkSetupError, match=rf"^pyspark {version} is installed and ottla.spark needs 4.2 or a later"):

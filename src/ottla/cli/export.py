@@ -1,4 +1,4 @@
-"""`ottla export`: a topic as a folder of Parquet or a Delta table, brought up to date by each run."""
+"""`ottla export`: a topic as a folder of Parquet, a Delta or an Iceberg table, brought up to date by each run."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def export(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="The folder, or any path that Spark can write to.")],
     format_: Annotated[
-        str, typer.Option("--format", help="parquet or delta (iceberg where its runtime fits).")
+        str, typer.Option("--format", help="parquet, delta or iceberg (on a Spark that it has a runtime for).")
     ] = "parquet",
     bootstrap: Annotated[
         str | None,
@@ -93,8 +93,10 @@ def export(
     Each run goes on where the last one ended; one that was interrupted leaves nothing behind. Exit codes: 0 done, 1
     failed, 2 wrong usage, 3 no broker answers, 4 no such topic.
     """
-    from ottla.spark.export import ExportError, ExportPlan
+    from ottla.spark.export import ExportPlan
     from ottla.spark.export import export as run
+    from ottla.spark.export_files import ExportError
+    from ottla.spark.export_iceberg import iceberg_settings
     from ottla.spark.export_values import SchemaError
     from ottla.spark.options import OptionError
     from ottla.spark.reasons import reason
@@ -126,6 +128,8 @@ def export(
     if format_ == "delta":
         settings.setdefault("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         settings.setdefault("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    if format_ == "iceberg":
+        settings = iceberg_settings(to) | settings
     _find(plan.bootstrap, topic, properties)
     try:
         spark = session("ottla export", master=master, config={"spark.log.level": "ERROR", **settings})

@@ -1,4 +1,4 @@
-"""Exports a topic to a folder of Parquet or a Delta table, each run from where the last one ended.
+"""Exports a topic to a folder of Parquet, a Delta or an Iceberg table, each run from where the last one ended.
 
 A run reads, decodes and writes with Spark into a staging folder, moves the files to their places and then adds an
 entry to the journal. One that was killed before its entry counts for nothing: the next removes its files and does it
@@ -8,10 +8,12 @@ again.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.export_files import Entry, Files, Journal, clean_up, publish
+from ottla.spark.export_files import Entry, ExportError, Files, Journal, clean_up, loadable, publish
+from ottla.spark.export_iceberg import append_to_iceberg, check_iceberg
 from ottla.spark.export_values import VALUE_FORMATS, ValueDecoder
 
 if TYPE_CHECKING:
@@ -23,10 +25,6 @@ FORMATS: Final = ("parquet", "delta", "iceberg")
 PARTITIONINGS: Final = {"none": (), "date": ("date",), "hour": ("date", "hour")}
 _SMALLEST_TARGET: Final = 64 * 1024
 _EARLIEST: Final = -2
-
-
-class ExportError(RuntimeError):
-    """The export cannot be made as asked; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +58,16 @@ class ExportPlan:
             raise ExportError(f"--value is one of {', '.join(VALUE_FORMATS)}, not {self.value}")
         if self.value in ("avro", "protobuf") and self.schema_file is None:
             raise ExportError(f"--value {self.value} needs --schema, the file with its schema")
+        if self.schema_file is not None and not os.path.isfile(self.schema_file):
+            raise ExportError(f"--schema {self.schema_file}: there is no such file")
+        if self.schema_file is not None and self.value in ("string", "binary"):
+            raise ExportError(f"--schema is for values of json, avro or protobuf, and --value is {self.value}")
         if self.value == "protobuf" and self.message is None:
             raise ExportError("--value protobuf needs --message, the full name of the message in the descriptor set")
         if self.target_bytes < _SMALLEST_TARGET:
             raise ExportError(f"--target-size is at least 64k, not {self.target_bytes} bytes")
         if self.compact and self.format != "parquet":
-            raise ExportError("--compact is for Parquet; a Delta table has OPTIMIZE")
+            raise ExportError("--compact is for Parquet; Delta has OPTIMIZE and Iceberg has rewrite_data_files")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -121,6 +123,9 @@ def export(spark: SparkSession, plan: ExportPlan, *, step: Callable[[str], None]
         if plan.format == "delta":
             _append_to_delta(staged, plan, files, run)
             result.files = len(written)
+        elif plan.format == "iceberg":
+            append_to_iceberg(staged, files.root, PARTITIONINGS[plan.by], run)
+            result.files = len(written)
         else:
             result.files = publish(files, staging, run)
         result.bytes = sum(size for _, size in written)
@@ -161,21 +166,12 @@ def compact(spark: SparkSession, plan: ExportPlan, files: Files, journal: Journa
 
 def _check_format(spark: SparkSession, name: str) -> None:
     if name == "iceberg":
-        raise ExportError(
-            f"Iceberg's newest runtime is made for Spark 4.1 and does not work on {spark.version}: "
-            "export to Parquet or Delta"
-        )
-    if name == "delta" and not _loadable(spark, "org.apache.spark.sql.delta.sources.DeltaDataSource"):
+        check_iceberg(spark)
+    if name == "delta" and not loadable(spark, "org.apache.spark.sql.delta.sources.DeltaDataSource"):
         raise ExportError(
             "Delta is not on Spark's class path: give --packages io.delta:delta-spark_4.2_2.13:4.4.0 "
             "(for pyspark 4.2), or its jars by --conf spark.jars=..."
         )
-
-
-def _loadable(spark: SparkSession, name: str) -> bool:
-    jvm = spark.sparkContext._jvm
-    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
-    return loader.getResource(f"{name.replace('.', '/')}.class") is not None
 
 
 def _check_same(plan: ExportPlan, last: Entry | None) -> None:

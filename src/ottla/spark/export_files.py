@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 JOURNAL: Final = "_ottla_export"
 
 
+class ExportError(RuntimeError):
+    """The export cannot be made as asked; the message says why."""
+
+
+def loadable(spark: SparkSession, name: str) -> bool:
+    """Whether Spark's JVM has a class."""
+    loader = spark.sparkContext._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    return loader.getResource(f"{name.replace('.', '/')}.class") is not None
+
+
 class Files:
     """Paths as text, through Hadoop's file systems in Spark's JVM: local folders, hdfs, s3a and the like."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -69,7 +70,10 @@ class ValueDecoder:
         if self.schema_file is not None:
             return _read_schema(self.schema_file)
         spark = text.sparkSession
-        found = spark.read.json(text.where("text is not null").select("text"), columnNameOfCorruptRecord=CORRUPT).schema
+        lines: Any = text.where("text is not null").select("text")
+        if spark.version.startswith("4.1."):  # which takes no DataFrame here
+            lines = lines.rdd.map(itemgetter(0))
+        found = spark.read.json(lines, columnNameOfCorruptRecord=CORRUPT).schema
         fresh = StructType([field for field in found.fields if field.name != CORRUPT])
         if known is None:
             if not fresh.fields:

@@ -5,16 +5,17 @@ The doors of the format and its batch reader; streams are in `network_stream`, w
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from ottla.spark.connect import reachable
 from ottla.spark.network_offsets import NetworkTask, batch_ranges, find_topics, split_ranges
 from ottla.spark.network_options import NetworkPlan
 from ottla.spark.network_read import read_range
-from ottla.spark.network_stream import NetworkStreamReader
+from ottla.spark.options import OptionError
 from ottla.spark.pushdown import Limits
 from ottla.spark.worker import settle
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pyarrow as pa  # type: ignore[import-untyped]
-    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Filter
     from pyspark.sql.types import StructType
 
 
@@ -49,6 +50,10 @@ class NetworkSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader for `spark.readStream`."""
+        if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
+            return _NoStreams()
+        from ottla.spark.network_stream import NetworkStreamReader
+
         return NetworkStreamReader(_with_columns(NetworkPlan.parse(self.options, streaming=True), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -62,6 +67,23 @@ class NetworkSource(DataSource):
         from ottla.spark.sink import make_stream_writer
 
         return make_stream_writer(self.options, schema, overwrite)
+
+
+class _NoStreams(DataSourceStreamReader):
+    """Refuses: Spark 4.1 would hide an error of `streamReader` itself behind one of its own."""
+
+    def latestOffset(self, *_: object) -> NoReturn:  # noqa: N802 - Spark's name, and what it asks first
+        """Say why."""
+        import pyspark
+
+        raise OptionError(
+            f"streams from ottla need pyspark 4.2 or newer: {pyspark.__version__} has neither rate limits nor "
+            "availableNow for Python sources; spark.read works"
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Nothing: it never comes to that."""
+        return iter(())
 
 
 def _with_columns(plan: NetworkPlan, schema: StructType) -> NetworkPlan:

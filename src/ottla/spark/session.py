@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-OLDEST_SPARK: Final = (4, 2)
+OLDEST_SPARK: Final = (4, 1)  # which reads, writes and exports, but has no streams from Python sources like ours
 FIRST_UNKNOWN_SPARK: Final = (5, 0)
 OLDEST_JAVA: Final = 17
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
@@ -37,7 +37,7 @@ def check_setup() -> None:
     if not OLDEST_SPARK <= version < FIRST_UNKNOWN_SPARK:
         raise SparkSetupError(
             f"pyspark {pyspark.__version__} is installed and ottla.spark needs 4.2 or a later 4.x: "
-            f"pip install 'pyspark==4.2.0'"
+            f"pip install 'pyspark==4.2.0' (4.1 does without streams)"
         )
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")

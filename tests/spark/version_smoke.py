@@ -1,0 +1,74 @@
+"""What must work on another version of pyspark: `python -m tests.spark.version_smoke SPEC`, which prints the findings.
+
+Run with that version first on PYTHONPATH; the session's rows and refusals are judged by whoever started it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from ottla.spark.export import ExportPlan, export
+from ottla.spark.export_files import ExportError
+from ottla.spark.export_iceberg import CATALOG, iceberg_settings
+from ottla.spark.reasons import reason
+from ottla.spark.session import session
+from tests.spark.conftest import SETTINGS
+
+SECONDS = 300
+
+
+def stream(spark: Any, spec: dict[str, str], topic: str) -> None:
+    """Copy the topic, exactly once."""
+    rows = spark.readStream.format("ottla").option("kafka.bootstrap.servers", spec["bootstrap"])
+    rows = rows.option("subscribe", "orders").option("startingOffsets", "earliest").load()
+    query = (
+        rows.select("key", "value")
+        .writeStream.format("ottla")
+        .option("kafka.bootstrap.servers", spec["bootstrap"])
+        .option("topic", topic)
+        .option("exactlyOnce", "true")
+        .option("checkpointLocation", f"{spec['folder']}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(SECONDS)
+
+
+def main(spec: dict[str, str]) -> None:
+    """Read both ways, filter one table twice, write, stream, export."""
+    settings = {**SETTINGS, **iceberg_settings(f"{spec['folder']}/iceberg")} if spec["jars"] else SETTINGS
+    spark = session("versions", master="local[2]", config={**settings, "spark.jars": spec["jars"]})
+    spark.sparkContext.setLogLevel("ERROR")
+    found: dict[str, Any] = {"version": spark.version}
+    reader = spark.read.format("ottla").option("kafka.bootstrap.servers", spec["bootstrap"])
+    table = reader.option("subscribe", "orders").load()
+    found["network"] = [table.count(), table.filter("offset < 10").count(), table.filter("partition = 1").count()]
+    log = spark.read.format("ottla-log").option("subscribe", "orders").load(spec["log_dir"])
+    found["log"] = log.count()
+    sink = table.select("key", "value").write.format("ottla").option("kafka.bootstrap.servers", spec["bootstrap"])
+    sink.option("topic", "copied").mode("append").save()
+    found["copied"] = reader.option("subscribe", "copied").load().count()
+    try:
+        stream(spark, spec, "streamed")
+        stream(spark, spec, "streamed")
+        committed = reader.option("subscribe", "streamed").option("kafka.isolation.level", "read_committed").load()
+        found["streamed"] = committed.count()
+    except Exception as error:
+        found["streamed"] = reason(error)
+    for kind in ("parquet", "iceberg"):
+        target = f"{spec['folder']}/{kind}"
+        plan = ExportPlan("orders", target, bootstrap=spec["bootstrap"], format=kind, value="json", by="date")
+        try:
+            found[kind] = [export(spark, plan).rows, export(spark, plan).rows]
+        except ExportError as error:
+            found[kind] = str(error)
+    if spec["jars"]:
+        found["iceberg rows"] = spark.table(f"{CATALOG}.iceberg").count()
+    spark.stop()
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
