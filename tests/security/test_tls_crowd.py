@@ -135,6 +135,25 @@ def test_who_is_silent_or_stops_half_way_is_cut_off(
     runner.run(main())
 
 
+def test_of_too_many_who_are_silent_the_oldest_goes(
+    runner: asyncio.Runner, context: ssl.SSLContext, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport_tls, "MOST_SILENT", 3)
+
+    async def main() -> None:
+        listener = await LoopTransport(asyncio.get_running_loop()).listen(Noted, "127.0.0.1", 0, ssl=context)
+        silent = [socket.create_connection(("127.0.0.1", listener.port), timeout=60) for _ in range(5)]
+        for wire in silent[:2]:
+            assert await asyncio.to_thread(wire.recv, 1) == b""
+        half = Half(listener.port, authority)
+        await asyncio.to_thread(half.finish)
+        listener.close()
+        for wire in [*silent, half.wire]:
+            wire.close()
+
+    runner.run(main())
+
+
 def test_closing_lets_go_of_handshakes_that_are_not_over(
     runner: asyncio.Runner, context: ssl.SSLContext, authority: Authority
 ) -> None:

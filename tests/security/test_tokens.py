@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hmac
 import json
 import time
@@ -12,14 +13,16 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from confluent_kafka import Producer
-from joserfc import jwt
+from hypothesis import given
+from hypothesis import strategies as st
+from joserfc import jws, jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
 from ottla.client import Client
 from ottla.client.auth import Login, Security
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.security.sasl.mechanism import SaslError
-from ottla.security.tokens import TokenRules, TokenValidator, read_key_set
+from ottla.security.tokens import ALGORITHMS, TokenRules, TokenValidator, read_key_set
 from ottla.testing import Cluster
 from ottla.testing.security import AUTHORIZER
 
@@ -146,6 +149,44 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(ValueError, match=r"jwks\.json"):
         read_key_set(path.as_uri())
+
+
+def joined(*parts: Any) -> str:
+    """A token of these JSON parts, with bytes as they are."""
+    texts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in parts]
+    return ".".join(base64.urlsafe_b64encode(text).rstrip(b"=").decode() for text in texts)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+HEADERS = st.fixed_dictionaries(
+    {"alg": st.sampled_from([*ALGORITHMS, "none", "HS256"]) | JSON},
+    optional={"kid": st.sampled_from(["ec", "rsa"]) | JSON, "crit": JSON, "b64": JSON, "typ": JSON, "jwk": JSON},
+)
+CLAIMS = st.fixed_dictionaries({}, optional=dict.fromkeys(("sub", "iss", "aud", "iat", "nbf", "exp"), JSON))
+
+
+@given(HEADERS | JSON, CLAIMS | JSON, st.binary(max_size=80))
+def test_no_token_that_nobody_signed_counts_or_breaks_anything(header: Any, body: Any, signature: bytes) -> None:
+    with pytest.raises(SaslError):
+        validator(TokenRules())(joined(header, body, signature))
+
+
+@given(CLAIMS)
+def test_signed_claims_of_any_kind_break_nothing(body: dict[str, Any]) -> None:
+    token = jws.serialize_compact({"alg": "ES256", "kid": "ec"}, json.dumps(body), EC, algorithms=["ES256"])
+    with contextlib.suppress(SaslError):
+        assert validator()(token).principal
+
+
+@pytest.mark.parametrize("deep", [b"[" * 100_000, b'{"a":' * 100_000], ids=["lists", "objects"])
+def test_a_token_that_is_deep_is_refused(deep: bytes) -> None:
+    for parts in ((deep, {}, b""), ({"alg": "ES256"}, deep, b"")):
+        with pytest.raises(SaslError, match="not a signed JWT"):
+            validator()(joined(*parts))
 
 
 # Over the wire, with real time.

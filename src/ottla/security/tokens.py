@@ -97,7 +97,7 @@ class TokenValidator:
             try:
                 claims = json.loads(jws.deserialize_compact(token, key, algorithms=list(ALGORITHMS)).payload)
                 break
-            except (JoseError, ValueError, KeyError, TypeError):
+            except (JoseError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue
         else:
             raise SaslError("Authentication failed: the token's signature is not valid")
@@ -150,7 +150,7 @@ def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
         raise SaslError("Authentication failed: the token is not a signed JWT")
     try:
         header, claims = (json.loads(_decode(piece)) for piece in pieces[:2])
-    except (ValueError, binascii.Error) as error:
+    except (ValueError, binascii.Error, RecursionError) as error:
         raise SaslError("Authentication failed: the token is not a signed JWT") from error
     if not isinstance(header, dict) or not isinstance(claims, dict):
         raise SaslError("Authentication failed: the token is not a signed JWT")

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 20.0
 """Who does not finish a handshake in this time is cut off; until then nobody above knows of the connection."""
+MOST_SILENT = 2000
+"""Those who connect and send nothing; if there are more, the oldest goes. A client sends its first message at once."""
 PAUSE_SECONDS = 1.0
 """How long nobody is accepted when the system has no more descriptors."""
 
@@ -89,6 +91,8 @@ class TlsDoor:
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(PAUSE_SECONDS, self._watch)
                 return
+            if len(self._silent) >= MOST_SILENT:
+                self._drop(next(iter(self._silent)))
             made.setblocking(False)
             self._silent[made] = self._loop.call_later(HANDSHAKE_SECONDS, self._drop, made)
             self._loop.add_reader(made, self._speaks, made)
