@@ -1,10 +1,14 @@
-"""Topics as Spark tables: Spark's own Kafka connector, `ottla` over the network and `ottla-log` on the files.
+r"""Topics as Spark tables: Spark's own Kafka connector, `ottla` over the network and `ottla-log` on the files.
 
-    python bench/spark.py [--megabytes N] [--rounds N] [--curve MB,MB,...] [--partitions N,N,...] [--filter MB]
+    python bench/spark.py [--megabytes N] [--rounds N] [--curve MB,MB,...] [--partitions N,N,...] [--spread MB]
+                          [--filter MB]
 
 One session, one Apache Kafka, the same four-partition topics for all three; each figure is the best of the rounds after
-a first one that warms up. The curve and the filtered read use directories made for the purpose, which are real files.
-With --curve 1024,2560,5120,10240 --partitions 1,10,100,1000 --filter 10240 it is taken to 10 GB and 1,000 partitions.
+a first one that warms up. The curve and the filtered read use directories made for the purpose, which are real files;
+the session is warm by then, so that one round will do for what takes long. To 10 GB and 1,000 partitions:
+
+    python bench/spark.py --rounds 1 --curve 1024,2560,5120,10240 --partitions 1,10,100,1000 --spread 2560 \
+        --filter 10240
 """
 
 from __future__ import annotations
@@ -46,10 +50,11 @@ PLOT = Path(__file__).resolve().parent.parent / "docs" / "images" / "spark-scan.
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=100, help="data of each size for the comparison")
+    parser.add_argument("--megabytes", type=int, default=200, help="data of each size for the comparison; 0: none")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--curve", default="64,128,256,512", help="megabytes of the scans that the plot shows")
-    parser.add_argument("--partitions", default="1,10,100", help="partitions over which the largest of them is spread")
+    parser.add_argument("--partitions", default="1,10,100", help="partitions over which data is spread")
+    parser.add_argument("--spread", type=int, help="megabytes that are spread; the largest of the curve unless given")
     parser.add_argument("--filter", type=int, default=512, help="megabytes of the topic of which 1% is read")
     parser.add_argument("--plot", type=Path, default=PLOT)
     args = parser.parse_args()
@@ -58,9 +63,12 @@ def main() -> None:
         settings = {"spark.jars": connector_jars(), "spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
         spark = session("bench", master="local[2]", config=settings)
         spark.sparkContext.setLogLevel("ERROR")
-        compare(spark, work, args.megabytes, args.rounds)
+        if args.megabytes:
+            compare(spark, work, args.megabytes, args.rounds)
         sizes = [int(each) for each in args.curve.split(",")]
-        curve(spark, work, sizes, [int(each) for each in args.partitions.split(",")], args.rounds, args.plot)
+        curve(spark, work, sizes, args.rounds, args.plot)
+        partitions = [int(each) for each in args.partitions.split(",")]
+        spread(spark, work, args.spread or sizes[-1], partitions, args.rounds, args.plot)
         filtered(spark, work, args.filter, args.rounds)
         spark.stop()
 
@@ -71,9 +79,9 @@ def main() -> None:
 def compare(spark: Any, work: Path, megabytes: int, rounds: int) -> None:
     print(f"\n{PARTITIONS} partitions, local[2], {megabytes} MB of each size, Apache Kafka serving. Processor time is")
     print("that of driver, JVM and Python workers together, not the broker: compare it on a machine that others use.\n")
-    print("| | connector | ottla | ottla-log | | connector | ottla | gain | ottla-log | gain |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    print("| | thousand records/s | | | | processor µs a record | | | | |")
+    print("| | connector | ottla | gain | ottla-log | gain | | connector | ottla | gain | ottla-log | gain |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print("| | thousand records/s | | | | | | processor µs a record | | | | |")
     peer = start_apache_kafka(work)
     try:
         counts = {size: fill(peer, size, megabytes) for size in SIZES}
@@ -90,13 +98,14 @@ def compare(spark: Any, work: Path, megabytes: int, rounds: int) -> None:
 
 
 def show(label: str, costs: dict[str, Cost], records: int) -> None:
-    rates = [f"{records / costs[kind].wall / 1000:.0f}" if kind in costs else "" for kind in FORMATS]
-    cells = [f"{costs['kafka'].processor / records * 1e6:.2f}"]
+    rates, cells = [f"{records / costs['kafka'].wall / 1000:.0f}"], [f"{costs['kafka'].processor / records * 1e6:.2f}"]
     for kind in FORMATS[1:]:
         if kind in costs:
-            gain = costs["kafka"].processor / costs[kind].processor
-            cells += [f"{costs[kind].processor / records * 1e6:.2f}", f"{gain:.1f}"]
+            faster, cheaper = (costs["kafka"][each] / costs[kind][each] for each in (0, 1))
+            rates += [f"{records / costs[kind].wall / 1000:.0f}", f"{faster:.1f}"]
+            cells += [f"{costs[kind].processor / records * 1e6:.2f}", f"{cheaper:.1f}"]
         else:
+            rates += ["", ""]
             cells += ["", ""]
     print(f"| {' | '.join([label, *rates, '', *cells])} |", flush=True)
 
@@ -165,14 +174,18 @@ class Cost(NamedTuple):
         return Cost(max(self.wall - other.wall, 0.001), max(self.processor - other.processor, 0.001))
 
 
-def best(rounds: int, act: Callable[..., None], *given: Any, broker: int = 0, **options: Any) -> Cost:
+def best(
+    rounds: int, act: Callable[..., None], *given: Any, broker: int = 0, warm_up: bool = True, **options: Any
+) -> Cost:
     """The least of each, of some rounds after one that warms up."""
+    if warm_up:
+        act(*given, **options)
     found = []
-    for _ in range(rounds + 1):
+    for _ in range(rounds):
         with Meter(broker) as meter:
             act(*given, **options)
         found.append(meter.cost)
-    return Cost(min(cost.wall for cost in found[1:]), min(cost.processor for cost in found[1:]))
+    return Cost(min(cost.wall for cost in found), min(cost.processor for cost in found))
 
 
 class Meter(threading.Thread):
@@ -227,26 +240,39 @@ class Meter(threading.Thread):
 # How the cost of a scan grows, and what a filter saves.
 
 
-def curve(spark: Any, work: Path, sizes: list[int], partitions: list[int], rounds: int, plot: Path) -> None:
+def curve(spark: Any, work: Path, sizes: list[int], rounds: int, plot: Path) -> None:
     print("\nA scan by `ottla-log` (count, 100-byte records), less what a job costs that reads nothing:\n")
     print("| MB | partitions | seconds | processor seconds | processor seconds a GB |\n|---|---|---|---|---|")
-    empty = None
-    lines: dict[str, list[tuple[float, float]]] = {}
-    by_partitions = [(sizes[-1], each) for each in partitions if each != PARTITIONS]
-    for megabytes, spread in [(size, PARTITIONS) for size in sizes] + by_partitions:
-        folder = write_directory(work / "curve", megabytes, spread)
-        if empty is None:
-            empty = best(rounds, nothing, spark, folder)
-        cost = best(rounds, scan, spark, folder).less(empty)
-        shutil.rmtree(folder)
-        per_gb = cost.processor / megabytes * 1000
-        print(f"| {megabytes} | {spread} | {cost.wall:.2f} | {cost.processor:.2f} | {per_gb:.2f} |", flush=True)
-        if spread == PARTITIONS:
-            for name, taken in (("processor seconds", cost.processor), ("seconds on two cores", cost.wall)):
-                lines.setdefault(name, []).append((megabytes, taken))
+    best(2, scan, spark, write_directory(work / "curve", 64, PARTITIONS))  # compiled by now, whatever was run before
+    points = [(size, measured(spark, work, size, PARTITIONS, rounds)) for size in sizes]
+    draw(plot, "A scan by ottla-log", "MB of records of 100 bytes, 4 partitions", points)
+
+
+def spread(spark: Any, work: Path, megabytes: int, partitions: list[int], rounds: int, plot: Path) -> None:
+    print(f"\nThe same for {megabytes} MB over more and more partitions:\n")
+    print("| MB | partitions | seconds | processor seconds | processor seconds a GB |\n|---|---|---|---|---|")
+    points = [(each, measured(spark, work, megabytes, each, rounds)) for each in partitions]
+    draw(plot.with_stem(f"{plot.stem}-partitions"), f"A scan of {megabytes} MB by ottla-log", "partitions", points)
+
+
+def measured(spark: Any, work: Path, megabytes: int, partitions: int, rounds: int) -> Cost:
+    folder = write_directory(work / "curve", megabytes, partitions)
+    empty = best(3, nothing, spark, folder)
+    cost = best(rounds, scan, spark, folder, warm_up=False).less(empty)
+    shutil.rmtree(folder)
+    per_gb = cost.processor / megabytes * 1000
+    print(f"| {megabytes} | {partitions} | {cost.wall:.2f} | {cost.processor:.2f} | {per_gb:.2f} |", flush=True)
+    return cost
+
+
+def draw(plot: Path, title: str, across: str, points: list[tuple[int, Cost]]) -> None:
+    lines = {
+        "processor seconds": [(float(x), cost.processor) for x, cost in points],
+        "seconds on two cores": [(float(x), cost.wall) for x, cost in points],
+    }
     plot.parent.mkdir(parents=True, exist_ok=True)
-    plot.write_text(line_chart("A scan by ottla-log", "MB of records of 100 bytes", "seconds", lines))
-    print(f"\n![scan cost](images/{plot.name})")
+    plot.write_text(line_chart(title, across, "seconds", lines))
+    print(f"\n![{title}](images/{plot.name})")
 
 
 def scan(spark: Any, folder: Path, **options: str) -> None:
@@ -269,11 +295,11 @@ def filtered(spark: Any, work: Path, megabytes: int, rounds: int) -> None:
         assert frame.filter(f"timestamp >= {low} AND timestamp < {high}").count() > 0
 
     between = {"startingTimestamp": str(middle), "endingTimestamp": str(middle + width)}
-    start = best(rounds, nothing, spark, folder)
+    start = best(3, nothing, spark, folder)
     costs = {
-        "full scan": best(rounds, scan, spark, folder),
-        "startingTimestamp and endingTimestamp": best(rounds, scan, spark, folder, **between),
-        "a filter on timestamp, pushed down": best(rounds, by_filter),
+        "full scan": best(rounds, scan, spark, folder, warm_up=False),
+        "startingTimestamp and endingTimestamp": best(3, scan, spark, folder, **between),
+        "a filter on timestamp, pushed down": best(3, by_filter),
     }
     full = costs["full scan"].less(start)
     print(f"\n1% by time, from the middle of {megabytes} MB; the job's start ({start.wall:.2f} s) is not counted:\n")
