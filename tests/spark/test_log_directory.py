@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -377,3 +378,34 @@ def test_bad_options_name_themselves_and_what_would_be_right(
     with pytest.raises(OptionError) as raised:
         rows(LogSource, given)
     assert message in str(raised.value)
+
+
+def test_a_directory_behind_a_url_is_read_through_fsspec(directory: str) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    store = fsspec.filesystem("memory")
+    store.put(directory, "/lake", recursive=True)
+    try:
+        for options in (
+            {"includeBatch": "true", "includeHeaders": "true"},
+            {"subscribe": "payments", "isolation.level": "read_committed"},
+            {"subscribe": "events", "startingTimestamp": str(START + 30_000), "minPartitions": "7"},
+        ):
+            local = rows(LogSource, {"path": directory, **options})
+            assert local
+            assert rows(LogSource, {"path": "memory://lake", **options}) == local
+        assert rows(LogSource, {"path": "memory://lake/", "subscribe": "stamped"})
+        with pytest.raises(OptionError, match="'memory://nothing' is not a folder there"):
+            rows(LogSource, {"path": "memory://nothing"})
+    finally:
+        store.rm("/lake", recursive=True)
+
+
+def test_a_url_that_nobody_can_read_is_refused_with_what_to_install(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(OptionError, match="fsspec cannot read nonsense:// paths here"):
+        rows(LogSource, {"path": "nonsense://bucket/logs"})
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(OptionError, match="gone:// paths are read through fsspec.*: pip install fsspec"):
+        rows(LogSource, {"path": "gone://bucket/logs"})

@@ -77,6 +77,12 @@ def test_a_view_can_be_made_in_sql_alone(spark: SparkSession) -> None:
     assert spark.sql("SELECT count(*) AS n FROM kafka_log").collect()[0].n == 9
 
 
+def test_workers_read_through_fsspec_too(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
+    pytest.importorskip("fsspec")
+    frame = spark.read.format("ottla-log").option("subscribe", "orders").load(f"local://{cluster[1]}")
+    assert frame.count() == 1000
+
+
 @pytest.mark.parametrize("format_name", ["ottla", "ottla-log"])
 def test_one_frame_may_be_filtered_in_several_ways(
     spark: SparkSession, cluster: tuple[Cluster, str], format_name: str

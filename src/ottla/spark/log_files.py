@@ -6,7 +6,6 @@ Only reads, and only what is needed: names first, then indexes, then the tails t
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -18,6 +17,7 @@ from ottla.records.batch import check_crc
 from ottla.records.columnar import AbortedTransaction
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
+from ottla.spark.log_disk import disk_of, plain_path
 from ottla.spark.options import OptionError
 from ottla.storage.checkpoints import CorruptCheckpointError, decode_offsets
 from ottla.storage.errors import CorruptIndexError, CorruptLogError, CorruptSnapshotError
@@ -38,7 +38,6 @@ from ottla.storage.names import (
 )
 from ottla.storage.producer_state import ProducerState, decode_snapshot
 from ottla.storage.scan import METADATA_SNAPSHOT_SUFFIX, read_folder, replay_batch, scan_batches
-from ottla.world.disk_real import RealDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from ottla.protocol.uuids import Uuid
     from ottla.spark.offsets import Selection
     from ottla.storage.scan import PartitionFolder, SegmentFiles
+    from ottla.world.disk import Disk
 
 READ_UP_TO: Final = ("auto", "highWatermark", "lastBatch")
 
@@ -66,7 +66,7 @@ class LogDirectory:
             path,
             _checkpoint(path, REPLICATION_CHECKPOINT),
             _checkpoint(path, LOG_START_CHECKPOINT),
-            os.path.exists(os.path.join(path, CLEAN_SHUTDOWN_FILE)),
+            disk_of(path).exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"),
         )
 
     def replicas(self) -> dict[TopicPartition, int]:
@@ -93,17 +93,16 @@ class LogDirectory:
 
 def _checkpoint(path: str, name: str) -> dict[TopicPartition, int]:
     try:
-        with open(os.path.join(path, name), "rb") as file:
-            return decode_offsets(file.read())
+        return decode_offsets(disk_of(path).read(f"{path}/{name}"))
     except (FileNotFoundError, CorruptCheckpointError):
         return {}
 
 
 def metadata_values(path: str) -> Iterator[bytes]:
     """The values of the metadata log's records, from its newest snapshot on."""
-    disk = RealDisk()
+    disk = disk_of(path)
     try:
-        folder = read_folder(disk, os.path.join(path, f"{METADATA_TOPIC}-0"))
+        folder = read_folder(disk, f"{path}/{METADATA_TOPIC}-0")
     except FileNotFoundError:
         return
     snapshots = sorted(name for name in folder.others if name.endswith(METADATA_SNAPSHOT_SUFFIX))[-1:]
@@ -120,14 +119,16 @@ def find_log_directories(text: str) -> list[LogDirectory]:
     """The log directories at a path, at several with commas between, or one level below (a folder per broker)."""
     found = []
     for given in text.split(","):
-        path = given.strip().removeprefix("file://").removeprefix("file:")
-        if not os.path.isdir(path):
-            raise OptionError(f"{path!r} is not a folder on this machine; load() wants a broker's log directory")
-        if _is_log_directory(path):
+        path = plain_path(given)
+        disk = disk_of(path)
+        if not disk.is_dir(path):
+            where = "there" if "://" in path else "on this machine"
+            raise OptionError(f"{path!r} is not a folder {where}; load() wants a broker's log directory")
+        if _is_log_directory(disk, path):
             found.append(path)
             continue
-        below = sorted(os.path.join(path, name) for name in os.listdir(path))
-        below = [each for each in below if os.path.isdir(each) and _is_log_directory(each)]
+        below = [f"{path}/{name}" for name in disk.list(path)]
+        below = [each for each in below if disk.is_dir(each) and _is_log_directory(disk, each)]
         if not below:
             raise OptionError(
                 f"{path!r} is no log directory: it has neither {META_PROPERTIES} nor folders such as orders-0"
@@ -136,22 +137,22 @@ def find_log_directories(text: str) -> list[LogDirectory]:
     return [LogDirectory.open(path) for path in found]
 
 
-def _is_log_directory(path: str) -> bool:
-    if os.path.exists(os.path.join(path, META_PROPERTIES)):
+def _is_log_directory(disk: Disk, path: str) -> bool:
+    if disk.exists(f"{path}/{META_PROPERTIES}"):
         return True
     # A broker's own folder may be called node-1, as a partition of a topic called node would be.
-    folders = [os.path.join(path, name) for name in os.listdir(path) if parse_partition_dir(name) is not None]
-    return any(os.path.isdir(each) and not os.path.exists(os.path.join(each, META_PROPERTIES)) for each in folders)
+    folders = [f"{path}/{name}" for name in disk.list(path) if parse_partition_dir(name) is not None]
+    return any(disk.is_dir(each) and not disk.exists(f"{each}/{META_PROPERTIES}") for each in folders)
 
 
 def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to: str) -> list[Log]:
     """The chosen partitions, in order; one that stands in two directories is refused."""
-    disk = RealDisk()
     logs: dict[TopicPartition, Log] = {}
     topics = set()
     for directory in directories:
+        disk = disk_of(directory.path)
         replicas: dict[TopicPartition, int] | None = None
-        for name in sorted(os.listdir(directory.path)):
+        for name in disk.list(directory.path):
             named = parse_partition_dir(name)
             if named is None or named.mark:
                 continue
@@ -159,7 +160,7 @@ def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to:
             topics.add(key.topic)
             if not selection.topic(key.topic) or not selection.partition(key.topic, key.partition):
                 continue
-            path = os.path.join(directory.path, name)
+            path = f"{directory.path}/{name}"
             if key in logs:
                 raise OptionError(
                     f"{key} stands in {logs[key].folder.path} and in {path}: these are replicas; read one of them"
@@ -189,7 +190,7 @@ class Log:
     """One partition's files, read only as far as someone asks."""
 
     def __init__(
-        self, disk: RealDisk, directory: LogDirectory, folder: PartitionFolder, high_watermark: int | None
+        self, disk: Disk, directory: LogDirectory, folder: PartitionFolder, high_watermark: int | None
     ) -> None:
         self.disk = disk
         self.folder = folder
@@ -303,8 +304,8 @@ class Log:
             if TXN_INDEX_SUFFIX not in segment.kinds:
                 continue
             try:
-                with open(segment.path(TXN_INDEX_SUFFIX), "rb") as file:
-                    entries = TransactionIndex.decode(segment.base_offset, file.read()).entries
+                index_data = self.disk.read(segment.path(TXN_INDEX_SUFFIX))
+                entries = TransactionIndex.decode(segment.base_offset, index_data).entries
             except FileNotFoundError:
                 continue
             except CorruptIndexError as error:
@@ -345,8 +346,8 @@ class Log:
             if offset > self.end_offset:
                 continue
             try:
-                with open(os.path.join(self.folder.path, offset_name(offset, SNAPSHOT_SUFFIX)), "rb") as file:
-                    state.load(decode_snapshot(file.read()), offset, 0)
+                data = self.disk.read(f"{self.folder.path}/{offset_name(offset, SNAPSHOT_SUFFIX)}")
+                state.load(decode_snapshot(data), offset, 0)
             except (FileNotFoundError, CorruptSnapshotError):
                 continue
             return state, offset
@@ -355,12 +356,13 @@ class Log:
 
 def read_entries(path: str, size: int) -> bytes:
     """An index's entries without the zeros that a running broker keeps behind them (Kafka reserves 10 MiB)."""
-    with open(path, "rb") as file:
-        count = os.fstat(file.fileno()).st_size // size
+    file = disk_of(path).open(path, writable=False)
+    try:
+        count = file.size() // size
         zero = bytes(size)
 
         def entry(number: int) -> bytes:
-            return os.pread(file.fileno(), size, number * size)
+            return file.read_at(number * size, size)
 
         if count > 1 and entry(count - 1) == zero:
             low, high = 1, count - 1  # the first entry may really be zero
@@ -371,4 +373,6 @@ def read_entries(path: str, size: int) -> bytes:
                 else:
                     low = middle + 1
             count = low
-        return os.pread(file.fileno(), count * size, 0)
+        return file.read_at(0, count * size)
+    finally:
+        file.close()

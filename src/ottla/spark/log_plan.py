@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.records.batch import MAGIC, MAGIC_POSITION
+from ottla.spark.log_disk import disk_of, identity
 from ottla.spark.offsets import EARLIEST, LATEST
 from ottla.spark.options import OptionError
 
@@ -160,7 +161,7 @@ def _segments(wanted: ScanRange) -> list[Piece]:
         if first >= end or not size:
             continue
         try:
-            inode = os.stat(segment.path()).st_ino
+            inode = identity(segment.path())
         except FileNotFoundError:
             inode = -1  # gone already: the task will look where its offsets are now
         start = 0
@@ -238,10 +239,11 @@ def _split(log: Log, piece: Piece, target: int) -> list[Piece]:
 def _base_offset(segment: SegmentFiles, position: int) -> int | None:
     """The base offset of the batch at an indexed position, if one stands there."""
     try:
-        with open(segment.path(), "rb") as file:
-            head = os.pread(file.fileno(), MAGIC_POSITION + 1, position)
+        file = disk_of(segment.path()).open(segment.path(), writable=False)
     except FileNotFoundError:
         return None
+    head = file.read_at(position, MAGIC_POSITION + 1)
+    file.close()
     if len(head) <= MAGIC_POSITION or head[MAGIC_POSITION] != MAGIC:
         return None
     return int.from_bytes(head[:8], "big", signed=True)

@@ -5,9 +5,8 @@ Survives what a broker may do to its files meanwhile: a compaction that replaces
 
 from __future__ import annotations
 
-import os
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -19,13 +18,12 @@ from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records, record_bytes
 from ottla.spark.columns import Columns, Place, TableWriter
 from ottla.spark.data_loss import DataLossError, warn
+from ottla.spark.log_disk import disk_of, identity
 from ottla.spark.log_files import read_entries
-from ottla.spark.log_plan import Piece
 from ottla.storage.errors import CorruptIndexError
 from ottla.storage.indexes import OFFSET_ENTRY, OffsetIndex
 from ottla.storage.names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, offset_name
 from ottla.storage.scan import read_folder
-from ottla.world.disk_real import RealDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     from ottla.records.batch import BatchHeader
+    from ottla.spark.log_plan import Piece
+    from ottla.world.disk import File
 
 SOURCE: Final = "ottla-log"
 CHUNK: Final = 8 << 20
@@ -56,23 +56,28 @@ class ReadSettings:
 
 def read_piece(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     """The rows of one piece."""
-    path = os.path.join(piece.folder, offset_name(piece.segment, LOG_SUFFIX))
+    path = f"{piece.folder}/{offset_name(piece.segment, LOG_SUFFIX)}"
+    disk = disk_of(path)
     for candidate in (path, path + DELETED_SUFFIX):
         try:
-            file = open(candidate, "rb", buffering=0)  # noqa: SIM115 - closed by the with below
+            file = disk.open(candidate, writable=False)
+            if identity(candidate) != piece.inode:
+                file.close()
+                continue
         except FileNotFoundError:
             continue
-        with file:
-            if os.fstat(file.fileno()).st_ino == piece.inode:
-                yield from _PieceReader(piece, settings, file.fileno(), candidate).read()
-                return
+        try:
+            yield from _PieceReader(piece, settings, file, candidate).read()
+        finally:
+            file.close()
+        return
     yield from _read_elsewhere(piece, settings)
 
 
 def _read_elsewhere(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     """Read a piece by its offsets, from the files that hold them now."""
     try:
-        segments = read_folder(RealDisk(), piece.folder).segments
+        segments = read_folder(disk_of(piece.folder), piece.folder).segments
     except FileNotFoundError:
         segments = []
     if not segments or segments[0].base_offset > piece.first_offset:
@@ -87,27 +92,19 @@ def _read_elsewhere(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordB
         following = segments[number + 1].base_offset if number + 1 < len(segments) else piece.end_offset
         if segment.base_offset >= piece.end_offset or following <= piece.first_offset:
             continue
-        with open(segment.path(), "rb", buffering=0) as file:
-            moved = Piece(
-                piece.folder,
-                piece.topic,
-                piece.partition,
-                segment.base_offset,
-                os.fstat(file.fileno()).st_ino,
-                0,
-                os.fstat(file.fileno()).st_size,
-                piece.first_offset,
-                piece.end_offset,
-                piece.aborted,
-            )
-            yield from _PieceReader(moved, settings, file.fileno(), segment.path()).read()
+        file = disk_of(segment.path()).open(segment.path(), writable=False)
+        try:
+            moved = replace(piece, segment=segment.base_offset, start=0, end=file.size())
+            yield from _PieceReader(moved, settings, file, segment.path()).read()
+        finally:
+            file.close()
 
 
 class _PieceReader:
-    def __init__(self, piece: Piece, settings: ReadSettings, descriptor: int, path: str) -> None:
+    def __init__(self, piece: Piece, settings: ReadSettings, file: File, path: str) -> None:
         self._piece = piece
         self._settings = settings
-        self._descriptor = descriptor
+        self._file = file
         self._path = path
         self._table = TableWriter(settings.columns, Place(piece.topic, piece.partition, piece.segment), settings.times)
 
@@ -115,7 +112,7 @@ class _PieceReader:
         piece = self._piece
         position, want = piece.start, CHUNK
         while position < piece.end:
-            chunk = os.pread(self._descriptor, min(want, piece.end - position), position)
+            chunk = self._file.read_at(position, min(want, piece.end - position))
             whole, damage, done = self._walk(chunk, position)
             if whole:
                 for start, end in self._in_time(memoryview(chunk)[:whole]):
@@ -245,7 +242,7 @@ class _PieceReader:
         if self._settings.bad_records == "drop":
             warn(SOURCE, f"{message}; dropped {end - start} bytes")
             return
-        data = os.pread(self._descriptor, min(end - start, CHUNK), start)
+        data = self._file.read_at(start, min(end - start, CHUNK))
         offset = int.from_bytes(data[:8], "big", signed=True) if len(data) >= 8 else None
         yield self._table.rows([{"value": data, "offset": offset, "position": start, "badRecord": message}])
 
@@ -255,7 +252,7 @@ class _PieceReader:
     def _next_border(self, position: int) -> int:
         """Where the next batch that the index knows begins, or the piece's end."""
         try:
-            data = read_entries(os.path.join(self._piece.folder, offset_name(self._piece.segment, INDEX_SUFFIX)), 8)
+            data = read_entries(f"{self._piece.folder}/{offset_name(self._piece.segment, INDEX_SUFFIX)}", OFFSET_ENTRY)
             index = OffsetIndex.decode(self._piece.segment, data[: len(data) // OFFSET_ENTRY * OFFSET_ENTRY], 1 << 62)
         except (FileNotFoundError, CorruptIndexError):
             return self._piece.end

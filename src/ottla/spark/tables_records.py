@@ -6,7 +6,6 @@ Each is one of Kafka's own topics, read as `ottla-log` reads any topic and decod
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -26,6 +25,7 @@ from ottla.protocol.record_values import (
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
 from ottla.spark.columns import Columns, spark_schema
+from ottla.spark.log_disk import disk_of
 from ottla.spark.log_files import find_log_directories
 from ottla.spark.log_plan import DECIDED
 from ottla.spark.log_source import KNOWN, LogReader, Plan
@@ -34,7 +34,6 @@ from ottla.spark.options import OptionError, Options
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.names import METADATA_TOPIC
 from ottla.storage.scan import METADATA_SNAPSHOT_SUFFIX, read_folder, scan_batches
-from ottla.world.disk_real import RealDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,7 +154,7 @@ def _needed_snapshots(path: str) -> list[str]:
     found = []
     for directory in find_log_directories(path):
         try:
-            folder = read_folder(RealDisk(), os.path.join(directory.path, f"{METADATA_TOPIC}-0"))
+            folder = read_folder(disk_of(directory.path), f"{directory.path}/{METADATA_TOPIC}-0")
         except FileNotFoundError:
             continue
         names = sorted(name for name in folder.others if name.endswith(METADATA_SNAPSHOT_SUFFIX))
@@ -166,7 +165,7 @@ def _needed_snapshots(path: str) -> list[str]:
 
 def _snapshot_rows(path: str) -> Iterator[Row]:
     try:
-        for header, data in scan_batches(RealDisk(), path):
+        for header, data in scan_batches(disk_of(path), path):
             if not header.is_control:
                 for record in iter_records(data, header._replace(position=0)):
                     yield {"key": record.key, "value": record.value, "leaderEpoch": None, "snapshot": True}
