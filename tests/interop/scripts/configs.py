@@ -39,6 +39,11 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
+def caught_up(talk: Talk, before: str) -> None:
+    """Wait until a broker has read all changes so far: Kafka's answers come from what its broker half has read."""
+    talk.create(before.replace(" ", "-"))
+
+
 def describe(
     *resources: tuple[int, str], keys: list[str] | None = None, synonyms: bool = True, documentation: bool = False
 ) -> DescribeConfigsRequest:
@@ -297,6 +302,7 @@ def incremental_alter_configs(talk: Talk) -> None:
     talk.ask("one resource twice", twins, IncrementalAlterConfigsResponse)
     talk.ask("empty", IncrementalAlterConfigsRequest(), IncrementalAlterConfigsResponse)
     ask("group of the twins back", GROUP, "t", ("consumer.session.timeout.ms", DELETE, None))
+    caught_up(talk, "what became of it")
     talk.ask("what became of it", describe((TOPIC, "t")), DescribeConfigsResponse, unordered=("configs",))
 
 
@@ -314,6 +320,7 @@ def alter_configs(talk: Talk) -> None:
 
     for version in talk.versions[33]:
         talk.ask(f"v{version}", replace(TOPIC, "t", ("flush.ms", f"{version}")), AlterConfigsResponse, version=version)
+    caught_up(talk, "it replaced")
     talk.ask("it replaced", describe((TOPIC, "t")), DescribeConfigsResponse, unordered=("configs",))
     table: dict[str, AlterConfigsRequest] = {
         "dry": replace(TOPIC, "t", ("segment.ms", "5"), dry=True),
@@ -335,6 +342,7 @@ def alter_configs(talk: Talk) -> None:
     }
     for label, request in table.items():
         talk.ask(label, request, AlterConfigsResponse)
+    caught_up(talk, "what became of it")
     talk.ask("what became of it", describe((TOPIC, "t")), DescribeConfigsResponse, unordered=("configs",))
 
 
