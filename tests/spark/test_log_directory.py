@@ -407,5 +407,5 @@ def test_a_url_that_nobody_can_read_is_refused_with_what_to_install(
     with pytest.raises(OptionError, match="fsspec cannot read nonsense:// paths here"):
         rows(LogSource, {"path": "nonsense://bucket/logs"})
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(OptionError, match="gone:// paths are read through fsspec.*: pip install fsspec"):
+    with pytest.raises(OptionError, match=r"gone:// paths are read through fsspec.*: pip install fsspec"):
         rows(LogSource, {"path": "gone://bucket/logs"})

@@ -5,6 +5,7 @@ Runs wherever a scan runs (Spark executors import it), so it knows bytes and not
 
 from __future__ import annotations
 
+import sys
 from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -92,7 +93,7 @@ def iter_arrow(
         if group.size and group.size + len(records) > target_bytes:
             yield group.decode(first_offset, last_offset)
             group = _Group(group.shape)
-        group.add(header, records, first_offset, last_offset)
+        group.add(header, records)
     if group.size:
         yield group.decode(first_offset, last_offset)
 
@@ -112,7 +113,7 @@ def to_arrow(
     """Decode all batches of a buffer at once, into one Arrow batch; options as in `iter_arrow`."""
     group = _Group(schema(headers=headers, batch_columns=batch_columns, timestamp_unit=timestamp_unit))
     for header in _visible(buffer, first_offset, last_offset, aborted, verify_crc):
-        group.add(header, record_bytes(buffer, header, limit), first_offset, last_offset)
+        group.add(header, record_bytes(buffer, header, limit))
     return group.decode(first_offset, last_offset)
 
 
@@ -159,51 +160,61 @@ def _aborts(buffer: ReadableBuffer, header: BatchHeader) -> bool:
 
 
 class _Group:
-    """Batches that become one Arrow batch: measured as they come, so that their bytes are read while still in cache."""
+    """Batches that become one Arrow batch."""
 
-    __slots__ = ("_headers", "_totals", "_walks", "shape", "size")
+    __slots__ = ("_headers", "_walks", "shape", "size")
 
     def __init__(self, shape: pa.Schema) -> None:
         self.shape = shape
         self.size = 0
         self._headers: list[BatchHeader] = []
         self._walks: list[kernel.RecordWalk] = []
-        self._totals = array("q", bytes(8 * kernel.TOTALS_WIDTH))
 
-    def add(
-        self, header: BatchHeader, records: memoryview | bytes | bytearray, first_offset: int, last_offset: int
-    ) -> None:
+    def add(self, header: BatchHeader, records: memoryview | bytes | bytearray) -> None:
         if not 0 <= header.record_count <= len(records) // _SMALLEST_RECORD:
             raise InvalidRecords(
                 ErrorCode.INVALID_RECORD, f"{len(records)} bytes do not hold {header.record_count} records"
             )
-        walk = kernel.RecordWalk(records, 0, len(records), header.record_count)
-        if not kernel.measure(walk, header.base_offset, first_offset, last_offset, self._totals):
-            raise invalid_record(walk)
         self._headers.append(header)
-        self._walks.append(walk)
+        self._walks.append(kernel.RecordWalk(records, 0, len(records), header.record_count))
         self.size += len(records)
 
     def decode(self, first_offset: int, last_offset: int) -> pa.RecordBatch:
-        if max(self._totals) > _MAX_BYTES:
-            raise OverflowError("more than 2 GiB of keys, values or headers do not fit into one Arrow batch")
         scale = _TIMESTAMP_SCALES[self.shape.field("timestamp").type.unit]
-        writer = kernel.ColumnWriter(self._totals, "headers" in self.shape.names, scale, pa.allocate_buffer)
-        rows: list[int] = []
+        with_headers = "headers" in self.shape.names
+        if with_headers or self.size > _MAX_BYTES:
+            room = self._measured(first_offset, last_offset)
+        else:  # no key and no value is longer than its record: room for all saves a walk over them
+            rows = sum(header.record_count for header in self._headers)
+            room = array("q", [rows, self.size, self.size, 0, 0, 0])
+        writer = kernel.ColumnWriter(room, with_headers, scale, pa.allocate_buffer)
+        added: list[int] = []
         for header, walk in zip(self._headers, self._walks, strict=True):
             stamped = bool(header.attributes & LOG_APPEND_TIME_FLAG)
             base_timestamp = header.max_timestamp if stamped else header.base_timestamp
+            added.append(writer.add(walk, header.base_offset, base_timestamp, stamped, first_offset, last_offset))
+            if walk.error:
+                raise invalid_record(walk)
+        return pa.RecordBatch.from_arrays(list(self._arrays(writer, added)), schema=self.shape)
+
+    def _measured(self, first_offset: int, last_offset: int) -> array[int]:
+        """What the columns need, to the byte."""
+        totals = array("q", bytes(8 * kernel.TOTALS_WIDTH))
+        for header, walk in zip(self._headers, self._walks, strict=True):
+            if not kernel.measure(walk, header.base_offset, first_offset, last_offset, totals):
+                raise invalid_record(walk)
             walk.rewind()
-            rows.append(writer.add(walk, header.base_offset, base_timestamp, stamped, first_offset, last_offset))
-        return pa.RecordBatch.from_arrays(list(self._arrays(writer, rows)), schema=self.shape)
+        if max(totals) > _MAX_BYTES:
+            raise OverflowError("more than 2 GiB of keys, values or headers do not fit into one Arrow batch")
+        return totals
 
     def _arrays(self, writer: kernel.ColumnWriter, rows: list[int]) -> Iterator[pa.Array]:
         count = writer.rows
         yield _binary(writer.keys)
         yield _binary(writer.values)
-        yield pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(writer.offsets)], 0)
+        yield pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(writer.offsets)[: 8 * count]], 0)
         timestamp = self.shape.field("timestamp").type
-        yield pa.Array.from_buffers(timestamp, count, [None, pa.py_buffer(writer.timestamps)], 0)
+        yield pa.Array.from_buffers(timestamp, count, [None, pa.py_buffer(writer.timestamps)[: 8 * count]], 0)
         for field in list(self.shape)[4:]:
             if field.name == "headers":
                 yield _header_lists(writer)
@@ -241,7 +252,9 @@ def _batch_value(name: str, header: BatchHeader) -> int:
 
 def _binary(column: kernel.BinaryColumn, kind: pa.DataType | None = None) -> pa.Array:
     validity = pa.py_buffer(column.validity) if column.nulls else None
-    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    offsets = pa.py_buffer(column.offsets)[: 4 * (column.length + 1)]
+    used = int.from_bytes(memoryview(offsets)[-4:], sys.byteorder)
+    buffers = [validity, offsets, pa.py_buffer(column.data)[:used]]
     return pa.Array.from_buffers(kind or pa.binary(), column.length, buffers, column.nulls)
 
 
