@@ -152,6 +152,13 @@ def test_the_directory_of_the_blog_is_served_from_its_server_properties(serve: S
     assert producer.flush(30) == 0
 
 
+def test_a_log_directory_among_the_configs_is_one_on_disk(serve: Serving, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    told = serve("-p", "0", "-c", f"log.dirs={one},{two}", "--seed-topic", "kept:2")
+    assert told["data"] == f"{one}, {two}"
+    assert sorted(each.name for each in (*one.glob("kept-*"), *two.glob("kept-*"))) == ["kept-0", "kept-1"]
+
+
 def test_a_directory_whose_identity_is_lost_is_led_again(serve: Serving, tmp_path: Path) -> None:
     """The metadata places every partition in a directory whose id stood in meta.properties, and nowhere else."""
     data = tmp_path / "data"

@@ -25,7 +25,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.broker.node import Broker
     from ottla.cluster.image import ClusterImage, ImageChanges
@@ -43,6 +43,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOG_CONFIG_FIELDS = {name.replace("_", "."): name for name in LogConfig.__slots__}
+
+
+class StorageLost:
+    """Told when a node cannot go on: its last log directory failed, or the one with the metadata."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self.then: Callable[[], object] = lambda: None
+
+    def set(self) -> None:
+        """It happened."""
+        self.is_set = True
+        self.then()
 
 
 class Cluster:
@@ -67,6 +80,7 @@ class Cluster:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self._log_configs: dict[tuple[str, int], tuple[LogConfig, int]] = {}
         self.authorizer: Authorizer | None = None
+        self.storage_lost = StorageLost()
         self.allow_unsigned_tokens = False  # the test kit's, never a config's
         self.readable = Readable(world.clock)
         self.housekeeping = Housekeeping(self)

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ottla.world.disk import Buffer
 
 
-NO_LEADER_EPOCH = -1
-
-
 class Partition:
     """One partition of the cluster, with the log that this process keeps for it."""
 
@@ -70,7 +67,7 @@ class Partition:
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a client whose idea of the leader is older, or newer, than ours (KIP-320)."""
-        if epoch in (NO_LEADER_EPOCH, self.state.leader_epoch):
+        if epoch < 0 or epoch == self.state.leader_epoch:  # a negative one says nothing
             return
         if epoch < self.state.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)

@@ -75,6 +75,11 @@ class Call:
     """The dispatcher's own note of where the request goes."""
     began: float = 0.0
 
+    def check_time(self, timeout_ms: int) -> None:
+        """Refuse what the controller has no time to do; Kafka's has none for a deadline that is over."""
+        if timeout_ms <= 0:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
     # What the caller may do. Without an authorizer everybody may do everything.
 
     def may(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster import Cluster
@@ -22,6 +23,7 @@ from ottla.cluster.meta_properties import MetaProperties, read_meta_properties, 
 from ottla.cluster.metadata_log import MetadataLog, MetadataLogConfig, holds_metadata_log
 from ottla.cluster.quorum import Voter
 from ottla.cluster.registrations import Listener
+from ottla.protocol.errors import KafkaError
 from ottla.protocol.schema import Uuid
 from ottla.storage.directory import LogDirectory
 
@@ -129,6 +131,9 @@ def _open(
         cluster.authorizer = make_authorizer(cluster, first)
     except ValueError as error:
         raise StartError(str(error)) from error
+    for node in cluster.nodes.values():
+        for directory in node.directories:
+            directory.env.on_failure = partial(_directory_failed, cluster, node, directory)
     _load_logs(cluster)
     _register(cluster)
     cluster.open_partitions()
@@ -179,11 +184,14 @@ def close_cluster(cluster: Cluster) -> None:
             listener.close()
         node.groups.unload_all()
         node.transactions.stop()
-    for node in cluster.nodes.values():
-        # Whoever opens the directory next must not wait for a broker that seems to be alive.
-        cluster.metadata.append(begin_controlled_shutdown(cluster.image, node.node_id, layers=node.layers))
-        cluster.metadata.append(fence_broker(cluster.image, node.node_id, layers=node.layers))
-    cluster.metadata.close()
+    try:
+        for node in cluster.nodes.values():
+            # Whoever opens the directory next must not wait for a broker that seems to be alive.
+            cluster.metadata.append(begin_controlled_shutdown(cluster.image, node.node_id, layers=node.layers))
+            cluster.metadata.append(fence_broker(cluster.image, node.node_id, layers=node.layers))
+        cluster.metadata.close()
+    except KafkaError as error:
+        log.warning("the metadata could not be closed cleanly: %s", error.message)
     for node in cluster.nodes.values():
         for directory in node.directories:
             directory.close(node.epoch)
@@ -208,6 +216,12 @@ def _open_directory(world: World, path: str, sync: bool, opened: list[LogDirecto
         raise StartError(f"{path} cannot be used as a log directory: {error.strerror or error}") from error
     opened.append(directory)
     return directory
+
+
+def _directory_failed(cluster: Cluster, node: Broker, directory: LogDirectory, error: OSError) -> None:
+    log.error("log directory %s is offline: %s", directory.path, error)
+    if directory is cluster.metadata.directory or not any(each.online for each in node.directories):
+        cluster.storage_lost.set()
 
 
 def _cluster_id(world: World, identities: Mapping[str, MetaProperties | None], wanted: str | None) -> str:

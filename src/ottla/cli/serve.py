@@ -140,7 +140,7 @@ def serve(
     for each in configs:
         for warning in each.warnings:
             logging.getLogger(__name__).warning("%s", warning)
-    in_memory = data_dir is None and properties is None
+    in_memory = data_dir is None and properties is None and not {"log.dir", "log.dirs"} & set(overrides)
     try:
         wanted = _Wanted(
             configs,
@@ -311,13 +311,17 @@ async def _serve(wanted: _Wanted) -> None:
         raise
     loop.call_later(SETTLED_SECONDS, _settle)
     _announce(running, wanted, {"metrics": None if page is None else page.url, "control": control})
-    await stop.wait()
+    cluster.storage_lost.then = lambda: loop.call_soon_threadsafe(stop.set)
+    if not cluster.storage_lost.is_set:
+        await stop.wait()
     logging.getLogger(__name__).info("stopping")
     if kit is not None:
         kit.close()
     if page is not None:
         await page.stop()
     await running.stop()
+    if cluster.storage_lost.is_set:
+        raise OSError("no log directory is left that it could go on with")
 
 
 def _settle() -> None:

@@ -44,7 +44,7 @@ def update_features(
     """The records that change these levels, all or none; the first that cannot be changed is the error."""
     proposed = {**image.features, **{update.feature: update.max_version_level for update in updates}}
     records: list[Message] = []
-    for update in updates:
+    for update in {update.feature: update for update in updates}.values():  # of one that is named twice, the last
         _check_supported(image, node_id, update.feature, update.max_version_level)
         records += _update(image, update, proposed, kraft_version)
     if any(update.feature == ELR_VERSION and update.max_version_level > 0 for update in updates):
@@ -125,7 +125,9 @@ def _check_metadata_version(current: int, level: int, *, unsafe: bool) -> None:
 
 
 def _check_dependencies(name: str, level: int, proposed: Mapping[str, int]) -> None:
-    feature = FEATURES[name]
+    feature = FEATURES.get(name)
+    if feature is None:
+        raise _invalid(name, level, f"Feature {name} not found.")
     if level >= 1 and proposed.get(METADATA_VERSION, 0) < MINIMUM_METADATA_VERSION:
         raise _invalid(
             name,

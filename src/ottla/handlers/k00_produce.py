@@ -159,11 +159,13 @@ class _Produce:
                 entry = _Entry(answer, topic_name, topic_id, records)
                 self._entries.append(entry)
                 try:
+                    name = _name(self.call, topic_name, topic_id)
+                    partition = self.call.broker.partition(name, index)
+                    entry.records, entry.header = _check_records(self.call, records)
                     if self.request.acks not in (-1, 0, 1):
                         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-                    name = _name(self.call, topic_name, topic_id)
-                    entry.records, entry.header = _check_records(self.call, records)
-                    entry.partition = _find(self.call, name, index)
+                    _check_writable(self.call, partition)
+                    entry.partition = partition
                 except KafkaError as error:
                     self._fail(entry, error)
         transactional = [each for each in self._entries if each.header is not None and each.header.is_transactional]
@@ -307,9 +309,9 @@ def _name(call: Call, name: str, topic_id: Uuid) -> str:
     return name
 
 
-def _find(call: Call, name: str, index: int) -> Partition:
+def _check_writable(call: Call, partition: Partition) -> None:
     broker = call.broker
-    partition = broker.leader_partition(name, index)
-    if broker.cluster.is_internal(name) and call.client_id != ADMIN_CLIENT:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-    return partition
+    if broker.cluster.is_internal(partition.topic) and call.client_id != ADMIN_CLIENT:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
+    if partition.state.leader != broker.node_id:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -38,6 +38,7 @@ def on_error(request: CreateTopicsRequest, version: int, code: ErrorCode, messag
 )
 def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create those that can be; each has its own error."""
+    call.check_time(request.timeout_ms)
     cluster = call.broker.cluster
     results, records = plan(
         cluster.image,

@@ -44,6 +44,7 @@ def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
     """Delete those that can be; each has its own error."""
     if not call.broker.config_bool("delete.topic.enable"):
         raise KafkaError(ErrorCode.INVALID_REQUEST if call.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED)
+    call.check_time(request.timeout_ms)
     cluster = call.broker.cluster
     all_of_them = call.may_cluster(AclOperation.DELETE)
     results, records = plan(

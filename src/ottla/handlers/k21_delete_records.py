@@ -41,14 +41,18 @@ def on_error(
 def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Make everything below an offset unreadable; the files go with the next retention run."""
     response = DeleteRecordsResponse()
+    wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
+        for each in topic.partitions:  # of one that is named twice, Kafka takes the last
+            wanted.setdefault(topic.name, {})[each.partition_index] = each
+    for name, partitions in wanted.items():
         results = []
-        for each in topic.partitions:
+        for each in partitions.values():
             try:
-                results.append(_delete(call, topic.name, each))
+                results.append(_delete(call, name, each))
             except KafkaError as error:
                 results.append(_failure(each.partition_index, error.code))
-        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+        response.topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
     return response
 
 

@@ -32,6 +32,12 @@ from ottla.protocol.messages.k32_describe_configs import (
 if TYPE_CHECKING:
     from ottla.broker.session import Call
 
+CONFIGURABLE = frozenset(ConfigResourceType)
+NO_SUCH_TYPE = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+
 
 def on_error(
     request: DescribeConfigsRequest, version: int, code: ErrorCode, message: str | None
@@ -51,7 +57,9 @@ def on_error(
     on_error=on_error,
 )
 def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describe each resource; each has its own error."""
+    """Describe each resource; each has its own error, but one of no known type fails them all."""
+    if any(each.resource_type not in CONFIGURABLE for each in request.resources):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
     results = []
     for resource in request.resources:
         try:
@@ -104,7 +112,7 @@ def _entries(call: Call, resource: DescribeConfigsResource) -> list[ConfigEntry]
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
             return describe_group(image.config(ConfigResourceType.GROUP, name), broker.layers, names)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+    raise AssertionError(resource.resource_type)
 
 
 def _result(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -46,14 +46,20 @@ def alter_replica_log_dirs(call: Call, request: AlterReplicaLogDirsRequest) -> A
 def _answer(
     request: AlterReplicaLogDirsRequest, code: Callable[[str, int, str], ErrorCode]
 ) -> AlterReplicaLogDirsResponse:
-    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    paths: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
-            result = topics.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
-            result.partitions += [
-                AlterReplicaLogDirPartitionResult(
-                    partition_index=each, error_code=code(topic.name, each, directory.path)
-                )
-                for each in topic.partitions
-            ]
-    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+            for index in topic.partitions:  # of one that is named twice, Kafka takes the last
+                paths.setdefault(topic.name, {})[index] = directory.path
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code(name, index, path))
+                    for index, path in partitions.items()
+                ],
+            )
+            for name, partitions in paths.items()
+        ]
+    )

@@ -35,6 +35,7 @@ def on_error(
 @api(37, versions=(0, 3), acl=access.each(access.on_topic(AclOperation.ALTER)), on_error=on_error)
 def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Grow those that can; each has its own error."""
+    call.check_time(request.timeout_ms)
     cluster = call.broker.cluster
     counts = Counter(each.name for each in request.topics)
     refused = [name for name, count in counts.items() if count == 1 and not call.may_topic(AclOperation.ALTER, name)]

@@ -39,7 +39,8 @@ def create_delegation_token(call: Call, request: CreateDelegationTokenRequest) -
         owner = principal_text(request.owner_principal_type or "", request.owner_principal_name)
     response = on_error(request, call.version, ErrorCode.NONE, None)
     response.principal_type, response.principal_name = principal_parts(owner)
-    response.token_requester_principal_type, response.token_requester_principal_name = principal_parts(requester)
+    if call.version >= 3:
+        response.token_requester_principal_type, response.token_requester_principal_name = principal_parts(requester)
     cluster = call.broker.cluster
     try:
         check_allowed(call)

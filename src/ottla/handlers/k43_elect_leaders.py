@@ -40,6 +40,9 @@ def on_error(request: ElectLeadersRequest, version: int, code: ErrorCode, messag
 @api(43, versions=(0, 2), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elect where it is needed and possible."""
+    if request.topic_partitions == []:
+        return ElectLeadersResponse()
+    call.check_time(request.timeout_ms)
     cluster = call.broker.cluster
     results, records = plan(
         cluster.image, request.election_type, request.topic_partitions, layers=cluster.controller.layers

@@ -47,6 +47,8 @@ def alter_partition_reassignments(
     call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Begin, replace or cancel reassignments; replicas of one process are in sync at once."""
+    if request.topics:
+        call.check_time(request.timeout_ms)
     cluster = call.broker.cluster
     responses, records = alter_reassignments(
         cluster.image,

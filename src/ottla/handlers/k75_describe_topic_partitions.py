@@ -54,15 +54,15 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
             if request.topics:
                 hidden.append(_refused(name))
             continue
+        start = first_index if name == first_name else 0
+        if left == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=start)
+            break
         topic = cluster.image.topic(name)
         if topic is None:
             if request.topics:
                 response.topics.append(_missing(cluster, name))
             continue
-        start = first_index if name == first_name else 0
-        if left == 0:
-            response.next_cursor = Cursor(topic_name=name, partition_index=start)
-            break
         indexes = [index for index in sorted(topic.partitions) if index >= start]
         response.topics.append(_describe(cluster, topic, indexes[:left]))
         if len(indexes) > left:

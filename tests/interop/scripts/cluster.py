@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.protocol.messages.k35_describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+)
+from ottla.protocol.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from ottla.protocol.messages.k38_create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
 )
 from ottla.protocol.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from ottla.protocol.messages.k45_alter_partition_reassignments import (
@@ -37,8 +48,11 @@ from ottla.protocol.messages.k64_unregister_broker import UnregisterBrokerReques
 from . import script
 
 if TYPE_CHECKING:
+    from ottla.protocol.schema import Message
+
     from ..side_by_side import Talk
 
+NO_TIME = (0, -1, -(2**31))
 UNORDERED = ("partition_result", "partition_results", "topics", "partitions", "responses", "replica_election_results")
 
 
@@ -149,3 +163,58 @@ def log_dirs(talk: Talk) -> None:
         ):
             request = DescribeLogDirsRequest(topics=topics)
             talk.ask(f"{label} v{version}", request, DescribeLogDirsResponse, version=version, unordered=UNORDERED)
+
+
+@script()
+def no_time(talk: Talk) -> None:
+    """What the controller is given no time for has timed out before it begins."""
+    talk.create("t", 2)
+    for time in NO_TIME:
+        topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("n", "bad name")]
+        requests: list[tuple[Message, type[Message]]] = [
+            (CreateTopicsRequest(topics=topics, timeout_ms=time), CreateTopicsResponse),
+            (CreateTopicsRequest(timeout_ms=time), CreateTopicsResponse),
+            (
+                DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in ("t", "no")], timeout_ms=time),
+                DeleteTopicsResponse,
+            ),
+            (
+                CreatePartitionsRequest(
+                    topics=[CreatePartitionsTopic(name=name, count=3, assignments=None) for name in ("t", "no")],
+                    timeout_ms=time,
+                ),
+                CreatePartitionsResponse,
+            ),
+            (
+                ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[0, 7])], timeout_ms=time),
+                ElectLeadersResponse,
+            ),
+            (ElectLeadersRequest(topic_partitions=None, timeout_ms=time), ElectLeadersResponse),
+            (ElectLeadersRequest(topic_partitions=[], timeout_ms=time), ElectLeadersResponse),
+            (ElectLeadersRequest(topic_partitions=[], election_type=9, timeout_ms=time), ElectLeadersResponse),
+            (
+                AlterPartitionReassignmentsRequest(
+                    topics=[
+                        ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])
+                    ],
+                    timeout_ms=time,
+                ),
+                AlterPartitionReassignmentsResponse,
+            ),
+            (ListPartitionReassignmentsRequest(topics=None, timeout_ms=time), ListPartitionReassignmentsResponse),
+            (
+                UpdateFeaturesRequest(
+                    feature_updates=[
+                        FeatureUpdateKey(feature="nobody", max_version_level=level, upgrade_type=level + 1)
+                        for level in (0, 1)
+                    ],
+                    timeout_ms=time,
+                ),
+                UpdateFeaturesResponse,
+            ),
+        ]
+        for number, (request, response) in enumerate(requests):
+            label = f"{number} {type(request).__name__} in {time} ms"
+            talk.ask(label, request, response, unordered=(*UNORDERED, "results"))
+    for version in talk.versions[38]:
+        talk.ask(f"token v{version}", CreateDelegationTokenRequest(), CreateDelegationTokenResponse, version=version)

@@ -1,0 +1,103 @@
+"""What is asked wrongly is refused with the error, and in the order, of Apache Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from ottla.protocol.messages.k21_delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from ottla.protocol.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from ottla.protocol.messages.k38_create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from ottla.protocol.messages.k57_update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from ottla.records.builder import build_batch
+from ottla.records.iterate import Record
+
+from .local_talk import LocalTalk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[LocalTalk]:
+    talk = LocalTalk({})
+    talk.create("t", 2)
+    yield talk
+    talk.close()
+
+
+@pytest.mark.parametrize("time", [0, -1])
+def test_what_has_no_time_is_not_done(local: LocalTalk, time: int) -> None:
+    topic = CreatableTopic(name="late", num_partitions=1, replication_factor=1)
+    created = local.quietly(CreateTopicsRequest(topics=[topic], timeout_ms=time), CreateTopicsResponse)
+    assert [each.error_code for each in created.topics] == [ErrorCode.REQUEST_TIMED_OUT]
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=time)
+    deleted = local.quietly(request, DeleteTopicsResponse)
+    assert [each.error_code for each in deleted.responses] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert local.cluster.image.topic("late") is None
+    assert local.cluster.image.topic("t") is not None
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_token_is_refused_in_every_version(local: LocalTalk, version: int) -> None:
+    answer = local.quietly(CreateDelegationTokenRequest(), CreateDelegationTokenResponse, version=version)
+    assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+@pytest.mark.parametrize(("level", "kind"), [(0, 1), (1, 1), (0, 3)])
+def test_a_feature_that_nobody_has(local: LocalTalk, level: int, kind: int) -> None:
+    update = FeatureUpdateKey(feature="nobody", max_version_level=level, upgrade_type=kind)
+    answer = local.quietly(UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "for feature nobody." in (answer.error_message or "")
+
+
+def test_a_partition_that_is_not_there_comes_before_bad_records_and_those_before_bad_acks(local: LocalTalk) -> None:
+    good = bytes(build_batch([Record(0, local.world.clock.now_ms(), None, b"v")]))
+    data = [PartitionProduceData(index=index, records=records) for index, records in ((0, good), (1, b""), (7, b""))]
+    request = ProduceRequest(acks=5, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    answer = local.quietly(request, ProduceResponse, version=12)
+    assert {each.index: each.error_code for each in answer.responses[0].partition_responses} == {
+        0: ErrorCode.INVALID_REQUIRED_ACKS,
+        1: ErrorCode.INVALID_RECORD,
+        7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+def test_one_resource_of_no_known_type_fails_all(local: LocalTalk) -> None:
+    resources = [DescribeConfigsResource(resource_type=kind, resource_name="t") for kind in (2, 3)]
+    answer = local.quietly(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+    assert [each.error_code for each in answer.results] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_of_a_partition_that_is_named_twice_the_last_counts(local: LocalTalk) -> None:
+    partitions = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (99, 0)]
+    topics = [DeleteRecordsTopic(name="t", partitions=partitions), DeleteRecordsTopic(name="t")]
+    answer = local.quietly(DeleteRecordsRequest(topics=topics, timeout_ms=1000), DeleteRecordsResponse)
+    assert [[each.error_code for each in topic.partitions] for topic in answer.topics] == [[ErrorCode.NONE]]

@@ -1,0 +1,67 @@
+"""A disk that fails under a running node: what is answered, when the node gives up, and that it can be stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.records.builder import build_batch
+from ottla.records.iterate import Record
+from ottla.storage.names import TopicPartition
+from ottla.world.disk_faulty import FaultyDisk
+
+from .local_talk import LocalTalk
+
+if TYPE_CHECKING:
+    from ottla.storage.directory import LogDirectory
+
+
+def write(local: LocalTalk, partition: int, size: int = 10) -> ErrorCode:
+    batch = bytes(build_batch([Record(0, local.world.clock.now_ms(), None, bytes(size))]))
+    data = [PartitionProduceData(index=partition, records=batch)]
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    answer = local.quietly(request, ProduceResponse, version=12)
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+
+def home(local: LocalTalk, partition: int) -> LogDirectory:
+    directories = local.cluster.nodes[1].directories
+    return next(each for each in directories if TopicPartition("t", partition) in each.logs)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_full_disk_is_answered_and_ends_the_node(sync: bool) -> None:
+    local = LocalTalk({}, sync=sync)
+    local.create("t")
+    assert write(local, 0) is ErrorCode.NONE
+    disk = local.world.disk
+    assert isinstance(disk, FaultyDisk)
+    disk.fill_after(100)
+    told: list[bool] = []
+    local.cluster.storage_lost.then = lambda: told.append(True)
+    assert write(local, 0, 1000) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert write(local, 0) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert told == [True]
+    local.close()
+
+
+def test_one_directory_of_two_fails_and_the_other_goes_on() -> None:
+    local = LocalTalk({"log.dirs": "/data/one,/data/two"})
+    local.create("t", 2)
+    lost = next(index for index in (0, 1) if home(local, index).path == "/data/two")
+    home(local, lost).env.fail(OSError(5, "Input/output error"))
+    assert write(local, lost) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert write(local, 1 - lost) is ErrorCode.NONE
+    local.create("later", 2)
+    assert not local.cluster.storage_lost.is_set
+    home(local, 1 - lost).env.fail(OSError(5, "Input/output error"))
+    assert local.cluster.storage_lost.is_set
+    local.close()
