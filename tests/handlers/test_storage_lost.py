@@ -13,6 +13,7 @@ from ottla.protocol.messages.k00_produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from ottla.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
 from ottla.storage.names import TopicPartition
@@ -61,7 +62,14 @@ def test_one_directory_of_two_fails_and_the_other_goes_on() -> None:
     assert write(local, lost) is ErrorCode.KAFKA_STORAGE_ERROR
     assert write(local, 1 - lost) is ErrorCode.NONE
     local.create("later", 2)
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+    assert [each.error_code for each in local.quietly(request, DeleteTopicsResponse).responses] == [ErrorCode.NONE]
+    local.create("t", 2)
+    assert [write(local, index) for index in (0, 1)] == [ErrorCode.NONE] * 2
     assert not local.cluster.storage_lost.is_set
-    home(local, 1 - lost).env.fail(OSError(5, "Input/output error"))
+    local.restart()
+    strays = [name for each in local.cluster.nodes[1].directories for name in each.strays]
+    assert [name.partition(".")[0] for name in strays] == [f"t-{lost}"]
+    home(local, 0).env.fail(OSError(5, "Input/output error"))
     assert local.cluster.storage_lost.is_set
     local.close()

@@ -269,7 +269,9 @@ def _identify(
 def _load_logs(cluster: Cluster) -> None:
     def stray(partition: TopicPartition, topic_id: Uuid | None) -> bool:
         topic = cluster.image.topic(partition.topic)
-        return topic is None or partition.partition not in topic.partitions
+        if topic is None or partition.partition not in topic.partitions:
+            return True
+        return topic_id is not None and topic_id != topic.id  # of a topic before this one
 
     for node in cluster.nodes.values():
 

@@ -283,12 +283,16 @@ class LogDirectory:
             raise self.env.fail(error) from error
 
     def delete_log(self, partition: TopicPartition) -> None:
-        """Take a partition's log away: its folder is renamed now and deleted after `file.delete.delay.ms`."""
-        self.env.check()
+        """Take a partition's log away: its folder is renamed now and deleted after `file.delete.delay.ms`.
+
+        In a directory that is offline the folder stays; the next start finds that nobody knows it.
+        """
         log = self.logs.pop(partition, None)
         if log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} is not in {self.path}.")
         self.cleaner_offsets.pop(partition, None)
+        if not self.online:
+            return
         name = names.marked_dir_name(partition, self._unique(), names.DELETE_DIR_SUFFIX)
         try:
             log.move_to(self.file(name))
