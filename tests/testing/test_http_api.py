@@ -6,6 +6,8 @@ import base64
 import contextlib
 import json
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -106,6 +108,16 @@ def test_state(api: Api) -> None:
     assert any(each["kind"] == "topic.created" for each in api.get("/events?kind=topic.created"))
     assert "topic u" in api.get("/report")["text"]
     assert any(each["client_id"] == "me" for each in api.get("/connections"))
+
+
+def test_a_node_that_is_added_listens_as_the_others_do() -> None:
+    with serving("-p", "0", "--dev-tls", "--seed-topic", "t") as api:
+        address = api.post("/nodes")["address"]
+        host, _, port = address.rpartition(":")
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with socket.create_connection((host, int(port)), timeout=60) as plain, context.wrap_socket(plain) as wire:
+            assert wire.version() == "TLSv1.3"
 
 
 def test_groups_and_their_end(api: Api) -> None:

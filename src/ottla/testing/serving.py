@@ -57,11 +57,17 @@ class ServedCluster(ControlledCluster):
         self._server.stop()
 
     def _node_config(self, number: int, port: int) -> ServerConfig:
+        """A node like the first, with the same listeners; the first of them gets the port, the others any."""
         first = self._configs[0]
+        hosts = [f"[{each.host}]" if each.host and ":" in each.host else each.host or "" for each in first.listeners]
+        listeners = ",".join(
+            f"{each.listener}://{host}:{0 if place else port}"
+            for place, (each, host) in enumerate(zip(first.listeners, hosts, strict=True))
+        )
         values = {
             **first.values,
             "node.id": str(number),
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": listeners,
             "log.dirs": f"{first.log_dirs[0].rstrip('/')}-node-{number}",
         }
         for name in ("advertised.listeners", "broker.id"):
