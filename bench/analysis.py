@@ -23,6 +23,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from bench.plot import line_chart
+
 PLANTED = 7
 GROUPS = 200
 MEMBERS = 4
@@ -217,36 +220,12 @@ def main() -> None:
 
 
 def draw(points: list[tuple[float, float, float]]) -> str:
-    """Processor seconds over size, both on logarithmic scales: what is linear is a line of slope one."""
-    import math
-
-    width, height, left, foot = 640, 360, 60, 50
-    xs = [math.log10(size) for size, _, _ in points]
-    ys = [math.log10(max(value, 0.1)) for _, *values in points for value in values]
-    low_x, high_x, low_y, high_y = min(xs), max(xs) or 1, math.floor(min(ys)), math.ceil(max(ys))
-
-    def x(size: float) -> float:
-        return left + (math.log10(size) - low_x) / max(high_x - low_x, 0.1) * (width - left - 30)
-
-    def y(seconds: float) -> float:
-        share = (math.log10(max(seconds, 0.1)) - low_y) / max(high_y - low_y, 1)
-        return height - foot - share * (height - foot - 20)
-
-    parts = [f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif' "
-             "font-size='12'>", f"<rect width='{width}' height='{height}' fill='#fff'/>"]  # fmt: skip
-    for power in range(low_y, high_y + 1):
-        at = y(10**power)
-        parts.append(f"<line x1='{left}' x2='{width - 30}' y1='{at:.0f}' y2='{at:.0f}' stroke='#ddd'/>")
-        parts.append(f"<text x='{left - 8}' y='{at + 4:.0f}' text-anchor='end'>{10.0**power:g} s</text>")
-    for size, _, _ in points:
-        parts.append(f"<text x='{x(size):.0f}' y='{height - foot + 20}' text-anchor='middle'>{size:g} GB</text>")
-    for place, (name, colour) in enumerate((("Spark local[2]", "#4c78a8"), ("plain Python, one core", "#d62728")), 1):
-        line = " ".join(f"{x(point[0]):.0f},{y(point[place]):.0f}" for point in points)
-        parts.append(f"<polyline points='{line}' fill='none' stroke='{colour}' stroke-width='2'/>")
-        parts.append(f"<text x='{left + 12}' y='{16 + 16 * place}' fill='{colour}'>{name}</text>")
-        parts += [f"<circle cx='{x(point[0]):.0f}' cy='{y(point[place]):.0f}' r='4' fill='{colour}'/>"
-                  for point in points]  # fmt: skip
-    return "".join([*parts, "</svg>\n"])
+    """Processor seconds over size: what is linear is a straight line."""
+    lines = {
+        "Spark local[2], its start included": [(size, spark) for size, spark, _ in points],
+        "plain Python, one core": [(size, plain) for size, _, plain in points],
+    }
+    return line_chart("dual-assign over an event log", "GB", "processor seconds", lines)
 
 
 if __name__ == "__main__":
