@@ -90,8 +90,9 @@ def test_a_partition_that_is_not_there_comes_before_bad_records_and_those_before
     }
 
 
-def test_one_resource_of_no_known_type_fails_all(local: LocalTalk) -> None:
-    resources = [DescribeConfigsResource(resource_type=kind, resource_name="t") for kind in (2, 3)]
+@pytest.mark.parametrize("unknown", [0, 3, 127])
+def test_one_resource_of_no_known_type_fails_all(local: LocalTalk, unknown: int) -> None:
+    resources = [DescribeConfigsResource(resource_type=kind, resource_name="t") for kind in (2, unknown)]
     answer = local.quietly(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
     assert [each.error_code for each in answer.results] == [ErrorCode.INVALID_REQUEST] * 2
 

@@ -32,7 +32,7 @@ from ottla.protocol.messages.k32_describe_configs import (
 if TYPE_CHECKING:
     from ottla.broker.session import Call
 
-CONFIGURABLE = frozenset(ConfigResourceType)
+CONFIGURABLE = frozenset(ConfigResourceType) - {ConfigResourceType.UNKNOWN}
 NO_SUCH_TYPE = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
