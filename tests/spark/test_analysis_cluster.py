@@ -1,8 +1,11 @@
-"""`exactly-once` and `diff` as commands, against a cluster that runs and against its directory."""
+"""The commands that need Spark: against a cluster that runs, against its directory, and asked wrongly."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +19,6 @@ from ottla.testing import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.xdist_group("spark")
 RECORDS = 60
@@ -119,3 +121,44 @@ def test_what_cannot_be_asked_of_a_cluster(spark, world):
     assert "header:NAME" in run(
         "exactly-once", world.bootstrap, "--input", "orders", "--output", "bills", "--by", "luck", code=2
     )
+
+
+LOGS = Path(__file__).parent.parent / "fixtures" / "analysis"
+EVENTS = ["dual-assign", "txn-timeout", "client-trace", "rebalances", "lag", "hot-partitions", "anomalies"]
+
+
+@pytest.mark.parametrize("command", EVENTS)
+def test_a_question_of_ones_own_for_every_command(spark, command):
+    words = [command, str(LOGS / "kgo.log"), *(["-p", "1"] if command == "client-trace" else [])]
+    said = run(*words, "--sql", "select event, count(*) as times from events group by event order by event", code=0)
+    assert "group.heartbeat" in said
+    (row,) = run(*words, "--json", "--sql", "select count(*) as lines from events", code=0).splitlines()
+    assert json.loads(row)["lines"] > 400
+
+
+def test_questions_that_cannot_be_answered(spark, world, tmp_path):
+    log = str(LOGS / "kgo.log")
+    assert "the query failed" in run("dual-assign", log, "--sql", "selekt", code=2)
+    assert "nobody" in run("dual-assign", log, "--sql", "select nobody from events", code=2)
+    assert "the query failed" in run("diff", world.directory, world.directory, "--sql", "select * from c", code=2)
+    assert run("dual-assign", log, "--json", "--sql", "select * from events where false", code=0) == ""
+    assert "does not exist" in run("dual-assign", "/not/there", "--sql", "select 1", code=2)
+
+
+def test_directories_that_hold_nothing_or_are_cut_off(spark, world, tmp_path):
+    empty, folder = tmp_path / "empty", tmp_path / "folder"
+    empty.mkdir()
+    folder.mkdir()
+    (folder / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abc\n")
+    for place in (empty, folder):
+        said = run("diff", str(place), world.directory, code=2 if place is empty else 1).replace("\n", " ")
+        assert str(place) in said
+    cut = tmp_path / "cut"
+    shutil.copytree(world.directory, cut)
+    for path in cut.rglob("orders-*/*.log"):
+        os.truncate(path, path.stat().st_size - 7)
+    said = run("diff", world.directory, str(cut), code=1).replace("\n", " ")
+    assert "only in A" in said
+    page = tmp_path / "report.html"
+    run("exactly-once", str(cut), "--input", "orders", "--output", "bills", "--html", str(page), code=1)
+    assert "does not hold each record" in page.read_text()

@@ -88,53 +88,54 @@ def run_in_spark(spark: SparkSession, paths: list[str], options: Row) -> Report:
     return finish(ANALYSIS, rows, options)
 
 
-def _operations(batches: Iterator[Any]) -> Iterator[tuple[str, int, bool, dict[str, Any]]]:
-    for batch in batches:
-        rows = batch.to_pydict()
-        flags = rows.get("happened") or [None] * batch.num_rows
-        for file, position, text, flag in zip(rows["file"], rows["position"], rows["text"], flags, strict=True):
-            yield file, position, bool(flag), json.loads(text)
+def _operations(batch: Any) -> Iterator[tuple[str, int, bool, dict[str, Any]]]:
+    rows = batch.to_pydict()
+    flags = rows.get("happened") or [None] * batch.num_rows
+    for file, position, text, flag in zip(rows["file"], rows["position"], rows["text"], flags, strict=True):
+        yield file, position, bool(flag), json.loads(text)
 
 
 def _flatten(batches: Iterator[Any]) -> Iterator[Any]:
     """What each operation sent and read, value by value."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
-    rows: list[dict[str, Any]] = []
-    for file, position, _, fields in _operations(batches):
-        status = fields.get("status", OK)
-        for step in fields.get("steps", []):
-            pairs = [(step["send"], step["value"], True)] if "send" in step else []
-            pairs += [(place, value, False) for place, each in step.get("poll", {}).items() for _, value in each]
-            rows += [
-                {"operation": f"{file}@{position}", "partition": str(place), "value": json.dumps(value), "sent": sent,
-                 "status": status}
-                for place, value, sent in pairs
-            ]  # fmt: skip
     schema = pa.schema([(name, pa.string()) for name in ("operation", "partition", "value")])
     schema = schema.append(pa.field("sent", pa.bool_())).append(pa.field("status", pa.string()))
-    yield pa.RecordBatch.from_pylist(rows, schema=schema)
+    for batch in batches:
+        rows: list[dict[str, Any]] = []
+        for file, position, _, fields in _operations(batch):
+            status = fields.get("status", OK)
+            for step in fields.get("steps", []):
+                pairs = [(step["send"], step["value"], True)] if "send" in step else []
+                pairs += [(place, value, False) for place, each in step.get("poll", {}).items() for _, value in each]
+                rows += [
+                    {"operation": f"{file}@{position}", "partition": str(place), "value": json.dumps(value),
+                     "sent": sent, "status": status}
+                    for place, value, sent in pairs
+                ]  # fmt: skip
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
 def _split(batches: Iterator[Any]) -> Iterator[Any]:
     """Each operation once for each partition that it touches, with only what it did there."""
     import pyarrow as pa
 
-    rows: list[dict[str, Any]] = []
-    for file, position, happened, fields in _operations(batches):
-        if happened:
-            fields["status"] = OK
-        for place in _touched(fields):
-            part = dict(fields)
-            if "assign" in part:
-                part["assign"] = [place]
-            else:
-                part["steps"] = [step for each in fields["steps"] for step in _within(each, place)]
-            rows.append({"partition": place, "file": file, "position": position, "text": json.dumps(part)})
     schema = pa.schema(
         [("partition", pa.string()), ("file", pa.string()), ("position", pa.int64()), ("text", pa.string())]
     )
-    yield pa.RecordBatch.from_pylist(rows, schema=schema)
+    for batch in batches:
+        rows: list[dict[str, Any]] = []
+        for file, position, happened, fields in _operations(batch):
+            if happened:
+                fields["status"] = OK
+            for place in _touched(fields):
+                part = dict(fields)
+                if "assign" in part:
+                    part["assign"] = [place]
+                else:
+                    part["steps"] = [step for each in fields["steps"] for step in _within(each, place)]
+                rows.append({"partition": place, "file": file, "position": position, "text": json.dumps(part)})
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
 def _touched(fields: dict[str, Any]) -> list[str]:

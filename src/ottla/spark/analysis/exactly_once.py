@@ -70,18 +70,13 @@ def run(spark: SparkSession, source: Place, result: Place, by: str = "key", grou
         if totals.get(what)
     }
     joined.unpersist()
-    total, without = written.agg(functions.count("*"), functions.count_if(functions.col("id").isNull())).first() or (
-        0,
-        0,
-    )
-    nameless = inputs.where("id is null").count() + without
+    (counts,) = written.agg(functions.count("*"), functions.count_if(functions.col("id").isNull())).collect()
+    total, nameless = counts[0], counts[1] + inputs.where("id is null").count()
     report = _report(source, result, by, totals, nameless)
     if batches:
         everything = read_topic(spark, result, committed=False, batches=True).withColumn("id", identity)
         undone = _undone(everything, wrong.get("missing", []))
-        proof = Proof.read(
-            spark, result.where, source.topic or "", result.topic or "", group, _questions(wrong)
-        )  # fmt: skip
+        proof = Proof.read(spark, result.where, source.topic or "", result.topic or "", group, _questions(wrong))
         _witness(report, proof, wrong, undone, result.topic or "output")
         _written_by(report, _producers(written), everything.count() - total)
     else:
@@ -196,12 +191,15 @@ def _witness(
         report.verdict += f"; {outside[0].title}" if report.found else f", but {outside[0].title}"
         report.found = True
     report.tables += proof.tables()
+    report.spans = proof.spans()
     report.notes += proof.notes()
 
 
 def _explain(finding: Finding, row: Any, proof: Proof, undone: list[Any], topic: str) -> None:
     """Why a record is missing: who went past it."""
     passed = proof.passed(row["origin"]["partition"], row["origin"]["offset"])
+    there = {(each["partition"], each["offset"]) for each in row["copies"] or []}
+    undone = [each for each in undone if (each["partition"], each["offset"]) not in there]
     aborted = [f"{topic}-{each['partition']} offset {each['offset']} by producer {each['producerId']}/"
                f"{each['producerEpoch']}" for each in undone]  # fmt: skip
     if aborted:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.analysis.engine import Analysis, Overview, Row, collect
 from ottla.spark.analysis.log_directory import GROUPS
-from ottla.spark.analysis.report import Finding, Report, Step, Table, clock, several
+from ottla.spark.analysis.report import Finding, Report, Span, Step, Table, clock, several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,8 +88,8 @@ def _ends(partition: int, events: Iterable[Event], options: Row) -> Iterator[Row
         producer, first, now = event.producer_id or 0, event.offset or 0, event.time_ms or 0
         counts[event.state or "abort"] += 1
         end = {"partition": partition, "producer": producer, "epoch": event.producer_epoch, "first": first,
-               "marker": event.position, "time_ms": now, "since_ms": last.get(producer, -1),
-               "state": event.state}  # fmt: skip
+               "marker": event.position, "began_ms": now - (event.duration_ms or 0), "time_ms": now,
+               "since_ms": last.get(producer, -1), "state": event.state}  # fmt: skip
         last[producer] = now
         copies = [pair for pair in asked if pair[1] == producer and first <= pair[0] < event.position]
         for offset, _ in copies:
@@ -229,6 +229,25 @@ class Proof:
             title = "Transactions" if total <= len(shown) else f"Transactions, {len(shown)} of {total}"
             tables.append(Table(title, columns, shown))
         return tables
+
+    def spans(self) -> list[Span]:
+        """The transactions over time, one lane for each producer, and commits outside of them."""
+        ends = sorted((end for row in self._outputs for end in row["ends"]), key=lambda end: end["time_ms"])[:SAMPLE]
+        spans = [
+            Span(
+                f"producer {end['producer']}",
+                f"{self._result}-{end['partition']} {end['first']} to {end['marker']}",
+                end["began_ms"],
+                end["time_ms"],
+                "ok" if end["state"] == "commit" else "waits",
+            )
+            for end in ends
+        ]
+        for finding in self.outside()[:SAMPLE]:
+            for each in finding.steps:
+                at = each.time_ms or 0
+                spans.append(Span(each.lane, f"{each.what} outside a transaction", at, at, "fault"))
+        return spans
 
     def notes(self) -> list[str]:
         """What else to know."""

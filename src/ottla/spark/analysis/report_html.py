@@ -18,7 +18,7 @@ COLOURS: Final = {
     "ok": ("#4a8f45", "#fff"),
 }
 """Bars: their colour, and that of what is written on them."""
-KINDS: Final = {"owns": "owns", "waits": "takes its time", "fault": "at fault", "ok": "fine"}
+KINDS: Final = {"owns": "owns", "ok": "committed", "waits": "takes time, or is aborted", "fault": "at fault"}
 MARKS: Final = {"begins": "#2e7d32", "gets": "#1f4e79", "gives": "#8e44ad", "ends": "#c62828", "else": "#777"}
 ORDER: Final = ("else", "begins", "gets", "gives", "ends")
 """Marks that are drawn later lie above others."""
