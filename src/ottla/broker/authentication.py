@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NONCE_BYTES: Final = 24
-SASL_PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 class ListenerAuthentication:
@@ -221,4 +220,4 @@ class KeyRefresh:
             self._schedule(backoff)
 
 
-__all__ = ["SASL_PROTOCOLS", "ListenerAuthentication", "SaslError"]
+__all__ = ["ListenerAuthentication", "SaslError"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ottla.broker.authentication import SASL_PROTOCOLS, ListenerAuthentication
 from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionWorld
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.cluster.configs import ConfigResourceType
@@ -20,6 +19,7 @@ from ottla.transactions.verification import PartitionVerifier
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ottla.broker.authentication import ListenerAuthentication
     from ottla.broker.cluster import Cluster
     from ottla.broker.partition import Partition
     from ottla.broker.session import Call, Session
@@ -63,11 +63,12 @@ class Broker:
             samples=self.config_int("quota.window.num"),
             sample_seconds=self.config_int("quota.window.size.seconds"),
         )
-        self.authentication = {
-            endpoint.listener: ListenerAuthentication(self, endpoint)
-            for endpoint in config.listeners
-            if endpoint.security_protocol in SASL_PROTOCOLS
-        }
+        self.authentication: dict[str, ListenerAuthentication] = {}
+        for endpoint in config.listeners:
+            if endpoint.security_protocol.startswith("SASL"):
+                from ottla.broker.authentication import ListenerAuthentication  # a broker without logins does without
+
+                self.authentication[endpoint.listener] = ListenerAuthentication(self, endpoint)
         self.group_configs = GroupConfigs(self)
         logs = CoordinatorLogs(self)
         random, clock = cluster.world.random, cluster.world.node_clock(node_id)

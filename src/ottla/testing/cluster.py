@@ -24,7 +24,6 @@ from ottla.server.run import RunningCluster
 from ottla.testing.configs import config_texts
 from ottla.testing.kit import ControlledCluster
 from ottla.testing.security import Logins, throw_away_authority
-from ottla.testing.state import PartitionState, StoredRecord
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
 from ottla.world.random import SeededRandom
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from ottla.security.dev_tls import Authority
     from ottla.testing.security import Users
     from ottla.world.clock import VirtualClock
-
-__all__ = ["Cluster", "PartitionState", "StoredRecord"]
 
 START_SECONDS = 120.0
 # What makes tests quick: groups do not wait for members that are not coming, heartbeats are frequent.

@@ -1,11 +1,11 @@
-"""What a test asks a cluster."""
+"""What a test asks a cluster. How its state is read is loaded when it is first asked for."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.events import KINDS
-from ottla.testing import moves, state
+from ottla.testing import moves
 from ottla.testing.control import api_keys
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster as BrokerCluster
     from ottla.events import Event, RecentEvents
     from ottla.server.run import RunningCluster
+    from ottla.testing import state
     from ottla.testing.control import Api, Controls
     from ottla.testing.requests_seen import SeenRequest
 
@@ -56,26 +57,33 @@ class StateReading:
 
     def partition(self, topic: str, index: int = 0) -> state.PartitionState:
         """One partition as it is now; KeyError if there is none."""
-        return self.call(lambda cluster: state.read_partition(cluster, topic, index))
+        from ottla.testing.state import read_partition
+
+        return self.call(lambda cluster: read_partition(cluster, topic, index))
 
     def partitions(self, topic: str) -> list[state.PartitionState]:
         """All partitions of a topic; KeyError if there is no such topic."""
+        from ottla.testing.state import read_partition
 
         def look(cluster: BrokerCluster) -> list[state.PartitionState]:
             found = [index for name, index in cluster.partitions if name == topic]
             if not found:
                 raise KeyError(f"there is no topic {topic}")
-            return [state.read_partition(cluster, topic, index) for index in sorted(found)]
+            return [read_partition(cluster, topic, index) for index in sorted(found)]
 
         return self.call(look)
 
     def records(self, topic: str, index: int = 0) -> list[state.StoredRecord]:
         """All records of a partition, those of open and aborted transactions too, control records left out."""
-        return self.call(lambda cluster: state.read_records(cluster, topic, index))
+        from ottla.testing.state import read_records
+
+        return self.call(lambda cluster: read_records(cluster, topic, index))
 
     def groups(self) -> list[state.GroupState]:
         """All groups."""
-        return self.call(state.read_groups)
+        from ottla.testing.state import read_groups
+
+        return self.call(read_groups)
 
     def group(self, group_id: str) -> state.GroupState:
         """One group; KeyError if there is none."""
@@ -86,7 +94,9 @@ class StateReading:
 
     def transactions(self) -> list[state.TransactionState]:
         """All transactional ids, with what their producers are doing."""
-        return self.call(state.read_transactions)
+        from ottla.testing.state import read_transactions
+
+        return self.call(read_transactions)
 
     def transaction(self, transactional_id: str) -> state.TransactionState:
         """One transactional id; KeyError if there is none."""
@@ -101,12 +111,16 @@ class StateReading:
 
     def sessions(self) -> list[state.SessionState]:
         """All fetch sessions."""
-        return self.call(state.read_sessions)
+        from ottla.testing.state import read_sessions
+
+        return self.call(read_sessions)
 
     def connections(self) -> list[state.ConnectionState]:
         """All connections."""
+        from ottla.testing.state import read_connections
+
         running = self._running
-        return self.call(lambda _: state.read_connections(running.servers if running is not None else {}))
+        return self.call(lambda _: read_connections(running.servers if running is not None else {}))
 
     def requests(
         self,
