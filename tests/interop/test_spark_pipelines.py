@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ottla.client import Client
 from ottla.client.producer import Producer
+from ottla.client.reading import RecordReader, bounds
 from ottla.client.topics import create_topic
-from ottla.spark.pipeline import find_pipeline
+from ottla.spark.pipeline import RunSettings, find_pipeline, start
 from ottla.spark.session import SparkSetupError, check_setup
 
+from ..spark.test_pipeline_examples import EXAMPLES, load
 from .ottla_node import OttlaNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.interop
 SETTINGS = ["--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.driver.memory=1g"]
 # What begins and ends in a minute has no use for an optimising compiler.
+STARTS = 5  # Spark gives a Python worker ten seconds to start; on a busy machine that may not do
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -38,9 +45,9 @@ def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
         yield node
 
 
-def pipeline(*arguments: str, ottla: OttlaNode) -> subprocess.CompletedProcess[str]:
+def pipeline(*arguments: str, ottla: OttlaNode, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ottla", "pipeline", *arguments]
-    environment = {**os.environ, "OTTLA_BOOTSTRAP": ottla.bootstrap, "SPARK_SUBMIT_OPTS": QUICK_JVM}
+    environment = {**os.environ, "OTTLA_BOOTSTRAP": ottla.bootstrap, "SPARK_SUBMIT_OPTS": QUICK_JVM, **more}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800, env=environment)
 
 
@@ -74,6 +81,68 @@ def _table(folder: Path) -> list[dict[str, Any]]:
 
     rows: list[dict[str, Any]] = ds.dataset(str(folder), format="parquet").to_table().to_pylist()
     return rows
+
+
+def test_the_sessions_example_agrees_with_plain_python_though_its_driver_was_killed(
+    ottla: OttlaNode, tmp_path: Path
+) -> None:
+    plain = load(EXAMPLES / "sessions")
+    folder = tmp_path / "sessions"
+    shutil.copytree(EXAMPLES / "sessions", folder)
+    with Client(ottla.bootstrap) as client:
+        create_topic(client, "clicks", partitions=3)
+        create_topic(client, "sessions", partitions=2)
+    clicks = plain.shop_traffic(seed=11, users=4, minutes=150)
+    send(ottla, "clicks", clicks, "user")
+    begun = find_pipeline(folder)
+    config = dict(each.split("=") for each in SETTINGS if "=" in each)
+    environment = {"OTTLA_OUTPUT": str(tmp_path / "output"), "OTTLA_ROWS_PER_BATCH": "15"}
+    for _ in range(STARTS):
+        settings = RunSettings(ottla.bootstrap, master="local[2]", config=config)
+        driver = start(begun, settings, environment={**environment, "SPARK_SUBMIT_OPTS": QUICK_JVM})
+        try:
+            reached = _wait_for_batch(begun.state / "checkpoints" / "sessions-to-topic" / "commits" / "1", driver)
+        finally:
+            _kill(driver)
+        if reached:
+            break
+    else:
+        pytest.fail(begun.log_file.read_text()[-4000:])
+    # Time goes on, so that the last sessions end; this one stays open.
+    send(ottla, "clicks", [{"user": "nobody", "at": int(clicks[-1]["at"]) + 600 * plain.MINUTE, "page": "/"}], "user")
+    done = pipeline("run", str(folder), "--once", "--restarts", "5", *SETTINGS, ottla=ottla, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr + begun.log_file.read_text()[-4000:]
+    names = ("user", "start", "end", "clicks", "orders", "spent")
+    with Client(ottla.bootstrap) as client:
+        ends = {each: found.end for each, found in bounds(client, "sessions", [0, 1]).items()}
+        read = RecordReader(client, "sessions", {0: 0, 1: 0}, until=ends)
+        found = [json.loads(each.record.value or b"") for each in read]
+    expected = sorted(plain.plain_sessions(clicks))
+    assert sorted(tuple(row[name] for name in names) for row in found) == expected
+    table = _table(tmp_path / "output" / "sessions")
+    assert sorted((row["user"], row["clicks"], row["orders"], row["spent"]) for row in table) == sorted(
+        (row[0], *row[3:]) for row in expected
+    )
+
+
+def _wait_for_batch(commit: Path, driver: subprocess.Popen[bytes]) -> bool:
+    """Whether a batch was committed while the driver lived."""
+    end = time.monotonic() + 600
+    while not commit.exists():
+        if driver.poll() is not None or time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _kill(driver: subprocess.Popen[bytes]) -> None:
+    """The driver and its JVM at once, as in a power cut; Python workers end with the JVM."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == driver.pid:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
+    driver.kill()
+    driver.wait()
 
 
 def test_a_dry_run_names_queries_and_mistakes_and_the_tests_of_a_new_pipeline_pass(
