@@ -124,6 +124,31 @@ def test_what_is_twice_or_not_at_all_is_found_with_its_producers(spark, tmp_path
         exactly_once.run(spark, Place(str(writer.path), "orders"), Place(str(writer.path), "bills"), "headers")
 
 
+def test_other_applications_of_the_same_input_are_left_out(spark, tmp_path):
+    writer = Writer(tmp_path / "logs")
+    writer.write("orders", 0, ["a", "b", "c", "d"])
+    for group, topic, producer, keys in (("billing", "bills", 7, "abd"), ("mailing", "mails", 8, "abcd")):
+        writer.write(topic, 0, list(keys), producer=producer)
+        writer.commit(group, "orders", 0, 4, producer=producer)
+        writer.end(topic, 0, producer, committed=True)
+        writer.end("__consumer_offsets", 0, producer, committed=True)
+        writer.clock.advance(1)
+    writer.commit("mailing", "orders", 0, 4)
+    writer.commit("watching", "orders", 0, 4)
+    writer.close()
+    orders, bills = Place(str(writer.path), "orders"), Place(str(writer.path), "bills")
+    report = exactly_once.run(spark, orders, bills)
+    (finding,) = report.findings
+    assert (finding.facts["id"], finding.facts["culprit"]) == ("c", "producer 7/0")
+    assert "committed offset 4 of the input in its transaction" in finding.cause
+    mails = exactly_once.run(spark, orders, Place(str(writer.path), "mails"))
+    (finding,) = mails.findings
+    assert finding.facts["culprit"] == "group mailing"
+    assert mails.verdict.startswith("mails holds each of the 4 records of orders exactly once, but mailing committed")
+    watched = exactly_once.run(spark, orders, bills, group="watching")
+    assert any(finding.facts["culprit"] == "group watching" for finding in watched.findings)
+
+
 def test_two_directories_are_compared_record_by_record(spark, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(KAFKA, copy)

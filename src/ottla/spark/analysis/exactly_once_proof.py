@@ -39,6 +39,29 @@ class _Group:
     first_outside_ms: int | None = None
     outside_offset: int | None = None
     commits: list[Row] = field(default_factory=list)
+    producers: dict[int, None] = field(default_factory=dict)
+
+    def take(self, event: Event, commit: Row, keep: int) -> bool:
+        """One more; whether it counts."""
+        if event.producer_id is None:
+            self.outside += 1
+            if self.first_outside_ms is None:
+                self.first_outside_ms, self.outside_offset = event.time_ms, event.offset
+        else:
+            if len(self.producers) < MOST:
+                self.producers[event.producer_id] = None
+            if event.state != "commit":
+                self.aborted += event.state == "abort"
+                return False
+            self.inside += 1
+            if len(self.commits) < keep:
+                self.commits.append(commit)
+        self.offset = event.offset or 0
+        return True
+
+    def row(self) -> Row:
+        """For others to read."""
+        return {"kind": "group", **asdict(self), "producers": list(self.producers)}
 
 
 def rule(key: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
@@ -60,22 +83,12 @@ def _commits(partition: int, events: Iterable[Event], options: Row) -> Iterator[
         group = groups.setdefault(name, _Group(name, partition))
         commit = {"time_ms": event.time_ms or 0, "producer": event.producer_id, "epoch": event.producer_epoch,
                   "offset": offset, "group": name, "partition": partition}  # fmt: skip
-        if event.producer_id is None:
-            group.outside += 1
-            if group.first_outside_ms is None:
-                group.first_outside_ms, group.outside_offset = event.time_ms, offset
-        elif event.state == "commit":
-            group.inside += 1
-            if len(group.commits) < (MOST if event.producer_id in wanted else SAMPLE):
-                group.commits.append(commit)
-        else:
-            group.aborted += event.state == "abort"
+        if not group.take(event, commit, MOST if event.producer_id in wanted else SAMPLE):
             continue
-        group.offset = offset
         for each in missing:
             if each < offset and (name, each) not in passed:
                 passed[name, each] = {"kind": "passed", "missing": each, **commit}
-    yield from ({"kind": "group", **asdict(group)} for group in groups.values())
+    yield from (group.row() for group in groups.values())
     yield from passed.values()
 
 
@@ -96,7 +109,7 @@ def _ends(partition: int, events: Iterable[Event], options: Row) -> Iterator[Row
             yield {"kind": "copy", "offset": offset, **end}
         if len(ends) < SAMPLE:
             ends.append(end)
-    yield {"kind": "output", "partition": partition, "ends": ends, **counts}
+    yield {"kind": "output", "partition": partition, "ends": ends, "producers": list(last)[:MOST], **counts}
 
 
 def _key(event: Event, options: Row) -> str | None:
@@ -120,14 +133,18 @@ class Proof:
     def __init__(self, source: str, result: str, rows: list[Row], group: str | None = None) -> None:
         self._source, self._result = source, result
         groups = [row for row in rows if row["kind"] == "group"]
-        self._ours = {row["group"] for row in groups if row["inside"] or row["aborted"]} | ({group} if group else set())
+        self._outputs = [row for row in rows if row["kind"] == "output"]
+        writers = {producer for row in self._outputs for producer in row["producers"]}
+        self._ours = {row["group"] for row in groups if writers.intersection(row["producers"])}
+        if group is not None:
+            self._ours = {group}
         self._groups = [row for row in groups if row["group"] in self._ours]
         self._others = sorted({row["group"] for row in groups} - self._ours)
-        self._outputs = [row for row in rows if row["kind"] == "output"]
         self._copies = {(row["partition"], row["offset"]): row for row in rows if row["kind"] == "copy"}
         self._passed = {
             (row["partition"], row["missing"]): row
-            for row in reversed(rows) if row["kind"] == "passed" and row["group"] in self._ours
+            for row in sorted((row for row in rows if row["kind"] == "passed"), key=lambda row: -row["time_ms"])
+            if row["group"] in self._ours
         }  # fmt: skip
         self._commits: dict[int, list[Row]] = {}
         for row in self._groups:
