@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 SOURCE: Final = "ottla-log"
 CHUNK: Final = 8 << 20
 _HEAD: Final = Struct(">qi4xb")
+_LONG_AGO: Final = 1 << 62
 
 
 class DamagedLogError(Exception):
@@ -272,6 +273,11 @@ def _too_late(view: memoryview, header: BatchHeader, latest: int) -> bool:
     count = header.record_count
     if not 0 < count <= len(records):
         return False
+    # Held to "no later than that", which is one of a log's rules, the records that break it are counted at once.
+    walk = kernel.RecordWalk(records, 0, len(records), count)
+    kernel.check_records(walk, header.base_timestamp, False, False, True, latest, _LONG_AGO, 0)
+    if walk.error != kernel.OFFSET_GAP:
+        return walk.error == 0 and walk.rejected == count
     table = array("q", bytes(8 * kernel.INDEX_WIDTH * count))
     if kernel.index_records(kernel.RecordWalk(records, 0, len(records), count), table) < count:
         return False
