@@ -12,45 +12,65 @@ from ottla.groups.consumer_timers import schedule_rebalance_timeout, schedule_se
 from ottla.groups.records import decode_record
 from ottla.records.batch import iter_batches
 from ottla.records.control import ControlType, parse_control_key
-from ottla.records.iterate import iter_records
+from ottla.records.iterate import Record, iter_records
 
 if TYPE_CHECKING:
     from ottla.groups.shard import Outcome, Shard
 
 log = logging.getLogger(__name__)
+_COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")  # versions of OffsetCommitKey
 
 
 class Loading:
-    """A shard on its way to being of use; it may be fed in pieces, between which other work is done."""
+    """A shard on its way to being of use; it may be fed in pieces, between which other work is done.
 
-    __slots__ = ("_shard",)
+    Most records of a log are commits that a later one overtook. Of a run of plain commits only the last of each key is
+    decoded and replayed; anything else is replayed in its place, after what came before it.
+    """
+
+    __slots__ = ("_commits", "_shard")
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+        self._commits: dict[bytes, Record] = {}
 
     def replay(self, buffer: bytes | bytearray | memoryview) -> None:
         """Take in whole batches, in the order of the log."""
-        shard = self._shard
         for header in iter_batches(buffer):
+            plain = not header.is_transactional and not header.is_control
             for record in iter_records(buffer, header):
+                if plain and record.key is not None and record.key[:2] in _COMMIT_KEYS and record.value is not None:
+                    self._commits[record.key] = record
+                    continue
+                self.settle()
                 if header.is_control:
                     kind = parse_control_key(record.key)
                     if kind in (ControlType.COMMIT, ControlType.ABORT):
-                        shard.offsets.complete_transaction(header.producer_id, committed=kind is ControlType.COMMIT)
+                        committed = kind is ControlType.COMMIT
+                        self._shard.offsets.complete_transaction(header.producer_id, committed=committed)
                     continue
-                decoded = decode_record(record.key, record.value)
-                if decoded is None:
-                    log.warning(
-                        "partition %d: the record at offset %d has a type that is not known, it is passed over",
-                        shard.partition,
-                        record.offset,
-                    )
-                else:
-                    producer_id = header.producer_id if header.is_transactional else -1
-                    replay.replay(shard, decoded, record.offset, producer_id)
+                self._replay(record, header.producer_id if header.is_transactional else -1)
+
+    def settle(self) -> None:
+        """Replay the commits that might have been overtaken: the shard is then as the log has it so far."""
+        for record in self._commits.values():
+            self._replay(record, -1)
+        self._commits.clear()
+
+    def _replay(self, record: Record, producer_id: int) -> None:
+        decoded = decode_record(record.key, record.value)
+        if decoded is None:
+            log.warning(
+                "partition %d: the record at offset %d has a type that is not known, it is passed over",
+                self._shard.partition,
+                record.offset,
+            )
+        else:
+            replay.replay(self._shard, decoded, record.offset, producer_id)
 
     def finish(self) -> None:
         """All is read: from now on members have to show that they are alive."""
+        self.settle()
         shard = self._shard
         shard.loaded = True
         most = shard.settings.coordinator().max_size
