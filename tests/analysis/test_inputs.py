@@ -5,16 +5,26 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
 
 from ottla.cli import build
+from ottla.history import write_history
 from ottla.spark.analysis.engine import run_here
+from ottla.spark.analysis.event import fits
 from ottla.spark.analysis.inputs import InputError, find_pieces, read_piece
 from ottla.spark.analysis.registry import ANALYSES
+from tests.analysis.histories import Histories
+from tests.analysis.test_rules import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 KGO = FIXTURES / "analysis" / "kgo.log"
@@ -192,6 +202,71 @@ def test_lines_that_only_look_like_events(tmp_path):
     path = write(tmp_path / "more.jsonl", *others)
     for command in ("txn-timeout", "lag", "rebalances", "hot-partitions", "anomalies"):
         run(command, path, code=0)
+
+
+SCRAPS = [
+    "null",
+    "[]",
+    "{}",
+    "-1",
+    "1e400",
+    '"x"',
+    "9" * 23,
+    "true",
+    '"',
+    "\\",
+    "\x00",
+    "é",
+    ",",
+    ":",
+    "[",
+    "]",
+    "}",
+    "NaN",
+]
+
+
+def broken_lines(count: int, seed: int) -> Iterator[str]:
+    """Lines of every format with something cut off, left out, put in or put in the place of something else."""
+    chance = random.Random(seed)
+    lines = [line for name in ("kgo", "java", "librdkafka") for line in (KGO.parent / f"{name}.log").open()][::3]
+    cases = FIXTURES.parent.parent / "docs" / "debugging"
+    lines += [
+        line for name in ("two-owners", "timed-out") for line in (cases / f"{name}.jsonl").read_text().splitlines()[:60]
+    ]
+    wire = Wire()
+    wire.heartbeat(1_000, "a", 0, [], [0, 1])
+    wire.heartbeat(2_000, "b", 1, [0, 1], None)
+    lines += [*wire.lines * 10, *write_history(Histories(seed, 60).history)]
+    for _ in range(count):
+        line = chance.choice(lines).rstrip("\n")
+        for _ in range(1 + chance.randrange(3)):
+            at = chance.randrange(len(line) + 1)
+            how = chance.randrange(4)
+            values = list(re.finditer(r'(?<=:)("[^"]*"|-?\d+|\[[^\]]*\])', line)) if how == 3 else []
+            if how == 0:
+                line = line[:at]
+            elif how == 1:
+                line = line[:at] + chance.choice(SCRAPS) + line[at:]
+            elif values:
+                value = chance.choice(values)
+                line = line[: value.start()] + chance.choice(SCRAPS) + line[value.end() :]
+            else:
+                line = line[:at] + line[at + chance.randrange(12) :]
+        yield line.replace("\n", " ")
+
+
+def test_broken_lines_of_every_format_end_no_analysis(tmp_path):
+    path = tmp_path / "broken.log"
+    for seed in range(3):
+        path.write_text("\n".join(broken_lines(1_500, seed)))
+        for analysis in ANALYSES.values():
+            options = {"partition": 0, "input": "orders", "output": "bills"}
+            report = run_here(analysis, find_pieces([str(path)]), options)
+            assert report.inputs[0].lines > 1_000
+        events = [event for piece in find_pieces([str(path)]) for event in read_piece(piece)]
+        assert any(event.event == "unparsed" for event in events)
+        assert all(fits(event) for event in events)
 
 
 def test_what_can_be_asked_wrongly(tmp_path):

@@ -111,6 +111,20 @@ EVENTS: Final[dict[str, str]] = {
 }
 
 
+_LIMITS: Final = {"bigint": 1 << 63, "int": 1 << 31}
+_NUMBERS: Final = tuple((place, _LIMITS[kind]) for place, (kind, _) in enumerate(COLUMNS.values()) if kind in _LIMITS)
+_TEXTS: Final = tuple(place for place, (kind, _) in enumerate(COLUMNS.values()) if kind == "string")
+
+
+def fits(event: Event) -> bool:
+    """Whether each value is of the type of its column: what somebody else wrote may be anything."""
+    for place, limit in _NUMBERS:
+        number = event[place]
+        if number is not None and (type(number) is not int or not -limit <= number < limit):
+            return False
+    return all(event[place] is None or isinstance(event[place], str) for place in _TEXTS)
+
+
 def partition_name(topic: str, partition: int) -> str:
     """A partition as it is named everywhere."""
     return f"{topic}-{partition}"

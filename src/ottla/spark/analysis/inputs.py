@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from ottla.spark.analysis import parse_history, parse_java, parse_kgo, parse_librdkafka, parse_ottla, parse_tap
-from ottla.spark.analysis.event import CLIENT, Event
+from ottla.spark.analysis.event import CLIENT, Event, fits
 from ottla.spark.analysis.log_directory import folder_events, is_log_directory, partition_folders, topic_names
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def _lines(
         summary.lines += 1
         base = Event(written_ms, "log", file=piece.path, position=here, text=line)
         for name, parse in parsers:
-            events = parse(line, base)
+            events = _understood(parse, line, base)
             if events is not None:
                 summary.count(name)
                 for event in events:
@@ -262,6 +262,15 @@ def _lines(
         else:
             _keep(summary, line)
             yield base._replace(time_ms=carried, event="unparsed")
+
+
+def _understood(parse: Parser, line: str, base: Event) -> list[Event] | None:
+    """The events of a line; None where a parser, or the table, has no place for what it says."""
+    try:
+        events = parse(line, base)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        return None
+    return events if events is None or all(map(fits, events)) else None
 
 
 def _begin(file: IO[bytes], piece: Piece) -> int:
