@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ottla.transactions.verification import Guard
     from ottla.world.disk import Buffer
 
+NO_LEADER_EPOCH = -1
+
 
 class Partition:
     """One partition of the cluster, with the log that this process keeps for it."""
@@ -67,7 +69,7 @@ class Partition:
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a client whose idea of the leader is older, or newer, than ours (KIP-320)."""
-        if epoch < 0 or epoch == self.state.leader_epoch:  # a negative one says nothing
+        if epoch in (NO_LEADER_EPOCH, self.state.leader_epoch):
             return
         if epoch < self.state.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)

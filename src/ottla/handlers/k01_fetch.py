@@ -148,7 +148,8 @@ class _Attempt:
         broker = self.call.broker
         self._check(wanted)
         partition = broker.readable_partition(wanted.topic, wanted.topic_id, wanted.partition, self.call.version)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
+        if wanted.current_leader_epoch >= 0:  # here, and here only, any negative one says nothing
+            partition.check_leader_epoch(wanted.current_leader_epoch)
         log = partition.log
         answer = PartitionData(
             partition_index=wanted.partition,
