@@ -368,7 +368,9 @@ def test_several_brokers_directories_are_read_at_once(tmp_path: Path) -> None:
         ({"maxPartitionBytes": "0"}, "maxPartitionBytes is a number of bytes, for example"),
         ({"includeHeaders": "ja"}, "includeHeaders is true or false, not 'ja'"),
         ({"columns": "offset,nonsense"}, "columns names 'nonsense'; there are key"),
-        ({"subscribePattern": "("}, "subscribePattern '(' is no regular expression"),
+        ({"subscribePattern": "("}, "subscribePattern '(' is no regular expression: missing )"),
+        ({"assign": "{}"}, "assign names no partition; write for example"),
+        ({"startingTimestamp": "10", "endingTimestamp": "5"}, "endingTimestamp 5 lies before startingTimestamp 10"),
     ],
 )
 def test_bad_options_name_themselves_and_what_would_be_right(

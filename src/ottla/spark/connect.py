@@ -29,8 +29,9 @@ def security_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 def open_client(bootstrap: str, settings: Mapping[str, str], *, client_id: str, timeout: float) -> Client:
     """A client that has not connected yet."""
+    security = _security(settings)
     try:
-        return Client(bootstrap, client_id=client_id, timeout=timeout, security=_security(settings))
+        return Client(bootstrap, client_id=client_id, timeout=timeout, security=security)
     except ValueError as error:
         raise OptionError(
             f"kafka.bootstrap.servers: {error}, for example localhost:9092 or one:9092,two:9092"

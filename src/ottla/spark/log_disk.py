@@ -52,8 +52,9 @@ def _remote(protocol: str) -> RemoteDisk:
         raise OptionError(f"{protocol}:// paths are read through fsspec, on all machines: pip install fsspec") from None
     try:
         return RemoteDisk(fsspec.filesystem(protocol))
-    except (ImportError, ValueError) as error:
-        raise OptionError(f"fsspec cannot read {protocol}:// paths here: {error}") from error
+    except (ImportError, ValueError, OSError) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise OptionError(f"fsspec cannot read {protocol}:// paths here: {why}") from error
 
 
 class RemoteFile:

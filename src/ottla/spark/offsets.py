@@ -107,7 +107,8 @@ def parse_selection(options: Options, *, required: bool) -> Selection:
         try:
             re2.compile(value)
         except re2.error as error:
-            raise OptionError(f"subscribePattern {value!r} is no regular expression: {error}") from None
+            why = error.args[0].decode() if isinstance(error.args[0], bytes) else error
+            raise OptionError(f"subscribePattern {value!r} is no regular expression: {why}") from None
         return Selection(pattern=value)
     chosen = _read_json("assign", value, _ASSIGN_EXAMPLE)
     partitions = {}
@@ -115,6 +116,8 @@ def parse_selection(options: Options, *, required: bool) -> Selection:
         if not isinstance(numbers, list) or not all(type(each) is int and each >= 0 for each in numbers):
             raise OptionError(f"assign wants a list of partitions per topic, as in {_ASSIGN_EXAMPLE}, not {value!r}")
         partitions[topic] = tuple(sorted(set(numbers)))
+    if not any(partitions.values()):
+        raise OptionError(f"assign names no partition; write for example {_ASSIGN_EXAMPLE}")
     return Selection(partitions=partitions)
 
 
@@ -128,6 +131,9 @@ def parse_end(options: Options) -> Bound:
     bound = _parse_bound(options, "ending", LATEST)
     if bound.default == EARLIEST or any(o == EARLIEST for each in bound.offsets.values() for o in each.values()):
         raise OptionError("endingOffsets cannot be earliest (-2): nothing would be read; use latest or offsets")
+    start = options.integer("startingTimestamp")
+    if start is not None and bound.timestamp is not None and bound.timestamp < start:
+        raise OptionError(f"endingTimestamp {bound.timestamp} lies before startingTimestamp {start}")
     return bound
 
 

@@ -64,7 +64,8 @@ class Options:
         try:
             number = int(value)
         except ValueError:
-            raise OptionError(f"{name} is a whole number, for example {max(least, 1000)}, not {value!r}") from None
+            example = 1_700_000_000_000 if name.endswith("Timestamp") else max(least, 1000)
+            raise OptionError(f"{name} is a whole number, for example {example}, not {value!r}") from None
         if number < least:
             raise OptionError(f"{name} is at least {least}, not {number}")
         return number
