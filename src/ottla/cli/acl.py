@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
-from ottla.cli.output import examples, print_json, print_table, usage
+from ottla.cli.output import examples, print_rows, usage
 from ottla.client.security import AclFilter, create_acls, delete_acls, list_acls
 from ottla.cluster.acls import (
     CLUSTER_RESOURCE_NAME,
@@ -221,11 +221,6 @@ def _shown(acl: Acl) -> dict[str, Any]:
 
 def _print(acls: list[Acl], as_json: bool) -> None:
     rows = sorted((_shown(acl) for acl in acls), key=lambda row: tuple(row.values()))
-    if as_json:
-        for row in rows:
-            print_json(row)
-        return
     columns = ("permission", "principal", "operation", "resource_type", "resource_name", "pattern_type", "host")
-    print_table(
-        [column.replace("_", " ").upper() for column in columns], [[row[column] for column in columns] for row in rows]
-    )
+    shown = [column.replace("_", " ").upper() for column in columns]
+    print_rows(as_json, rows, shown, lambda row: [row[column] for column in columns])

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
-from ottla.cli.output import counted, examples, print_json, print_table, size
+from ottla.cli.output import counted, examples, print_json, print_rows, print_table, size
 from ottla.protocol.api import find_api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -114,13 +114,11 @@ def apis(
                     "max": versions[-1],
                 }
             )
-    if as_json:
-        for row in rows:
-            print_json(row)
-        return
-    print_table(
+    print_rows(
+        as_json,
+        rows,
         ("KEY", "API", "VERSIONS"),
-        [(row["key"], row["api"], f"{row['min']}-{row['max']}") for row in rows],
+        lambda row: (row["key"], row["api"], f"{row['min']}-{row['max']}"),
         right=("KEY",),
     )
 
@@ -146,13 +144,11 @@ def features(
         }
         for each in sorted(answer.supported_features, key=lambda each: each.name)
     ]
-    if as_json:
-        for row in rows:
-            print_json(row)
-        return
-    print_table(
+    print_rows(
+        as_json,
+        rows,
         ("FEATURE", "FINALIZED", "SUPPORTED"),
-        [(row["feature"], row["finalized"], f"{row['min']}-{row['max']}") for row in rows],
+        lambda row: (row["feature"], row["finalized"], f"{row['min']}-{row['max']}"),
         right=("FINALIZED",),
     )
 

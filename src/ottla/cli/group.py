@@ -18,7 +18,7 @@ from ottla.cli.connect import (
     one_by_one,
 )
 from ottla.cli.moments import moment
-from ottla.cli.output import counted, examples, fail, print_json, print_table, usage
+from ottla.cli.output import counted, examples, fail, print_json, print_rows, print_table, usage
 from ottla.client import Client
 from ottla.client.groups import (
     GroupDescription,
@@ -95,23 +95,18 @@ def list_(
         raise usage(f"--state {unknown[0]}: use one of {', '.join(STATES)}")
     with connected(bootstrap, properties, command_config, timeout) as client:
         found = list_groups(client, state or (), [each.value for each in kind or ()])
-    if as_json:
-        for each in found:
-            print_json(
-                {
-                    "group": each.group,
-                    "type": each.type,
-                    "state": each.state,
-                    "protocol_type": each.protocol_type,
-                    "coordinator": each.coordinator,
-                }
-            )
-        return
-    print_table(
-        ("GROUP", "TYPE", "STATE", "PROTOCOL", "COORDINATOR"),
-        [(each.group, each.type, each.state, each.protocol_type, each.coordinator) for each in found],
-        right=("COORDINATOR",),
-    )
+    rows = [
+        {
+            "group": each.group,
+            "type": each.type,
+            "state": each.state,
+            "protocol_type": each.protocol_type,
+            "coordinator": each.coordinator,
+        }
+        for each in found
+    ]
+    columns = ("GROUP", "TYPE", "STATE", "PROTOCOL", "COORDINATOR")
+    print_rows(as_json, rows, columns, lambda row: tuple(row.values()), right=("COORDINATOR",))
 
 
 def describe(
@@ -229,13 +224,11 @@ def reset_offsets(
         {"group": name, "topic": place[0], "partition": place[1], "old": now.get(place), "new": offset, "done": execute}
         for place, offset in sorted(target.items())
     ]
-    if as_json:
-        for row in rows:
-            print_json(row)
-        return
-    print_table(
+    print_rows(
+        as_json,
+        rows,
         ("TOPIC", "PARTITION", "OLD", "NEW"),
-        [(row["topic"], row["partition"], row["old"], row["new"]) for row in rows],
+        lambda row: (row["topic"], row["partition"], row["old"], row["new"]),
         right=("PARTITION", "OLD", "NEW"),
     )
     if not execute:

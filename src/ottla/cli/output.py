@@ -6,14 +6,16 @@ import base64
 import json
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.console import Console
+
+Row = TypeVar("Row")
 
 FAILED = 1
 BAD_USAGE = 2
@@ -59,6 +61,23 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
     for row in rows:
         table.add_row(*[_cell(value) for value in row])
     console().print(table)
+
+
+def print_rows(
+    as_json: bool,
+    rows: Iterable[Row],
+    columns: Sequence[str],
+    cells: Callable[[Row], Sequence[object]],
+    *,
+    json_of: Callable[[Row], Any] = lambda row: row,
+    right: Iterable[str] = (),
+) -> None:
+    """What a command found: an object a line for programs, a table for people."""
+    if as_json:
+        for row in rows:
+            print_json(json_of(row))
+        return
+    print_table(columns, [cells(row) for row in rows], right=right)
 
 
 def _cell(value: object) -> str:

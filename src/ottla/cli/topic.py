@@ -15,7 +15,7 @@ from ottla.cli.connect import (
     connected,
     one_by_one,
 )
-from ottla.cli.output import counted, examples, print_json, print_table, usage
+from ottla.cli.output import counted, examples, print_json, print_rows, print_table, usage
 from ottla.client import Client
 from ottla.client.client import TopicInfo
 from ottla.client.configs import Resource, describe_configs
@@ -51,21 +51,21 @@ def list_(
     with connected(bootstrap, properties, command_config, timeout) as client:
         topics = [each for each in client.topics() if internal or not each.internal]
         topics.sort(key=lambda each: each.name)
-    if as_json:
-        for topic in topics:
-            print_json(
-                {
-                    "topic": topic.name,
-                    "id": str(topic.id),
-                    "partitions": len(topic.partitions),
-                    "replication_factor": _replication_factor(topic),
-                    "internal": topic.internal,
-                }
-            )
-        return
-    print_table(
+    rows = [
+        {
+            "topic": each.name,
+            "id": str(each.id),
+            "partitions": len(each.partitions),
+            "replication_factor": _replication_factor(each),
+            "internal": each.internal,
+        }
+        for each in topics
+    ]
+    print_rows(
+        as_json,
+        rows,
         ("TOPIC", "PARTITIONS", "REPLICAS", "ID"),
-        [(each.name, len(each.partitions), _replication_factor(each), each.id) for each in topics],
+        lambda row: (row["topic"], row["partitions"], row["replication_factor"], row["id"]),
         right=("PARTITIONS", "REPLICAS"),
     )
 

@@ -16,7 +16,7 @@ from ottla.cli.connect import (
     Timeout,
     connected,
 )
-from ottla.cli.output import examples, fail, print_json, print_table, usage, when
+from ottla.cli.output import examples, fail, print_json, print_rows, print_table, usage, when
 from ottla.client import Client
 from ottla.client.transactions import abort_on_partition, describe_producers, describe_transaction, list_transactions
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -76,13 +76,11 @@ def list_(
         }
         for node, each in found
     ]
-    if as_json:
-        for row in rows:
-            print_json(row)
-        return
-    print_table(
+    print_rows(
+        as_json,
+        rows,
         ("TRANSACTIONAL ID", "STATE", "PRODUCER ID", "COORDINATOR"),
-        [tuple(row.values()) for row in rows],
+        lambda row: tuple(row.values()),
         right=("PRODUCER ID", "COORDINATOR"),
     )
 
@@ -152,13 +150,12 @@ def producers(
                 }
                 for each in states
             ]
-    if as_json:
-        for row in rows:
-            print_json({"topic": topic, **row})
-        return
-    print_table(
+    print_rows(
+        as_json,
+        rows,
         ("PARTITION", "PRODUCER ID", "EPOCH", "COORDINATOR EPOCH", "SEQUENCE", "LAST", "OPEN SINCE OFFSET"),
-        [tuple(row.values()) for row in rows],
+        lambda row: tuple(row.values()),
+        json_of=lambda row: {"topic": topic, **row},
         right=("PARTITION", "PRODUCER ID", "EPOCH", "COORDINATOR EPOCH", "SEQUENCE", "OPEN SINCE OFFSET"),
     )
 
