@@ -33,6 +33,7 @@ ABORT_EVERY = 9
 SECONDS_OF_TRAFFIC = 20
 PATIENCE = 600
 STARTS = 5
+SAY_EVERY = 10
 MINUTE = 60_000
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that lives for half a minute never earns back more
 WITH = ["--json", "--seed-topic", "clicks:3", "--seed-topic", "sessions:2"]
@@ -269,15 +270,29 @@ def watch(shop: Shop, pipeline: Pipeline | None, until: Any = None) -> None:
     """Show what goes on until the shop is closed, or until something else happens."""
     finished = until or (lambda: shop.done)
     end = time.monotonic() + PATIENCE
+    told = time.monotonic()
     with Live(console=console, refresh_per_second=4) as live:
         while True:
             live.update(view(shop, pipeline))
+            if not console.is_terminal and time.monotonic() - told > SAY_EVERY:  # a log has no live view
+                told = time.monotonic()
+                console.print(one_line(shop, pipeline))
             if finished() or time.monotonic() > end or (pipeline is not None and not pipeline.running):
                 break
             time.sleep(0.25)
         live.update(view(shop, pipeline))
     if shop.failure is not None:
         raise shop.failure
+
+
+def one_line(shop: Shop, pipeline: Pipeline | None) -> str:
+    """How far everybody is, for a console that cannot be written over."""
+    said = f"shop: {shop.ledger.orders:,} orders in {shop.ledger.transactions:,} transactions"
+    if pipeline is None:
+        return said
+    found = pipeline.status()
+    rows = sum(query.get("total_rows", 0) for query in found["queries"])
+    return f"{said}; pipeline {found['state']}, {pipeline.batches()} batches, {rows:,} rows"
 
 
 def view(shop: Shop, pipeline: Pipeline | None) -> Group:
