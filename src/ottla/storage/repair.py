@@ -110,11 +110,14 @@ def _mend_checkpoints(
             continue
         wrong = {tp: offset for tp, offset in offsets.items() if offset < 0 or offset > ends.get(tp, offset)}
         if wrong:
-            shown = ", ".join(f"{tp} {offset} becomes {max(0, min(offset, ends.get(tp, offset)))}" for tp, offset in wrong.items())
+            shown = ", ".join(
+                f"{tp} {offset} becomes {max(0, min(offset, ends.get(tp, offset)))}" for tp, offset in wrong.items()
+            )
             report.steps.append(Step(path, f"correct offsets: {shown}"))
             if not dry_run:
                 mended = {
-                    tp: max(0, min(offset, ends.get(tp, offset))) if tp in wrong else offset for tp, offset in offsets.items()
+                    tp: max(0, min(offset, ends.get(tp, offset))) if tp in wrong else offset
+                    for tp, offset in offsets.items()
                 }
                 env.disk.write_atomic(path, encode_offsets(mended))
 
