@@ -42,9 +42,12 @@ def apache_kafka(
         yield node
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def java_clients(kafka_jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClients]:
-    """Kafka's Java clients in one JVM for the whole session; they talk to Apache Kafka and to ottla alike."""
+    """Kafka's Java clients in one JVM for all tests of a module; they talk to Apache Kafka and to ottla alike.
+
+    Not for the whole session: clients that look for brokers which are gone would use a core to its end.
+    """
     with JavaClients(log_file=tmp_path_factory.mktemp("java-clients") / "clients.log") as clients:
         yield clients
 
