@@ -6,6 +6,7 @@ built after one that the same broker wrote for a transaction of the same kind, i
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,7 @@ from ottla.records.iterate import iter_records
 from ottla.transactions.records import decode_record, encode_key, encode_value
 from ottla.transactions.states import TransactionState, TransactionVersion
 
-from .side_by_side import Talk
+from .side_by_side import SETTLE_SECONDS, Talk
 from .transaction_talk import Producer, TransactionTalk
 
 if TYPE_CHECKING:
@@ -122,9 +123,32 @@ def committed(talk: TransactionTalk, name: str) -> list[bytes | None]:
 
 def expect(talk: TransactionTalk, name: str, values: list[bytes]) -> None:
     """Wait until that is what a reader sees; nothing else may come first."""
-    if values:
-        talk.talk.wait_until(lambda: committed(talk, name) == values, f"{name} does not show {values}")
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while values and committed(talk, name) != values and time.monotonic() < deadline:
+        time.sleep(0.02)
     assert committed(talk, name) == values, name
+
+
+def commit_one(talk: TransactionTalk, name: str, kind: str) -> None:
+    """One more transaction of an id, as clients make it: a step that fails for a moment is tried again."""
+    produce, end = KINDS[kind]
+    place = ("places", PLACES[name])
+    producer = talk.init(name)
+    told: list[Any] = [producer]
+
+    def produced() -> bool:
+        if kind == "old":
+            talk.add(producer, place)
+        told.append(talk.produce(producer, place, 0, version=produce))
+        return told[-1] == 0
+
+    def committed() -> bool:
+        talk.end(producer, committed=True, version=end)
+        told.append(talk.state(name))
+        return told[-1] == "CompleteCommit"
+
+    talk.talk.wait_until(produced, f"{name} cannot produce: {told}")
+    talk.talk.wait_until(committed, f"{name} cannot commit: {told}")
 
 
 def states(talk: TransactionTalk) -> dict[str, str]:
@@ -156,7 +180,9 @@ def test_each_state_opens_in_the_other_broker_which_finishes_what_was_open(
     }
     assert states(talk) == expected
     talk.talk.close()
-    one.kill()
+    # Not killed: a Kafka that finds itself leading what it led before a kill takes partitions that lose their leader, when it
+    # is fenced a moment later, for deleted ones, and may complete a transaction without its markers.
+    one.stop()
     decide(data)
 
     other.start()
@@ -171,7 +197,7 @@ def test_each_state_opens_in_the_other_broker_which_finishes_what_was_open(
         expect(talk, name, shown)
 
     # Whoever left a transaction open commits it here, or loses it by coming back.
-    for kind, (produce, end) in KINDS.items():
+    for kind, (_, end) in KINDS.items():
         talk.end(producers[f"Ongoing-{kind}"], committed=True, version=end)
         expect(talk, f"Ongoing-{kind}", [b"0"])
         talk.init(f"Forgotten-{kind}", wait=False)
@@ -180,12 +206,7 @@ def test_each_state_opens_in_the_other_broker_which_finishes_what_was_open(
         # And each goes on with its next transaction.
         for state in ("Empty", "CompleteCommit", "CompleteAbort", "PrepareCommit", "PrepareAbort"):
             name = f"{state}-{kind}"
-            producer = talk.init(name)
-            place = ("places", PLACES[name])
-            if kind == "old":
-                talk.add(producer, place)
-            talk.produce(producer, place, 0, version=produce)
-            talk.end(producer, committed=True, version=end)
+            commit_one(talk, name, kind)
             before = [b"0"] if state.endswith("Commit") else []
             expect(talk, name, [*before, b"0"])
     assert states(talk) == {

@@ -178,7 +178,7 @@ class TransactionTalk(Conversation):
         transactional: bool = True,
         values: int = 1,
         name_id: bool = True,
-    ) -> None:
+    ) -> ErrorCode:
         """Produce one batch."""
         builder = BatchBuilder(
             producer_id=producer.id,
@@ -199,7 +199,8 @@ class TransactionTalk(Conversation):
                 )
             ],
         )
-        self.ask(request, ProduceResponse, version, note=f"sequence {sequence}")
+        answer = self.ask(request, ProduceResponse, version, note=f"sequence {sequence}")
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
     def end(self, producer: Producer, committed: bool, *, version: int = 5) -> Producer:
         """EndTxn, and then wait for the markers."""
