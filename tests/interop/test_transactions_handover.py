@@ -180,8 +180,8 @@ def test_each_state_opens_in_the_other_broker_which_finishes_what_was_open(
     }
     assert states(talk) == expected
     talk.talk.close()
-    # Not killed: a Kafka that finds itself leading what it led before a kill takes partitions that lose their leader, when it
-    # is fenced a moment later, for deleted ones, and may complete a transaction without its markers.
+    # Not killed: a Kafka that finds itself leading what it led before a kill is fenced a moment later, takes the
+    # partitions that lose their leader for deleted ones, and may complete a transaction without its markers.
     one.stop()
     decide(data)
 
