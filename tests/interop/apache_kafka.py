@@ -19,7 +19,7 @@ from ottla.world.random import SystemRandom
 from .jvm import jvm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from .java_client import JavaClients
@@ -372,9 +372,11 @@ def check_log_directory(log_dir: Path, clients: JavaClients) -> None:
     """Let Kafka's own DumpLogSegments find fault with any batch, index, snapshot or checkpoint of a directory."""
 
     def dump(paths: list[Path], *options: str) -> str:
-        text = clients.tool(DUMP_LOG, *options, "--files", ",".join(str(each) for each in paths))
-        assert not _FAULTS.search(text), text
-        return text
+        texts = []
+        for some in _by_size(paths, 8 << 20):  # the tool's whole text has to fit its small heap
+            texts.append(clients.tool(DUMP_LOG, *options, "--files", ",".join(str(each) for each in some)))
+            assert not _FAULTS.search(texts[-1]), texts[-1]
+        return "".join(texts)
 
     folders = [each for each in sorted(log_dir.iterdir()) if each.is_dir() and not each.name.endswith("-delete")]
     paths = [path for folder in folders for path in sorted(folder.iterdir())]
@@ -385,6 +387,21 @@ def check_log_directory(log_dir: Path, clients: JavaClients) -> None:
     indexes = [path for path in others if path.suffix in (".index", ".timeindex") and path.stat().st_size]
     if indexes:
         assert dump(indexes, "--index-sanity-check").count("passed sanity check") == len(indexes)
+
+
+def _by_size(paths: list[Path], most: int) -> Iterator[list[Path]]:
+    """Files in groups of so many bytes together, or of one file."""
+    group: list[Path] = []
+    size = 0
+    for path in paths:
+        length = path.stat().st_size
+        if group and size + length > most:
+            yield group
+            group, size = [], 0
+        group.append(path)
+        size += length
+    if group:
+        yield group
 
 
 _FAULTS = re.compile(
