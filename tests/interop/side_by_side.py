@@ -209,18 +209,15 @@ class Talk:
 
     def wait_for(self, name: str, partitions: int = 1) -> None:
         """Wait until a broker knows a topic as it was just changed, and leads all of it."""
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while not self._led(name, partitions):
-            assert time.monotonic() < deadline, f"{name} has no leaders"
-            time.sleep(0.02)
+        self.wait_until(lambda: self._led(name, partitions), f"{name} has no leaders")
         for topic in self.quietly(MetadataRequest(topics=None), MetadataResponse).topics:
             self._names[topic.topic_id] = topic.name or ""
 
-    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for something that a broker does on its own time."""
+    def wait_until(self, condition: Callable[[], bool], what: str, seen: Callable[[], object] = lambda: "") -> None:
+        """Wait for something that a broker does on its own time; if it never comes, tell what was seen instead."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while not condition():
-            assert time.monotonic() < deadline, what
+            assert time.monotonic() < deadline, f"{what} {seen()}"
             time.sleep(0.02)
 
     def clear(self) -> None:

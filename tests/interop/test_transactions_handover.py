@@ -6,7 +6,6 @@ built after one that the same broker wrote for a transaction of the same kind, i
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +17,7 @@ from ottla.records.iterate import iter_records
 from ottla.transactions.records import decode_record, encode_key, encode_value
 from ottla.transactions.states import TransactionState, TransactionVersion
 
-from .side_by_side import SETTLE_SECONDS, Talk
+from .side_by_side import Talk
 from .transaction_talk import Producer, TransactionTalk
 
 if TYPE_CHECKING:
@@ -123,9 +122,10 @@ def committed(talk: TransactionTalk, name: str) -> list[bytes | None]:
 
 def expect(talk: TransactionTalk, name: str, values: list[bytes]) -> None:
     """Wait until that is what a reader sees; nothing else may come first."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while values and committed(talk, name) != values and time.monotonic() < deadline:
-        time.sleep(0.02)
+    if values:
+        talk.talk.wait_until(
+            lambda: committed(talk, name) == values, f"{name} shows not {values} but", lambda: committed(talk, name)
+        )
     assert committed(talk, name) == values, name
 
 
@@ -147,8 +147,8 @@ def commit_one(talk: TransactionTalk, name: str, kind: str) -> None:
         told.append(talk.state(name))
         return told[-1] == "CompleteCommit"
 
-    talk.talk.wait_until(produced, f"{name} cannot produce: {told}")
-    talk.talk.wait_until(committed, f"{name} cannot commit: {told}")
+    talk.talk.wait_until(produced, f"{name} cannot produce:", lambda: told)
+    talk.talk.wait_until(committed, f"{name} cannot commit:", lambda: told)
 
 
 def states(talk: TransactionTalk) -> dict[str, str]:

@@ -108,17 +108,12 @@ def _mend_checkpoints(
             if not dry_run:
                 env.disk.write_atomic(path, encode_offsets({}))
             continue
-        wrong = {tp: offset for tp, offset in offsets.items() if offset < 0 or offset > ends.get(tp, offset)}
-        if wrong:
-            shown = ", ".join(
-                f"{tp} {offset} becomes {max(0, min(offset, ends.get(tp, offset)))}" for tp, offset in wrong.items()
-            )
+        mended = {tp: max(0, min(offset, ends.get(tp, offset))) for tp, offset in offsets.items()}
+        if mended != offsets:
+            wrong = [tp for tp in offsets if mended[tp] != offsets[tp]]
+            shown = ", ".join(f"{tp} {offsets[tp]} becomes {mended[tp]}" for tp in wrong)
             report.steps.append(Step(path, f"correct offsets: {shown}"))
             if not dry_run:
-                mended = {
-                    tp: max(0, min(offset, ends.get(tp, offset))) if tp in wrong else offset
-                    for tp, offset in offsets.items()
-                }
                 env.disk.write_atomic(path, encode_offsets(mended))
 
 

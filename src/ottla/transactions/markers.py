@@ -14,7 +14,7 @@ from ottla.transactions.environment import NO_LEADER, TransactionMarker
 from ottla.transactions.states import TransactionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ottla.storage.names import TopicPartition
     from ottla.transactions.environment import ClusterView, MarkerSender
@@ -98,9 +98,9 @@ class Markers:
         if completion.next_try is not None:
             completion.next_try.cancel()
 
-    def _send(self, completion: Completion, partitions: Sequence[TopicPartition]) -> None:
+    def _send(self, completion: Completion) -> None:
         reachable = []
-        for partition in partitions:
+        for partition in list(completion.unmarked):
             leader = self._cluster.leader_of(partition)
             if leader is None:
                 del completion.unmarked[partition]  # deleted, and its part of the transaction with it
@@ -138,7 +138,7 @@ class Markers:
     def _try(self, completion: Completion) -> None:
         completion.next_try = None
         if self._still_coordinates(completion.shard):
-            self._send(completion, list(completion.unmarked))
+            self._send(completion)
         else:
             self._drop(completion.transaction.transactional_id, completion)
 
