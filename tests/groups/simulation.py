@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from typing import Any
 
 from ottla.groups.classic import ClassicGroup, ClassicState
@@ -474,6 +475,9 @@ class Simulation:
         waiting = sum(member.awaiting_join is not None for member in group.members.values())
         if waiting != group.awaiting_join_count:
             raise BrokenInvariantError("the members that wait are miscounted")
+        supporters = Counter(name for member in group.members.values() for name, _ in member.protocols)
+        if supporters != group.supporters:
+            raise BrokenInvariantError("the members that support a protocol are miscounted")
         if group.leader_id is not None and group.leader_id not in group.members:
             raise BrokenInvariantError("the leader is not a member")
         if group.state is ClassicState.STABLE and waiting:

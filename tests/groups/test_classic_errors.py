@@ -87,6 +87,28 @@ def test_a_protocol_that_is_named_twice_counts_once(world: World) -> None:
     assert join.response.members[0].metadata == b"1"
 
 
+def test_a_hundred_thousand_protocols_are_taken_in_or_refused(world: World) -> None:
+    """One look at each: comparing every name with every other would stop the broker for minutes."""
+    names = [f"protocol-{number}" for number in range(100_000)]
+    first = world.enter(protocols=[(name, b"") for name in names])
+    world.advance(0)
+    strange = [(name.upper(), b"") for name in names]
+    assert code(world.join(protocols=strange)) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    second = world.enter(protocols=[*strange, (names[-1], b"")], client="b")
+    world.join(first.id, protocols=[(name, b"") for name in names])
+    assert second.response.protocol_name == names[-1]
+
+
+def test_a_thousand_members(world: World) -> None:
+    members = world.stable_group(*(f"m-{number}" for number in range(1_000)))
+    assert {member.assignment.response.assignment for member in members[1:]} == {
+        f"m-{number}".encode() for number in range(1, 1_000)
+    }
+    world.leave(*((member.id, None) for member in members))
+    assert world.group().state_name == "Empty"
+    assert world.group().supporters == {}
+
+
 def test_syncing_while_the_group_rebalances(world: World, member: Member) -> None:
     world.enter(client="b")
     assert code(world.sync(member.id, 1)) == ErrorCode.REBALANCE_IN_PROGRESS

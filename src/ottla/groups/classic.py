@@ -88,14 +88,6 @@ class ClassicMember:
                 return metadata
         raise AssertionError(f"member {self.member_id} does not support protocol {protocol_name}")
 
-    def vote(self, candidates: Iterable[str]) -> str:
-        """The first of the candidates in the member's own order."""
-        return next(name for name, _ in self.protocols if name in candidates)
-
-    def supports(self, protocol_name: str) -> bool:
-        """Whether the member can use a protocol."""
-        return any(name == protocol_name for name, _ in self.protocols)
-
 
 @dataclass(slots=True, eq=False)
 class ClassicGroup:
@@ -110,6 +102,7 @@ class ClassicGroup:
     protocol_name: str | None = None
     leader_id: str | None = None
     members: dict[str, ClassicMember] = field(default_factory=dict)
+    supporters: dict[str, int] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     pending_join: dict[str, None] = field(default_factory=dict)
     pending_sync: dict[str, None] = field(default_factory=dict)
@@ -185,6 +178,7 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        self._count(member.protocols, 1)
         member.awaiting_join = answer
         if answer is not None:
             self.awaiting_join_count += 1
@@ -194,6 +188,7 @@ class ClassicGroup:
         """Let a member go, be it a real one or one that was only given an id."""
         member = self.members.pop(member_id, None)
         if member is not None:
+            self._count(member.protocols, -1)
             # Kafka forgets such a sync; an answer frees the connection that waits for it.
             self.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
             if member.awaiting_join is not None:
@@ -214,7 +209,9 @@ class ClassicGroup:
         answer: Pending[JoinGroupResponse] | None,
     ) -> None:
         """A member joins again, with what it says now; an older join of it is not answered any more."""
+        self._count(member.protocols, -1)
         member.protocols = protocols
+        self._count(protocols, 1)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
         self.awaiting_join_count += (answer is not None) - (member.awaiting_join is not None)
@@ -311,19 +308,24 @@ class ClassicGroup:
 
     # Protocols and generations
 
-    def candidate_protocols(self) -> list[str]:
-        """The protocols that every member supports."""
-        members = list(self.members.values())
-        if not members:
-            return []
-        return [name for name, _ in members[0].protocols if all(other.supports(name) for other in members[1:])]
+    def _count(self, protocols: Protocols, change: int) -> None:
+        """Keep how many members support each protocol: a member may name very many."""
+        for name, _ in protocols:
+            count = self.supporters.get(name, 0) + change
+            if count:
+                self.supporters[name] = count
+            else:
+                del self.supporters[name]
+
+    def all_support(self, name: str) -> bool:
+        """Whether every member can use a protocol."""
+        return self.supporters.get(name, 0) == len(self.members)
 
     def select_protocol(self) -> str:
         """The protocol that most members like best of those that all support."""
-        candidates = self.candidate_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
-            name = member.vote(candidates)
+            name = next(name for name, _ in member.protocols if self.all_support(name))
             votes[name] = votes.get(name, 0) + 1
         return max(hash_map_order(votes), key=lambda name: votes[name])
 
@@ -331,9 +333,7 @@ class ClassicGroup:
         """Whether a member with these protocols fits in."""
         if self.is_empty:
             return bool(protocol_type) and any(True for _ in names)
-        if self.protocol_type != protocol_type:
-            return False
-        return any(all(member.supports(name) for member in self.members.values()) for name in names)
+        return self.protocol_type == protocol_type and any(self.all_support(name) for name in names)
 
     def begin_generation(self, now_ms: int) -> None:
         """Everybody has joined: the next generation, without an assignment yet."""

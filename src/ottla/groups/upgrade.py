@@ -75,7 +75,7 @@ def _to_consumer(shard: Shard, group: ClassicGroup) -> ConsumerGroup:
     consumer = ConsumerGroup(group.group_id)
     consumer.group_epoch = consumer.assignment_epoch = group.generation_id
     protocol = group.protocol_name
-    if protocol is None or not all(member.supports(protocol) for member in group.members.values()):
+    if protocol is None or not group.all_support(protocol):
         # It has never had a generation, so its members have nothing to keep but their place.
         protocol = group.select_protocol()
     for member in group.members.values():
