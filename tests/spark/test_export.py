@@ -1,37 +1,69 @@
-"""`ottla export`: incremental, restartable, decoded; the functions here, the command once."""
+"""`ottla export`: incremental, restartable, decoded; by its functions, and as a command where people give it files."""
 
 from __future__ import annotations
 
+import io
 import json
+from datetime import UTC, datetime, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
 from pyspark.sql.types import StructType
+from typer.testing import CliRunner
 
+from ottla.cli import build
 from ottla.client import Client
 from ottla.client.producer import Producer
 from ottla.spark.export import ExportPlan, export
 from ottla.spark.export_files import ExportError, Files, Journal
+from ottla.spark.export_protobuf import protobuf_decoder
 from ottla.spark.export_values import SchemaError, _merge
 from ottla.spark.reasons import reason
 from ottla.testing import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    Command = Callable[..., tuple[int, str]]
 
 pytestmark = pytest.mark.xdist_group("spark")
 HOUR = 3_600_000
 START = 1_700_000_000_000 // HOUR * HOUR
+AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "open", "type": {"type": "int", "logicalType": "time-millis"}},
+        {
+            "name": "first",
+            "type": {
+                "type": "record",
+                "name": "Line",
+                "fields": [
+                    {"name": "sku", "type": "string"},
+                    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+                ],
+            },
+        },
+        {"name": "rest", "type": {"type": "array", "items": "Line"}},
+    ],
+}
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     forever = {"retention.ms": "-1"}
     topics = {"orders": {"partitions": 2, "configs": forever}} | {
-        each: {"configs": forever} for each in ("typed", "avro")
+        each: {"configs": forever} for each in ("typed", "avro", "json")
     }
     with Cluster(topics=topics) as running:
         yield running
@@ -97,87 +129,163 @@ def test_each_run_adds_what_is_new_and_a_killed_run_leaves_nothing(
         export(spark, ExportPlan(**{**_fields(plan), "topic": "typed"}))
 
 
-def test_protobuf_values_by_descriptor_set(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
-    from google.protobuf import descriptor_pb2
+@pytest.fixture
+def command(spark: SparkSession, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`ottla export` in this process, with the session of all tests, which it would otherwise stop at its end."""
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    app = build(["export"])
 
-    from ottla.spark.export_protobuf import protobuf_decoder
+    def run(topic: str, to: Path, *words: str) -> tuple[int, str]:
+        given = ["export", topic, "--to", str(to), "-b", cluster.bootstrap, *words]
+        done = CliRunner().invoke(app, given, catch_exceptions=False)
+        return done.exit_code, done.stdout + done.stderr
+
+    return run
+
+
+def send_values(cluster: Cluster, topic: str, *values: bytes | None) -> None:
+    with Client(cluster.bootstrap) as client:
+        producer = Producer(client)
+        for value in values:
+            producer.send(topic, None, value, timestamp=START)
+        producer.flush()
+
+
+def as_avro(schema: dict[str, Any], row: dict[str, Any]) -> bytes:
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(schema), row)
+    return written.getvalue()
+
+
+def test_avro_values_by_schema_file(command: Command, cluster: Cluster, tmp_path: Path) -> None:
+    path, out = tmp_path / "order.avsc", tmp_path / "out"
+    path.write_text(json.dumps(AVRO))
+    at, price = datetime(2027, 1, 15, tzinfo=UTC), Decimal("2.50")
+    line = {"sku": "tea", "price": price}
+    order = {"id": 7, "note": None, "at": at, "open": time(9, 30), "first": line, "rest": [line]}
+    plain = as_avro(AVRO, order)
+    registered = b"\0\0\0\0\x05" + plain  # with the id of a schema registry before it
+    send_values(cluster, "avro", plain, registered, b"\xff", None)
+    given = ("--value", "avro", "--schema", str(path), "--by", "none", "--json")
+    code, said = command("avro", out, *given)
+    assert code == 0, said
+    assert [json.loads(said)[name] for name in ("rows", "corrupt")] == [4, 1]
+    row = {**order, "at": datetime(2027, 1, 15), "open": "09:30:00"}  # Spark's Parquet has times without a zone
+    rows = read_back(out)
+    assert [each["value"] for each in rows] == [row, row, None, None]
+    assert [each["corrupt_value"] is None for each in rows] == [True, True, False, True]
+
+    # Again: nothing, then what came; a schema may grow, and nothing is written under one that contradicts it.
+    assert json.loads(command("avro", out, *given)[1])["rows"] == 0
+    path.write_text(json.dumps({**AVRO, "fields": [*AVRO["fields"], {"name": "gift", "type": "boolean"}]}))
+    send_values(cluster, "avro", as_avro(json.loads(path.read_text()), {**order, "gift": True}))
+    assert json.loads(command("avro", out, *given)[1])["rows"] == 1
+    before = sorted(out.rglob("*"))
+    path.write_text(json.dumps({**AVRO, "fields": [{"name": "id", "type": "string"}]}))
+    send_values(cluster, "avro", b"\x02a")
+    code, said = command("avro", out, *given)
+    assert (code, said) == (
+        1,
+        "ottla: field id was bigint in earlier runs and is string now: export to a new folder, with a --schema whose "
+        "type holds both\n",
+    )
+    assert sorted(out.rglob("*")) == before
+
+
+def test_protobuf_values_by_descriptor_set(command: Command, cluster: Cluster, tmp_path: Path) -> None:
+    path, out = tmp_path / "shop.desc", tmp_path / "out"
+    path.write_bytes(descriptor_set())
+    decode, columns = protobuf_decoder(str(path), "shop.Order")
+    assert columns == "struct<`id`: bigint, `items`: array<string>, `limit`: bigint, `more`: string>"
+    order = b"\x08\x07\x12\x03tea\x1a\x02\x08\x09" + b"\x22\x0a\x0a\x08\x0a\x01a\x12\x03\x1a\x01b"
+    assert decode(order) == {"id": 7, "items": ["tea"], "limit": 9, "more": {"a": "b"}}
+    send_values(cluster, "typed", order, b"\xff", b"\x08\x08")
+    given = ("--value", "protobuf", "--schema", str(path), "--message", "shop.Order", "--by", "none")
+    code, said = command("typed", out, *given)
+    assert code == 0, said
+    assert said.startswith("3 rows in 1 files (")
+    assert "1 could not be decoded (column corrupt_value)" in said
+    assert [row["value"] for row in read_back(out)] == [
+        {"id": 7, "items": ["tea"], "limit": 9, "more": '{"a":"b"}'},
+        None,
+        {"id": 8, "items": [], "limit": None, "more": None},
+    ]
+    assert command("typed", out, *given) == (0, "nothing new in typed\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "content", "problem"),
+    [
+        (("--value", "avro"), None, "--schema {path}: there is no such file"),
+        (("--value", "avro"), b"{", "{path} is no Avro schema: Expecting property name"),
+        (
+            ("--value", "avro"),
+            b'{"type": "record", "name": "x", "fields": 7}',
+            "{path} is no Avro schema: 'int' object",
+        ),
+        (("--value", "avro"), b'["null", "Order"]', "{path} is no Avro schema: it has no type Order"),
+        (("--value", "avro"), b'"string"', "{path} is a schema of string; a record is needed"),
+        (("--value", "protobuf", "--message", "x"), None, "--schema {path}: there is no such file"),
+        (("--value", "protobuf", "--message", "x"), b"message X {}", "{path} is no whole descriptor set ("),
+        (
+            ("--value", "protobuf", "--message", "shop.No"),
+            "described",
+            "{path} has no message shop.No; it has shop.Order",
+        ),
+        (("--value", "json"), b"{}", "{path} is no schema of Spark's, as JSON or such as `id bigint, name string`: "),
+        (("--value", "json"), b"id bigint name", "{path} is no schema of Spark's, as JSON or such as `id bigint, name"),
+        (("--value", "json"), b"bigint", "{path} has one type, bigint, and not fields"),
+    ],
+)
+def test_a_schema_file_that_is_none_is_wrong_usage_and_writes_nothing(
+    command: Command, tmp_path: Path, words: tuple[str, ...], content: bytes | str | None, problem: str
+) -> None:
+    path, out = tmp_path / "schema", tmp_path / "out"
+    if content is not None:
+        path.write_bytes(descriptor_set() if isinstance(content, str) else content)
+    code, said = command("orders", out, "--schema", str(path), *words)
+    assert code == 2, said
+    assert said.startswith("ottla: " + problem.format(path=path))
+    assert said.count("\n") == 1, said
+    assert not out.exists()
+
+
+def test_json_that_changes_its_type_ends_the_run_before_anything_is_written(
+    command: Command, cluster: Cluster, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    send_values(cluster, "json", b'{"n": 1}', b'{"n": 2.5}')
+    assert command("json", out, "--value", "json")[0] == 0
+    before = sorted(out.rglob("*"))
+    send_values(cluster, "json", b'{"n": {"of": 3}}')
+    code, said = command("json", out, "--value", "json")
+    assert code == 1
+    assert said.startswith("ottla: field n was double in earlier runs and is struct<of:bigint> now: ")
+    assert sorted(out.rglob("*")) == before
+    nothing = command("json", tmp_path / "none", "--value", "json", "--from", "latest")
+    assert nothing == (
+        1,
+        "ottla: no value is a JSON object, so there is no schema to find: use --value string, or give --schema\n",
+    )
+    assert not (tmp_path / "none").exists()
+
+
+def descriptor_set() -> bytes:
+    """What `protoc --include_imports --descriptor_set_out` writes for a small message."""
+    from google.protobuf import descriptor_pb2, struct_pb2, wrappers_pb2
 
     file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     message = file.message_type.add(name="Order")
     kinds = descriptor_pb2.FieldDescriptorProto
     message.field.add(name="id", number=1, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
     message.field.add(name="items", number=2, type=kinds.TYPE_STRING, label=kinds.LABEL_REPEATED)
-    described = tmp_path / "shop.desc"
-    described.write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
-    decode, schema = protobuf_decoder(str(described), "shop.Order")
-    assert schema.simpleString() == "struct<id:bigint,items:array<string>>"
-    assert decode(b"\x08\x07\x12\x03tea") == {"id": 7, "items": ["tea"]}
-    with pytest.raises(SchemaError, match=r"has no message shop\.Nothing; it has shop\.Order"):
-        protobuf_decoder(str(described), "shop.Nothing")
-
-    with Client(cluster.bootstrap) as client:
-        producer = Producer(client)
-        producer.send("typed", None, b"\x08\x07\x12\x03tea", timestamp=START)
-        producer.send("typed", None, b"\xff", timestamp=START)
-        producer.flush()
-    plan = ExportPlan(
-        "typed",
-        str(tmp_path / "out"),
-        bootstrap=cluster.bootstrap,
-        value="protobuf",
-        by="none",
-        schema_file=str(described),
-        message="shop.Order",
-    )
-    result = export(spark, plan)
-    assert (result.rows, result.corrupt) == (2, 1)
-    assert [row["value"] for row in read_back(tmp_path / "out")] == [{"id": 7, "items": ["tea"]}, None]
-
-
-def test_avro_values_by_schema_file(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
-    fastavro = pytest.importorskip("fastavro")
-    import io
-
-    from ottla.spark.export_avro import avro_decoder
-
-    schema = {
-        "type": "record",
-        "name": "Order",
-        "fields": [
-            {"name": "id", "type": "long"},
-            {"name": "note", "type": ["null", "string"]},
-            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-            {"name": "lines", "type": {"type": "array", "items": {"type": "map", "values": "int"}}},
-        ],
-    }
-    path = tmp_path / "order.avsc"
-    path.write_text(json.dumps(schema))
-    decode, columns = avro_decoder(str(path))
-    assert columns.simpleString() == "struct<id:bigint,note:string,at:timestamp,lines:array<map<string,int>>>"
-    written = io.BytesIO()
-    from datetime import UTC, datetime
-
-    order = {"id": 7, "note": None, "at": datetime(2027, 1, 15, tzinfo=UTC), "lines": [{"tea": 2}]}
-    fastavro.schemaless_writer(written, schema, order)
-    assert decode(written.getvalue()) == order
-    registered = b"\0\0\0\0\x05" + written.getvalue()
-    assert decode(registered) == order
-    with Client(cluster.bootstrap) as client:
-        producer = Producer(client)
-        for value in (written.getvalue(), registered, b"\xff", None):
-            producer.send("avro", None, value, timestamp=START)
-        producer.flush()
-    plan = ExportPlan(
-        "avro", str(tmp_path / "out"), bootstrap=cluster.bootstrap, value="avro", by="none", schema_file=str(path)
-    )
-    result = export(spark, plan)
-    assert (result.rows, result.corrupt) == (4, 1)
-    values = [row["value"] for row in read_back(tmp_path / "out")]
-    row = {**order, "at": datetime(2027, 1, 15), "lines": [[("tea", 2)]]}  # Spark's Parquet has times without a zone
-    assert values == [row, row, None, None]
-    path.write_text("{")
-    with pytest.raises(SchemaError, match="is no Avro schema"):
-        avro_decoder(str(path))
+    imported = []
+    for number, name, known in ((3, "limit", wrappers_pb2.Int64Value), (4, "more", struct_pb2.Struct)):
+        of = f".{known.DESCRIPTOR.full_name}"
+        message.field.add(name=name, number=number, type=kinds.TYPE_MESSAGE, label=kinds.LABEL_OPTIONAL, type_name=of)
+        file.dependency.append(known.DESCRIPTOR.file.name)
+        imported.append(descriptor_pb2.FileDescriptorProto.FromString(known.DESCRIPTOR.file.serialized_pb))
+    return descriptor_pb2.FileDescriptorSet(file=[*imported, file]).SerializeToString()
 
 
 def test_iceberg_without_a_runtime_for_this_spark_is_refused_in_one_sentence(
@@ -185,6 +293,39 @@ def test_iceberg_without_a_runtime_for_this_spark_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(ExportError, match=r"Iceberg has no runtime for Spark 4\.[2-9]"):
         export(spark, ExportPlan("orders", str(tmp_path), bootstrap=cluster.bootstrap, format="iceberg"))
+
+
+@pytest.mark.parametrize("appended", [False, True])
+def test_a_run_killed_about_its_append_to_a_table_is_finished_by_the_next_and_new_records_follow(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appended: bool
+) -> None:
+    """With a table that, as Delta and Iceberg do, takes the append of a run once."""
+    table: dict[int, list[str]] = {}
+    killed = [True]
+
+    def append(staged: DataFrame, root: str, partitioned: tuple[str, ...], run: int) -> None:
+        if appended or not killed[0]:
+            table.setdefault(run, sorted(row["value"] for row in staged.collect()))
+        if killed[0]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("ottla.spark.export.append_to_iceberg", append)
+    monkeypatch.setattr("ottla.spark.export.check_iceberg", lambda _: None)
+    topic = f"killed-{appended}"
+    cluster.create_topic(topic)
+    plan = ExportPlan(topic, str(tmp_path), bootstrap=cluster.bootstrap, format="iceberg", by="none")
+    send_values(cluster, topic, b"a", b"b")
+    with pytest.raises(KeyboardInterrupt):
+        export(spark, plan)
+    send_values(cluster, topic, b"c")
+    killed[0] = False
+    assert export(spark, plan).rows == 3
+    assert table == {1: ["a", "b"], 2: ["c"]}
+    assert sorted(path.name for path in (tmp_path / "_ottla_export").glob("[!.]*")) == [
+        "00000001.json",
+        "00000002.json",
+    ]
+    assert export(spark, plan).rows == 0
 
 
 def test_a_schema_may_grow_and_not_change() -> None:

@@ -88,7 +88,7 @@ def export(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
 ) -> None:
-    """Write what is new in a topic to a folder of Parquet or a Delta table.
+    """Write what is new in a topic to a folder of Parquet, a Delta or an Iceberg table.
 
     Each run goes on where the last one ended; one that was interrupted leaves nothing behind. Exit codes: 0 done, 1
     failed, 2 wrong usage, 3 no broker answers, 4 no such topic.
@@ -97,7 +97,7 @@ def export(
     from ottla.spark.export import export as run
     from ottla.spark.export_files import ExportError
     from ottla.spark.export_iceberg import iceberg_settings
-    from ottla.spark.export_values import SchemaError
+    from ottla.spark.export_values import SchemaError, SchemaFileError
     from ottla.spark.options import OptionError
     from ottla.spark.reasons import reason
     from ottla.spark.session import SparkSetupError, session
@@ -121,7 +121,7 @@ def export(
         )
         plan.check()
         settings = _pairs(conf or [])
-    except (ExportError, ValueError) as error:
+    except (ExportError, SchemaFileError, ValueError) as error:
         raise usage(str(error)) from error
     if packages:
         settings["spark.jars.packages"] = packages
@@ -138,6 +138,8 @@ def export(
     try:
         with _progress(spark, quiet=as_json) as step:
             result = run(spark, plan, step=step)
+    except SchemaFileError as error:
+        raise usage(str(error)) from error
     except (ExportError, SchemaError, OptionError) as error:
         raise fail(str(error)) from error
     except KeyboardInterrupt:

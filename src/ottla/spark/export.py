@@ -2,7 +2,8 @@
 
 A run reads, decodes and writes with Spark into a staging folder, moves the files to their places and then adds an
 entry to the journal. One that was killed before its entry counts for nothing: the next removes its files and does it
-again.
+again. A table of Delta's or Iceberg's cannot be asked to forget, so there the entry is prepared before the append, and
+the next run makes an append that may or may not have come about out of the same staged files, once.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ExportPlan:
     options: dict[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise `ExportError` for what contradicts itself."""
+        """Raise `ExportError` for what contradicts itself, `SchemaFileError` for a schema file that is none."""
         if (self.bootstrap is None) == (self.log_dir is None):
             raise ExportError("read from brokers (--bootstrap) or from a log directory (--log-dir): give one of them")
         if self.format not in FORMATS:
@@ -68,6 +69,12 @@ class ExportPlan:
             raise ExportError(f"--target-size is at least 64k, not {self.target_bytes} bytes")
         if self.compact and self.format != "parquet":
             raise ExportError("--compact is for Parquet; Delta has OPTIMIZE and Iceberg has rewrite_data_files")
+        self.decoder.check()
+
+    @property
+    def decoder(self) -> ValueDecoder:
+        """What makes columns of values."""
+        return ValueDecoder(self.value, self.schema_file, self.message)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -94,9 +101,12 @@ def export(spark: SparkSession, plan: ExportPlan, *, step: Callable[[str], None]
     _check_format(spark, plan.format)
     files = Files(spark, plan.target)
     journal = Journal(files)
-    last = journal.last()
+    prepared = journal.prepared()
+    last = prepared or journal.last()
     _check_same(plan, last)
     step("cleaning up")
+    if prepared is not None:
+        _publish(spark, plan, files, journal, prepared)
     clean_up(files, journal, last)
     run = 1 if last is None else last.run + 1
     topic_id, partitions = _find_topic(plan)
@@ -107,34 +117,40 @@ def export(spark: SparkSession, plan: ExportPlan, *, step: Callable[[str], None]
         )
     step("reading")
     records = _read(spark, plan, {} if last is None else {**dict.fromkeys(partitions, _EARLIEST), **last.offsets})
-    decoder = ValueDecoder(plan.value, plan.schema_file, plan.message)
-    frame, schema = decoder.decode(records, None if last is None else last.schema)
+    frame, schema = plan.decoder.decode(records, None if last is None else last.schema)
     staging = journal.staging(run)
     step("writing")
     _write(frame, plan, staging)
     staged = spark.read.parquet(staging) if files.files(staging, ".parquet") else None
-    offsets, rows, corrupt = _what_is_in(staged, last, decoder.corrupt_column)
+    offsets, rows, corrupt = _what_is_in(staged, last, plan.decoder.corrupt_column)
     result = ExportResult(run, rows, 0, 0, corrupt, offsets)
-    entry = Entry(run, "export", plan.topic, topic_id, offsets, rows, schema, plan.settings, [])
     if rows:
-        assert staged is not None
         step("publishing")
         written = files.files(staging, ".parquet")
-        if plan.format == "delta":
-            _append_to_delta(staged, plan, files, run)
-            result.files = len(written)
-        elif plan.format == "iceberg":
-            append_to_iceberg(staged, files.root, PARTITIONINGS[plan.by], run)
-            result.files = len(written)
-        else:
-            result.files = publish(files, staging, run)
-        result.bytes = sum(size for _, size in written)
-        journal.add(entry)
+        result.files, result.bytes = len(written), sum(size for _, size in written)
+        entry = Entry(run, "export", plan.topic, topic_id, offsets, rows, schema, plan.settings, [])
+        if plan.format != "parquet":
+            journal.prepare(entry)
+        _publish(spark, plan, files, journal, entry)
+    if prepared is not None:
+        result.rows += prepared.rows
     files.delete(staging)
     if plan.compact:
         step("compacting")
         result.compacted = compact(spark, plan, files, journal)
     return result
+
+
+def _publish(spark: SparkSession, plan: ExportPlan, files: Files, journal: Journal, entry: Entry) -> None:
+    """Bring what a run has staged to where readers find it, and let the run count."""
+    staging = journal.staging(entry.run)
+    if plan.format == "delta":
+        _append_to_delta(spark.read.parquet(staging), plan, files, entry.run)
+    elif plan.format == "iceberg":
+        append_to_iceberg(spark.read.parquet(staging), files.root, PARTITIONINGS[plan.by], entry.run)
+    else:
+        publish(files, staging, entry.run)
+    journal.add(entry)
 
 
 def compact(spark: SparkSession, plan: ExportPlan, files: Files, journal: Journal) -> int:

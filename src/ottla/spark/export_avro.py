@@ -6,12 +6,10 @@ import io
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.export_values import SchemaError
+from ottla.spark.export_values import SchemaFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql.types import StructType
 
 # A schema registry puts a zero byte and four bytes of schema id before the value.
 _REGISTRY_HEADER: Final = 5
@@ -33,27 +31,27 @@ _LOGICAL: Final = {
     "timestamp-micros": "timestamp",
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
+    "time-millis": "string",
+    "time-micros": "string",
     "uuid": "string",
 }
 
 
-def avro_decoder(path: str) -> tuple[Callable[[bytes], Any], StructType]:
-    """What decodes one value, and the columns."""
+def avro_decoder(path: str) -> tuple[Callable[[bytes], Any], str]:
+    """What decodes one value, and the columns as Spark's DDL has them."""
     try:
         import fastavro
     except ImportError:
-        raise SchemaError("--value avro needs fastavro: pip install fastavro") from None
-    from pyspark.sql.types import StructType, _parse_datatype_string
-
+        raise SchemaFileError("--value avro needs fastavro: pip install 'ottla[avro]'") from None
     try:
         with open(path, encoding="utf-8") as file:
-            written = json.load(file)
-        parsed = fastavro.parse_schema(written)
-    except (ValueError, fastavro.schema.SchemaParseException) as error:
-        raise SchemaError(f"{path} is no Avro schema: {error}") from error
-    schema = _parse_datatype_string(_type(written, {}))
-    if not isinstance(schema, StructType):
-        raise SchemaError(f"{path} is a schema of {schema.simpleString()}; a record is needed")
+            parsed = fastavro.parse_schema(json.load(file))
+    except fastavro.schema.UnknownType as error:
+        raise SchemaFileError(f"{path} is no Avro schema: it has no type {error}") from error
+    except Exception as error:  # fastavro also raises KeyError and TypeError for what it did not expect
+        raise SchemaFileError(f"{path} is no Avro schema: {error}") from error
+    if not isinstance(parsed, dict) or parsed["type"] != "record":
+        raise SchemaFileError(f"{path} is a schema of {_type(parsed, {})}; a record is needed")
 
     def decode(value: bytes) -> Any:
         if value[:1] == b"\0" and len(value) > _REGISTRY_HEADER:
@@ -63,7 +61,7 @@ def avro_decoder(path: str) -> tuple[Callable[[bytes], Any], StructType]:
                 return _whole(fastavro, value, parsed)
         return _whole(fastavro, value, parsed)
 
-    return decode, schema
+    return decode, _type(parsed, {})
 
 
 def _whole(fastavro: Any, value: bytes, parsed: Any) -> Any:
@@ -75,7 +73,7 @@ def _whole(fastavro: Any, value: bytes, parsed: Any) -> Any:
 
 
 def _type(schema: Any, named: dict[str, str]) -> str:
-    """A schema in Spark's words."""
+    """A parsed schema in Spark's words; a record within itself becomes the text of its JSON."""
     if isinstance(schema, list):
         real = [each for each in schema if each != "null"]
         return _type(real[0], named) if len(real) == 1 else "string"

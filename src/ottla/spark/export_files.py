@@ -116,22 +116,39 @@ class Journal:
 
     def last(self) -> Entry | None:
         """The last run that counts."""
-        numbers = [int(name[:-5]) for name in self._files.names(self._folder) if name[:-5].isdigit()]
-        if not numbers:
-            return None
-        return Entry(**json.loads(self._files.read(self._entry(max(numbers)))))
+        return self._newest(".json")
 
     def add(self, entry: Entry) -> None:
         """From now on the run counts."""
-        fields = {name: getattr(entry, name) for name in Entry.__slots__}
-        self._files.write(self._entry(entry.run), json.dumps(fields, sort_keys=True))
+        self._write(entry, ".json")
+        self._files.delete(self._entry(entry.run, ".prepared"))
+
+    def prepared(self) -> Entry | None:
+        """The run that was ready to be published and was not seen to be, if the last one ended so."""
+        prepared, last = self._newest(".prepared"), self.last()
+        return None if prepared is None or (last is not None and last.run >= prepared.run) else prepared
+
+    def prepare(self, entry: Entry) -> None:
+        """From now on what the run has staged is to be published, by this run or the next."""
+        self._write(entry, ".prepared")
 
     def staging(self, run: int) -> str:
         """Where a run writes before it counts."""
         return f"{self._folder}/staging-{run:08d}"
 
-    def _entry(self, run: int) -> str:
-        return f"{self._folder}/{run:08d}.json"
+    def _newest(self, suffix: str) -> Entry | None:
+        names = [name.removesuffix(suffix) for name in self._files.names(self._folder) if name.endswith(suffix)]
+        numbers = [int(name) for name in names if name.isdigit()]
+        if not numbers:
+            return None
+        return Entry(**json.loads(self._files.read(self._entry(max(numbers), suffix))))
+
+    def _write(self, entry: Entry, suffix: str) -> None:
+        fields = {name: getattr(entry, name) for name in Entry.__slots__}
+        self._files.write(self._entry(entry.run, suffix), json.dumps(fields, sort_keys=True))
+
+    def _entry(self, run: int, suffix: str) -> str:
+        return f"{self._folder}/{run:08d}{suffix}"
 
 
 def publish(files: Files, staging: str, run: int) -> int:
@@ -147,7 +164,7 @@ def clean_up(files: Files, journal: Journal, last: Entry | None) -> None:
     """Remove what a run that did not get to its end left, and what the last one replaced."""
     counted = 0 if last is None else last.run
     for name in files.names(f"{files.root}/{JOURNAL}"):
-        if name.startswith("staging-") or name.endswith(".part"):
+        if name.startswith("staging-") or name.endswith((".part", ".prepared")):
             files.delete(f"{files.root}/{JOURNAL}/{name}")
     for path, _ in files.files(files.root, ".parquet"):
         name = path.rsplit("/", 1)[1]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.export_values import SchemaError
+from ottla.spark.export_values import SchemaFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql.types import StructType
 
 _DEEPEST: Final = 20
 # By the numbers of FieldDescriptor.TYPE_*.
@@ -35,24 +33,29 @@ _WELL_KNOWN: Final = {
     "google.protobuf.Timestamp": "timestamp",
     "google.protobuf.Duration": "string",
     "google.protobuf.StringValue": "string",
+    "google.protobuf.BytesValue": "binary",
     "google.protobuf.Int64Value": "bigint",
+    "google.protobuf.UInt64Value": "decimal(20,0)",
     "google.protobuf.Int32Value": "int",
+    "google.protobuf.UInt32Value": "bigint",
     "google.protobuf.BoolValue": "boolean",
+    "google.protobuf.FloatValue": "float",
     "google.protobuf.DoubleValue": "double",
+    "google.protobuf.Struct": "string",  # JSON as it is
+    "google.protobuf.Value": "string",
+    "google.protobuf.ListValue": "string",
 }
 
 
-def protobuf_decoder(path: str, message: str) -> tuple[Callable[[bytes], Any], StructType]:
-    """What decodes one value, and the columns."""
+def protobuf_decoder(path: str, message: str) -> tuple[Callable[[bytes], Any], str]:
+    """What decodes one value, and the columns as Spark's DDL has them."""
     try:
         from google.protobuf import message as _there  # noqa: F401
     except ImportError:
-        raise SchemaError("--value protobuf needs protobuf: pip install protobuf") from None
-    from pyspark.sql.types import _parse_datatype_string
-
+        raise SchemaFileError("--value protobuf needs protobuf: pip install protobuf") from None
     with open(path, "rb") as file:
         described = file.read()
-    schema: StructType = _parse_datatype_string(_struct(_class(described, message, path).DESCRIPTOR, 0))
+    columns = _struct(_class(described, message, path).DESCRIPTOR, 0)
     made: list[Any] = []
 
     def decode(value: bytes) -> Any:
@@ -62,7 +65,7 @@ def protobuf_decoder(path: str, message: str) -> tuple[Callable[[bytes], Any], S
         found.ParseFromString(value)
         return _plain(found)
 
-    return decode, schema
+    return decode, columns
 
 
 def _plain(message: Any) -> Any:
@@ -70,6 +73,8 @@ def _plain(message: Any) -> Any:
     if message.DESCRIPTOR.full_name in _WELL_KNOWN:
         from google.protobuf import json_format
 
+        if [field.name for field in message.DESCRIPTOR.fields] == ["value"]:
+            return message.value
         return json_format.MessageToDict(message)
     found: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
@@ -101,23 +106,24 @@ def _class(described: bytes, message: str, path: str) -> Any:
     files = descriptor_pb2.FileDescriptorSet()
     try:
         files.ParseFromString(described)
-    except DecodeError as error:
-        raise SchemaError(
-            f"{path} is no descriptor set; make one with protoc --include_imports --descriptor_set_out={path}"
+        pool = descriptor_pool.DescriptorPool()
+        for each in files.file:
+            pool.Add(each)
+    except (DecodeError, TypeError) as error:
+        raise SchemaFileError(
+            f"{path} is no whole descriptor set ({error}): make one with protoc --include_imports --descriptor_set_out"
         ) from error
-    pool = descriptor_pool.DescriptorPool()
-    for each in files.file:
-        pool.Add(each)
     try:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
     except KeyError:
-        there = sorted(f"{each.package}.{m.name}".lstrip(".") for each in files.file for m in each.message_type)
-        raise SchemaError(f"{path} has no message {message}; it has {', '.join(there)}") from None
+        own = [each for each in files.file if not each.name.startswith("google/protobuf/")]
+        there = sorted(f"{each.package}.{m.name}".lstrip(".") for each in own for m in each.message_type)
+        raise SchemaFileError(f"{path} has no message {message}; it has {', '.join(there) or 'none'}") from None
 
 
 def _struct(descriptor: Any, depth: int) -> str:
     if depth > _DEEPEST:
-        raise SchemaError(f"message {descriptor.full_name} contains itself, which no column can hold")
+        raise SchemaFileError(f"message {descriptor.full_name} contains itself, which no column can hold")
     fields = [f"`{field.name}`: {_field(field, depth)}" for field in descriptor.fields]
     return f"struct<{', '.join(fields)}>"
 

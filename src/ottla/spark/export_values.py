@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.spark.reasons import reason
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -27,6 +29,10 @@ class SchemaError(RuntimeError):
     """Values and schema do not fit; the message names the field."""
 
 
+class SchemaFileError(SchemaError):
+    """The file that is to hold the schema of values does not; the message names it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ValueDecoder:
     """How values are read."""
@@ -40,9 +46,15 @@ class ValueDecoder:
         """The column that is not null where a value could not be decoded, if there is such a column."""
         return None if self.format in ("string", "binary") else CORRUPT
 
+    def check(self) -> None:
+        """Raise `SchemaFileError` for a schema file that is none, as far as that can be told without Spark."""
+        if self.format in ("avro", "protobuf"):
+            self._decoder()
+
     def decode(self, records: DataFrame, known: str | None) -> tuple[DataFrame, str | None]:
         """The records with decoded values, and the schema of values as JSON, to be kept for the next run."""
         from pyspark.sql import functions as f
+        from pyspark.sql.types import StructType, _parse_datatype_string
 
         key = f.col("key").cast("string").alias("key")
         if self.format in ("string", "binary"):
@@ -50,10 +62,17 @@ class ValueDecoder:
             return records.select(key, value, *_PLAIN), None
         if self.format == "json":
             text = records.withColumn("text", f.col("value").cast("string"))
-            schema = self._json_schema(text, known)
+            schema = _found_schema(text) if self.schema_file is None else _read_schema(self.schema_file)
         else:
-            decode, schema = self._decoder()
+            decode, columns = self._decoder()
+            schema = _parse_datatype_string(columns)
             text = _with_text(records, decode)
+        if known is not None:
+            schema = _merge(StructType.fromJson(json.loads(known)), schema, "")
+        elif self.schema_file is None and not schema.fields:
+            raise SchemaError(
+                "no value is a JSON object, so there is no schema to find: use --value string, or give --schema"
+            )
         parsed = f.from_json(
             "text", _with_corrupt(schema), {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
         )
@@ -64,26 +83,7 @@ class ValueDecoder:
         corrupt = f.col(f"parsed.{CORRUPT}").alias(CORRUPT)
         return decoded.select(key, value.alias("value"), *_PLAIN, corrupt), schema.json()
 
-    def _json_schema(self, text: DataFrame, known: str | None) -> StructType:
-        from pyspark.sql.types import StructType
-
-        if self.schema_file is not None:
-            return _read_schema(self.schema_file)
-        spark = text.sparkSession
-        lines: Any = text.where("text is not null").select("text")
-        if spark.version.startswith("4.1."):  # which takes no DataFrame here
-            lines = lines.rdd.map(itemgetter(0))
-        found = spark.read.json(lines, columnNameOfCorruptRecord=CORRUPT).schema
-        fresh = StructType([field for field in found.fields if field.name != CORRUPT])
-        if known is None:
-            if not fresh.fields:
-                raise SchemaError(
-                    "no value is a JSON object, so there is no schema to find: use --value string, or give --schema"
-                )
-            return fresh
-        return _merge(StructType.fromJson(json.loads(known)), fresh, "")
-
-    def _decoder(self) -> tuple[Callable[[bytes], Any], StructType]:
+    def _decoder(self) -> tuple[Callable[[bytes], Any], str]:
         assert self.schema_file is not None
         if self.format == "avro":
             from ottla.spark.export_avro import avro_decoder
@@ -93,6 +93,18 @@ class ValueDecoder:
 
         assert self.message is not None
         return protobuf_decoder(self.schema_file, self.message)
+
+
+def _found_schema(text: DataFrame) -> StructType:
+    """The schema of all texts together, as Spark finds it."""
+    from pyspark.sql.types import StructType
+
+    spark = text.sparkSession
+    lines: Any = text.where("text is not null").select("text")
+    if spark.version.startswith("4.1."):  # which takes no DataFrame here
+        lines = lines.rdd.map(itemgetter(0))
+    found = spark.read.json(lines, columnNameOfCorruptRecord=CORRUPT).schema
+    return StructType([field for field in found.fields if field.name != CORRUPT])
 
 
 def _read_schema(path: str) -> StructType:
@@ -106,11 +118,11 @@ def _read_schema(path: str) -> StructType:
             return StructType.fromJson(json.loads(text))
         found = _parse_datatype_string(text)
     except Exception as error:
-        raise SchemaError(
-            f"{path} is no schema of Spark's, as JSON or such as `id bigint, name string`: {error}"
+        raise SchemaFileError(
+            f"{path} is no schema of Spark's, as JSON or such as `id bigint, name string`: {reason(error)}"
         ) from None
     if not isinstance(found, StructType):
-        raise SchemaError(f"{path} has one type, {found.simpleString()}, and not fields")
+        raise SchemaFileError(f"{path} has one type, {found.simpleString()}, and not fields")
     return found
 
 
@@ -142,7 +154,7 @@ def _merge(known: DataType, fresh: DataType, where: str) -> Any:
         return known
     raise SchemaError(
         f"field {where.lstrip('.')} was {known.simpleString()} in earlier runs and is {fresh.simpleString()} now: "
-        "give --schema with the type that holds both, in a new folder"
+        "export to a new folder, with a --schema whose type holds both"
     )
 
 
