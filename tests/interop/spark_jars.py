@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, Delta and Iceberg, fetched by Maven: the sets of jars that go with a pyspark."""
+"""What goes with a pyspark: Kafka connector, Delta and Iceberg by Maven; and other versions of pyspark, by pip."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 # The connector's token provider is published for 4.0.0 only, and works with the later ones.
@@ -40,7 +41,7 @@ _DEPENDENCY = (
 
 
 class JarsMissingError(Exception):
-    """Maven is not there, or could not fetch the jars."""
+    """Maven or pip is not there, or could not fetch what is wanted."""
 
 
 def connector_jars() -> str:
@@ -56,6 +57,25 @@ def delta_jars() -> str:
 def iceberg_jars() -> str:
     """Iceberg for Spark 4.1, as Spark's setting spark.jars wants it."""
     return _jars("iceberg", ICEBERG)
+
+
+def pyspark_of(version: str) -> Path:
+    """A folder with that pyspark alone, to be first on PYTHONPATH; kept for the next time."""
+    home = CACHE / "pyspark"
+    home.mkdir(parents=True, exist_ok=True)
+    target = home / version
+    with (home / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            part = target.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(part)]
+            done = subprocess.run([*pip, f"pyspark=={version}"], capture_output=True, text=True, timeout=1200)
+            if done.returncode != 0:
+                shutil.rmtree(part, ignore_errors=True)
+                raise JarsMissingError(f"pyspark {version} cannot be had here: {done.stderr.strip().splitlines()[-1]}")
+            part.rename(target)
+    return target
 
 
 def _jars(name: str, jars: tuple[tuple[str, str, str], ...]) -> str:

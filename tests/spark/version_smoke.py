@@ -10,8 +10,6 @@ import sys
 from typing import Any
 
 from ottla.spark.export import ExportPlan, export
-from ottla.spark.export_files import ExportError
-from ottla.spark.export_iceberg import CATALOG, iceberg_settings
 from ottla.spark.reasons import reason
 from ottla.spark.session import session
 from tests.spark.conftest import SETTINGS
@@ -38,8 +36,7 @@ def stream(spark: Any, spec: dict[str, str], topic: str) -> None:
 
 def main(spec: dict[str, str]) -> None:
     """Read both ways, filter one table twice, write, stream, export."""
-    settings = {**SETTINGS, **iceberg_settings(f"{spec['folder']}/iceberg")} if spec["jars"] else SETTINGS
-    spark = session("versions", master="local[2]", config={**settings, "spark.jars": spec["jars"]})
+    spark = session("versions", master="local[2]", config=SETTINGS)
     spark.sparkContext.setLogLevel("ERROR")
     found: dict[str, Any] = {"version": spark.version}
     reader = spark.read.format("ottla").option("kafka.bootstrap.servers", spec["bootstrap"])
@@ -57,15 +54,8 @@ def main(spec: dict[str, str]) -> None:
         found["streamed"] = committed.count()
     except Exception as error:
         found["streamed"] = reason(error)
-    for kind in ("parquet", "iceberg"):
-        target = f"{spec['folder']}/{kind}"
-        plan = ExportPlan("orders", target, bootstrap=spec["bootstrap"], format=kind, value="json", by="date")
-        try:
-            found[kind] = [export(spark, plan).rows, export(spark, plan).rows]
-        except ExportError as error:
-            found[kind] = str(error)
-    if spec["jars"]:
-        found["iceberg rows"] = spark.table(f"{CATALOG}.iceberg").count()
+    plan = ExportPlan("orders", f"{spec['folder']}/parquet", bootstrap=spec["bootstrap"], value="json")
+    found["parquet"] = [export(spark, plan).rows, export(spark, plan).rows]
     spark.stop()
     print(json.dumps(found), flush=True)
 
