@@ -179,6 +179,25 @@ def test_a_node_that_is_still_loading_says_so_but_keeps_members_quiet(world: Wor
     assert code(world.join()) == ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_a_new_group_that_cannot_be_written_fails_its_join(world: World) -> None:
+def test_a_new_group_that_cannot_be_written_fails_its_join_and_never_was(world: World) -> None:
+    world.configure(initial_rebalance_delay_ms=3_000)
     world.log.broken = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert code(world.join(version=3)) == ErrorCode.NOT_COORDINATOR
+    assert world.group() is None
+    world.log.broken = None
+    world.advance(4_000)
+    assert world.group() is None
+    joined = world.join(version=3)
+    world.advance(3_000)
+    assert (code(joined), answered(joined).generation_id) == (ErrorCode.NONE, 1)
+
+
+def test_a_new_group_that_is_lost_on_its_way_to_the_disk_answers_all_who_wait_in_it(world: World) -> None:
+    world.configure(initial_rebalance_delay_ms=3_000)
+    world.log.slow = True
+    joins = [world.join(version=3), world.join(version=3)]
+    assert all(waits(join) for join in joins)
+    world.log.sync(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert [code(join) for join in joins] == [ErrorCode.NOT_COORDINATOR] * 2
+    world.advance(4_000)
+    assert world.group() is None

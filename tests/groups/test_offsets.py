@@ -190,6 +190,8 @@ def test_a_commit_that_cannot_be_written_changes_nothing(world: World, trouble: 
     world.commit({T0: 1})
     world.log.broken = trouble
     assert world.commit_code({T0: 2}) == told
+    assert world.commit_code({T0: 2}, group="new") == told
+    assert world.group("new") is None
     world.log.broken = None
     assert world.offsets(T0) == [1]
 

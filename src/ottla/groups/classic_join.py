@@ -70,11 +70,24 @@ def join(
     if existing is None and not outcome.records and outcome.on_durable is None:
 
         def stored(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and not answer.settled:
-                answer.complete(refusal(stored_error(code)))
+            if code is not ErrorCode.NONE:
+                _forget(shard, group, stored_error(code))
 
         return Outcome(None, [*before, records.new_classic_group(group)], replay=False, on_durable=stored)
     return outcome
+
+
+def _forget(shard: Shard, group: ClassicGroup, code: ErrorCode) -> None:
+    """The log did not take a new group: it never was, and whoever waits in it is told so."""
+    cancel_timers(shard, group)
+    if shard.groups.get(group.group_id) is group:
+        del shard.groups[group.group_id]
+    group.transition_to(ClassicState.DEAD, shard.clock.now_ms())
+    if shard.events is not None:
+        shard.events.moved(group)
+    for member in group.members.values():
+        group.complete_join(member, refusal(code))
+        group.complete_sync(member, SyncGroupResponse(error_code=code))
 
 
 def join_instead_of(

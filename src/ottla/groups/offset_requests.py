@@ -56,7 +56,7 @@ def commit(shard: Shard, context: RequestContext, request: OffsetCommitRequest) 
             if context.version >= FIRST_VERSION_WITH_MEMBER_EPOCH:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        group = shard.new_classic_group(group_id)
+        group = ClassicGroup(group_id, shard.clock.now_ms())  # not there before the log has its first offset
     validate = _commit_check(
         group, request.member_id, request.group_instance_id, generation, context.version, transactional=False
     )
@@ -101,7 +101,7 @@ def commit_transactional(
     if group is None:
         if request.generation_id >= 0:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        group = shard.new_classic_group(group_id)
+        group = ClassicGroup(group_id, shard.clock.now_ms())  # not there before the log has its first offset
     now = shard.clock.now_ms()
     most = shard.settings.coordinator().offset_metadata_max_bytes
     response = TxnOffsetCommitResponse()

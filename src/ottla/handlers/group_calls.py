@@ -10,7 +10,7 @@ from ottla.groups.environment import RequestContext
 from ottla.pending import Pending
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ottla.broker.session import Call
 
@@ -31,3 +31,12 @@ def request_context(call: Call) -> RequestContext:
 def then(answer: R | Pending[R], change: Callable[[R], S]) -> S | Pending[S]:
     """What `change` makes of an answer, now or when it comes."""
     return answer.map(change) if isinstance(answer, Pending) else change(answer)
+
+
+def sort_out(things: Iterable[R], passes: Callable[[R], bool]) -> tuple[list[R], list[R]]:
+    """What passes a check and what does not, each looked at once: there may be very many."""
+    right: list[R] = []
+    wrong: list[R] = []
+    for each in things:
+        (right if passes(each) else wrong).append(each)
+    return right, wrong

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.groups import refusals
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, then
+from ottla.handlers.group_calls import request_context, sort_out, then
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -63,16 +64,18 @@ def _sort_out(
     by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     found = image.topics.get(topic.topic_id) if by_id else image.topic(topic.name)
     allowed = call.may_topic(AclOperation.READ, found.name if found is not None else topic.name)
+    right: list[OffsetCommitRequestPartition] = []
+    wrong = topic.partitions
     if by_id and found is None:
-        code, wrong = ErrorCode.UNKNOWN_TOPIC_ID, topic.partitions
+        code = ErrorCode.UNKNOWN_TOPIC_ID
     elif not allowed:
-        code, wrong = ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic.partitions
-    elif found is None:
-        code, wrong = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.partitions
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     else:
-        topic.name, topic.topic_id = found.name, found.id
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        wrong = [each for each in topic.partitions if each.partition_index not in found.partitions]
+        if found is not None:
+            topic.name, topic.topic_id = found.name, found.id
+            existing = found.partitions
+            right, wrong = sort_out(topic.partitions, lambda each: each.partition_index in existing)
     if wrong:
         refused.append(
             OffsetCommitResponseTopic(
@@ -84,8 +87,7 @@ def _sort_out(
                 ],
             )
         )
-    right = [each for each in topic.partitions if not any(each is other for other in wrong)]
-    if found is not None and right:
+    if right:
         topic.partitions = right
         known.append(topic)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, then
+from ottla.handlers.group_calls import request_context, sort_out, then
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k15_describe_groups import (
@@ -38,12 +38,8 @@ def describe_groups(
     call: Call, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Pending[DescribeGroupsResponse]:
     """Describe each group that this node coordinates."""
-    allowed = [each for each in request.groups if call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each)]
-    refused = [
-        DescribedGroup(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        for each in request.groups
-        if each not in allowed
-    ]
+    allowed, hidden = sort_out(request.groups, lambda each: call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each))
+    refused = [DescribedGroup(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED) for each in hidden]
 
     def complete(groups: list[DescribedGroup]) -> DescribeGroupsResponse:
         if request.include_authorized_operations:

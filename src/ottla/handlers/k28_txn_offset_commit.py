@@ -12,7 +12,7 @@ from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC
 from ottla.groups import refusals
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context
+from ottla.handlers.group_calls import request_context, sort_out
 from ottla.handlers.registry import api
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -159,8 +159,8 @@ def _sort_out(
     allowed = call.may_topic(AclOperation.READ, topic.name)
     found = call.broker.cluster.image.topic(topic.name) if allowed else None
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    right = [each for each in topic.partitions if found is not None and each.partition_index in found.partitions]
-    wrong = [each for each in topic.partitions if found is None or each.partition_index not in found.partitions]
+    existing = found.partitions if found is not None else {}
+    right, wrong = sort_out(topic.partitions, lambda each: each.partition_index in existing)
     if wrong:
         refused.append(
             TxnOffsetCommitResponseTopic(

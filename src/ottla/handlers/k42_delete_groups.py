@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
-from ottla.handlers.group_calls import then
+from ottla.handlers.group_calls import sort_out, then
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k42_delete_groups import (
@@ -30,12 +30,8 @@ def on_error(request: DeleteGroupsRequest, version: int, code: ErrorCode, messag
 @api(42, versions=(0, 2), acl=access.each(access.on_group(AclOperation.DELETE)), on_error=on_error)
 def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse | Pending[DeleteGroupsResponse]:
     """Delete those that can be, with their offsets; each has its own error."""
-    wanted = list(dict.fromkeys(request.groups_names))
-    allowed = [each for each in wanted if call.may(AclOperation.DELETE, ResourceType.GROUP, each)]
-    refused = [
-        DeletableGroupResult(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        for each in wanted
-        if each not in allowed
-    ]
+    wanted = dict.fromkeys(request.groups_names)
+    allowed, kept = sort_out(wanted, lambda each: call.may(AclOperation.DELETE, ResourceType.GROUP, each))
+    refused = [DeletableGroupResult(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED) for each in kept]
     answer = call.broker.groups.delete_groups(allowed)
     return then(answer, lambda results: DeleteGroupsResponse(results=results + refused))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
-from ottla.handlers.group_calls import then
+from ottla.handlers.group_calls import sort_out, then
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k69_consumer_group_describe import (
@@ -39,12 +39,10 @@ def consumer_group_describe(
     call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Pending[ConsumerGroupDescribeResponse]:
     """Describe each group that this node coordinates."""
-    allowed = [each for each in request.group_ids if call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each)]
-    refused = [
-        DescribedGroup(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        for each in request.group_ids
-        if each not in allowed
-    ]
+    allowed, hidden = sort_out(
+        request.group_ids, lambda each: call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each)
+    )
+    refused = [DescribedGroup(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED) for each in hidden]
 
     def complete(groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:
         return ConsumerGroupDescribeResponse(groups=refused + [_shown(call, request, each) for each in groups])

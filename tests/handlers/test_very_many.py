@@ -1,0 +1,68 @@
+"""Requests of groups that name tens of thousands of things: each is looked at once, and answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import k08_offset_commit as k08
+from ottla.protocol.messages import k10_find_coordinator as k10
+from ottla.protocol.messages import k15_describe_groups as k15
+from ottla.protocol.messages import k42_delete_groups as k42
+from ottla.protocol.messages import k69_consumer_group_describe as k69
+
+from .local_talk import LocalTalk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MANY = 50_000
+NAMES = [f"group-{number}" for number in range(MANY)]
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[LocalTalk]:
+    talk = LocalTalk({"offsets.topic.num.partitions": "1"})
+    talk.create("news", 3)
+    talk.quietly(k10.FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), k10.FindCoordinatorResponse)
+    yield talk
+    talk.close()
+
+
+def commit(local: LocalTalk, group: str, topic: str, partitions: int, metadata: str = "") -> Counter[ErrorCode]:
+    """Commit that many partitions of a topic, and count the answers."""
+    wanted = [
+        k08.OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata=metadata)
+        for index in range(partitions)
+    ]
+    request = k08.OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        topics=[k08.OffsetCommitRequestTopic(name=topic, partitions=wanted)],
+    )
+    answer = local.quietly(request, k08.OffsetCommitResponse, version=9)
+    return Counter(ErrorCode(each.error_code) for each_topic in answer.topics for each in each_topic.partitions)
+
+
+def test_a_commit_of_partitions_that_are_not_there(local: LocalTalk) -> None:
+    assert commit(local, "g", "news", MANY) == {ErrorCode.NONE: 3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: MANY - 3}
+
+
+def test_groups_that_are_not_there(local: LocalTalk) -> None:
+    described = local.quietly(k15.DescribeGroupsRequest(groups=NAMES), k15.DescribeGroupsResponse)
+    assert [each.group_id for each in described.groups] == NAMES
+    consumers = local.quietly(k69.ConsumerGroupDescribeRequest(group_ids=NAMES), k69.ConsumerGroupDescribeResponse)
+    assert {each.error_code for each in consumers.groups} == {ErrorCode.GROUP_ID_NOT_FOUND}
+    deleted = local.quietly(k42.DeleteGroupsRequest(groups_names=NAMES), k42.DeleteGroupsResponse)
+    assert {each.error_code for each in deleted.results} == {ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+def test_a_commit_that_no_batch_holds_changes_nothing(local: LocalTalk) -> None:
+    """One commit is one batch: what `max.message.bytes` does not let in is Kafka's UNKNOWN_SERVER_ERROR."""
+    local.create("wide", 400)
+    assert commit(local, "large", "wide", 400, "m" * 4_000) == {ErrorCode.UNKNOWN_SERVER_ERROR: 400}
+    group = local.quietly(k15.DescribeGroupsRequest(groups=["large"]), k15.DescribeGroupsResponse).groups[0]
+    assert (group.group_state, group.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
