@@ -182,6 +182,17 @@ def test_a_silent_member_is_out_after_its_session_timeout(world: World) -> None:
     assert code(world.heartbeat(first.id, first.generation)) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_a_wall_clock_that_is_set_back_changes_no_timeout(world: World) -> None:
+    first, _ = world.stable_group("a", "b")
+    world.set_back(3_600_000)
+    world.advance(9_000)
+    world.heartbeat(first.id, 1)
+    world.advance(1_001)
+    assert list(world.group().members) == [first.id]
+    joined = world.join(first.id)
+    assert code(joined) == ErrorCode.NONE
+
+
 def test_waiting_for_others_counts_as_alive_but_not_for_ever_for_a_new_member(world: World) -> None:
     (first,) = world.stable_group("a", session_ms=1_800_000, rebalance_ms=1_800_000)
     new = world.enter(client="b", session_ms=10_000, rebalance_ms=1_800_000)

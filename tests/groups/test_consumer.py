@@ -486,3 +486,31 @@ def test_a_consumer_group_is_described_with_owned_and_target_partitions(world: W
     (classic,) = answered(world.coordinator.describe_groups(RequestContext(6), [GROUP]))
     assert classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert classic.error_message == "Group g is not a classic group."
+
+
+# A wall clock that is set back
+
+
+def test_a_clock_that_is_set_back_holds_up_no_assignment_and_no_regular_expression(world: World) -> None:
+    world.settings.default_group = GroupSettings(assignment_interval_ms=1_000)
+    a, b = Consumer(world, "a", "t"), Consumer(world, "b", regex="u.*")
+    a.join()
+    b.join()
+    world.advance(1)
+    world.set_back(3_600_000)
+    world.create_topic("u2", 1)
+    for _ in range(4):
+        for member in (a, b):
+            member.beat()
+        world.advance(1_000)
+    assert a.owned == {"t": {0, 1, 2, 3}}
+    assert b.owned == {"u2": {0}}
+    assert described(world)[0] == "Stable"
+
+
+def test_a_clock_that_is_set_back_ends_no_session_later(world: World) -> None:
+    a = Consumer(world, "a", "t")
+    a.join()
+    world.set_back(3_600_000)
+    world.advance(45_001)
+    assert world.group().members == {}

@@ -255,6 +255,17 @@ def test_offsets_of_who_never_joined_expire_after_the_last_commit(world: World) 
     assert world.group() is None
 
 
+def test_a_clock_that_is_set_back_keeps_offsets_for_longer_not_for_less(world: World) -> None:
+    world.commit({T0: 1})
+    world.set_back(WEEK_MS)
+    world.commit({T1: 1})
+    world.advance(WEEK_MS + 600_000)
+    assert world.offsets(T0, T1) == [1, -1]
+    world.advance(WEEK_MS)
+    assert world.offsets(T0) == [-1]
+    assert world.group() is None
+
+
 def test_offsets_of_an_empty_group_expire_after_it_became_empty(world: World) -> None:
     (member,) = world.stable_group("a", session_ms=1_800_000)
     world.commit({T0: 1}, member=member.id, generation=1)

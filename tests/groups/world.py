@@ -159,6 +159,10 @@ class World:
     def advance(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds / 1_000)
 
+    def set_back(self, milliseconds: int) -> None:
+        """Somebody sets the wall clock back; time itself goes on."""
+        self.clock._start_ms -= milliseconds
+
     @property
     def records(self) -> list[GroupRecord]:
         return [record for partition in range(self.partitions) for record in self.log.records(partition)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.groups import records, upgrade
@@ -90,6 +91,7 @@ def heartbeat(
         return _leave(shard, request)
     written: list[GroupRecord] = []
     joins = request.member_epoch == JOIN_EPOCH
+    before = shard.groups.get(request.group_id)
     group = _group(shard, request.group_id, written) if joins else _known_group(shard, request.group_id)
     check_room(shard, group, request.member_id)
     member_id = request.member_id or str(Uuid(shard.random.uuid()))
@@ -122,6 +124,8 @@ def heartbeat(
     )
     if joins or says_all or member.assigned != updated.assigned:
         response.assignment = _assignment(updated.assigned)
+    if isinstance(before, ClassicGroup) and not before.is_empty:
+        return Outcome(response, written, on_appended=partial(upgrade.finish_upgrade, shard, before))
     return Outcome(response, written)
 
 

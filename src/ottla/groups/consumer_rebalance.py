@@ -90,7 +90,7 @@ def update_regexes(
         return update
     now = shard.clock.now_ms()
     last = next(iter(group.resolved_regexes.values()), None)
-    if last is not None and now <= last.timestamp_ms + REGEX_BATCH_REFRESH_MIN_INTERVAL_MS:
+    if last is not None and 0 <= now - last.timestamp_ms <= REGEX_BATCH_REFRESH_MIN_INTERVAL_MS:
         return update
     wanted = list(group.regexes_after(member, updated))
     interval = shard.settings.coordinator().consumer_regex_refresh_interval_ms
@@ -198,10 +198,12 @@ def update_target(
 
 
 def _may_assign(shard: Shard, group: ConsumerGroup) -> bool:
-    """Whether the last computation is long enough ago, so that a group that starts computes once, not once a member."""
+    """Whether the last computation is long enough ago, so that a group that starts computes once, not once a member.
+
+    One of the future, which a clock that was set back leaves behind, holds up nothing.
+    """
     interval = shard.settings.group(group.group_id).assignment_interval_ms
-    last = group.assignment_timestamp_ms
-    return last == 0 or interval == 0 or shard.clock.now_ms() >= last + interval
+    return not 0 <= shard.clock.now_ms() - group.assignment_timestamp_ms < interval
 
 
 def _group_spec(
