@@ -69,12 +69,21 @@ class Pending(Generic[R]):
     def on_complete(self, callback: Callable[[R], None]) -> None:
         """Call back with the response, at once if it is known."""
         if self._done:
-            callback(self.response)
+            callback(self._response)  # type: ignore[arg-type]
         else:
             self._on_complete = callback
 
     def map(self, change: Callable[[R], S]) -> Pending[S]:
         """The promise of what `change` makes of this one's response."""
+        if self._done:
+            return kept(change(self.response))
         mapped: Pending[S] = Pending(self.cancel, effect_applied=self.effect_applied)
         self.on_complete(lambda response: mapped.complete(change(response)))
         return mapped
+
+
+def kept(response: R) -> Pending[R]:
+    """A promise that is kept already."""
+    pending: Pending[R] = Pending()
+    pending.complete(response)
+    return pending

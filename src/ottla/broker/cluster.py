@@ -15,6 +15,7 @@ from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.partition import Partition
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_values
+from ottla.cluster.coordinator_partition import partition_for
 from ottla.cluster.leadership import change_isr
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.cluster.topics import create_topics
@@ -146,9 +147,13 @@ class Cluster:
         found = self.image.topic(topic)
         return self.controller.config_int(config) if found is None else len(found.partitions)
 
+    def transaction_partition_count(self) -> int:
+        """How many partitions `__transaction_state` has, or would be created with."""
+        return self.partition_count(TRANSACTION_STATE_TOPIC, "transaction.state.log.num.partitions")
+
     def transaction_coordinator(self, transactional_id: str) -> TransactionCoordinator | None:
         """The coordinator of a transactional id, on whichever node it is."""
-        index = self.controller.transactions.partition_for(transactional_id)
+        index = partition_for(transactional_id, self.transaction_partition_count())
         state = self.image.partition(TRANSACTION_STATE_TOPIC, index)
         node = None if state is None else self.nodes.get(state.leader)
         return None if node is None else node.transactions

@@ -16,7 +16,7 @@ from ottla.cluster.features import TRANSACTION_VERSION
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.groups.environment import Appended
 from ottla.groups.settings import CoordinatorSettings, GroupSettings
-from ottla.pending import Pending
+from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import iter_batches
 from ottla.records.builder import BatchBuilder
@@ -56,7 +56,6 @@ class CoordinatorLogs:
 
     def write(self, partition: int, records: Sequence[LogRecord]) -> Pending[ErrorCode]:
         """Append a batch of transaction records."""
-        answer: Pending[ErrorCode] = Pending()
         try:
             found = self._broker.leader_partition(TRANSACTION_STATE_TOPIC, partition)
             batch = BatchBuilder()
@@ -64,13 +63,8 @@ class CoordinatorLogs:
                 batch.append(each.key, each.value, (), each.timestamp_ms)
             found.append(batch.build(), origin=AppendOrigin.COORDINATOR)
         except KafkaError as error:
-            answer.complete(error.code)
-            return answer
-        durable = self._durable(found)
-        if durable is not None:
-            return durable
-        answer.complete(ErrorCode.NONE)
-        return answer
+            return kept(error.code)
+        return self._durable(found) or kept(ErrorCode.NONE)
 
     def _durable(self, partition: Partition) -> Pending[ErrorCode] | None:
         """The promise of an fsync, where one is wanted."""
@@ -192,17 +186,14 @@ class TransactionWorld:
 
     def allocate_producer_ids(self) -> Pending[ProducerIdBlock | None]:
         """The next block of producer ids, recorded in the metadata log."""
-        answer: Pending[ProducerIdBlock | None] = Pending()
         cluster = self._broker.cluster
         try:
             block, records = allocate_producer_ids(cluster.image, self._broker.node_id)
             cluster.change(records)
         except KafkaError as error:
             log.warning("no producer ids: %s", error)
-            answer.complete(None)
-        else:
-            answer.complete(ProducerIdBlock(block.start, len(block)))
-        return answer
+            return kept(None)
+        return kept(ProducerIdBlock(block.start, len(block)))
 
     def send_markers(
         self, marker: TransactionMarker, partitions: Sequence[TopicPartition]
@@ -217,9 +208,7 @@ class TransactionWorld:
         if written and self._broker.cluster.sync:
             failed = dict.fromkeys(results, ErrorCode.KAFKA_STORAGE_ERROR)
             return self._broker.when_durable(written, results, lambda: failed)
-        answer: Pending[dict[TopicPartition, ErrorCode]] = Pending()
-        answer.complete(results)
-        return answer
+        return kept(results)
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         """A partition's leader."""
@@ -230,7 +219,7 @@ class TransactionWorld:
 
     def transaction_partition_count(self) -> int:
         """How many partitions `__transaction_state` has, or would be created with."""
-        return self._broker.cluster.partition_count(TRANSACTION_STATE_TOPIC, "transaction.state.log.num.partitions")
+        return self._broker.cluster.transaction_partition_count()
 
     def transaction_version(self) -> int:
         """The finalized level of transaction.version."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.pending import Pending
+from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -40,7 +40,7 @@ def on_error(
     """Nothing was added anywhere."""
     if version >= FIRST_VERSION_OF_BROKERS:
         return AddPartitionsToTxnResponse(error_code=code)
-    return _response(version, {"": dict.fromkeys(_partitions(_transactions(request, version)[0]), code)})
+    return _client_response(dict.fromkeys(_partitions(_client_transaction(request)), code))
 
 
 @api(
@@ -55,21 +55,22 @@ def on_error(
 )
 def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pending[AddPartitionsToTxnResponse]:
     """Add or verify the partitions of each transaction; answer when all of them are decided."""
-    if call.version >= FIRST_VERSION_OF_BROKERS:
-        call.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
+    if call.version < FIRST_VERSION_OF_BROKERS:
+        return _decide(call, _client_transaction(request)).map(_client_response)
+    call.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
     transactions: dict[str, AddPartitionsToTxnTransaction] = {}
-    for each in _transactions(request, call.version):
+    for each in request.transactions:
         transactions.setdefault(each.transactional_id, each)
+    if not transactions:
+        return kept(AddPartitionsToTxnResponse())
     results: dict[str, Errors] = {}
     answer: Pending[AddPartitionsToTxnResponse] = Pending()
 
     def decided(transactional_id: str, errors: Errors) -> None:
         results[transactional_id] = errors
         if len(results) == len(transactions):
-            answer.complete(_response(call.version, {each: results[each] for each in transactions}))
+            answer.complete(_broker_response({each: results[each] for each in transactions}))
 
-    if not transactions:
-        answer.complete(_response(call.version, {}))
     for transactional_id, transaction in transactions.items():
         _decide(call, transaction).on_complete(partial(decided, transactional_id))
     return answer
@@ -80,22 +81,17 @@ def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Pending[E
     if call.version < FIRST_VERSION_OF_BROKERS and not call.may(
         AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
     ):
-        kept_out: Pending[Errors] = Pending()
-        kept_out.complete(dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        return kept_out
+        return kept(dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     refused = {place: error for place in partitions if (error := _refusal(call, place))}
-    producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
-    coordinator = call.broker.transactions
-    answer: Pending[Errors] = Pending()
     if refused:
         # One partition that cannot be added keeps the others out as well: a transaction has all of them or fails.
-        answer.complete({place: refused.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in partitions})
-    elif transaction.verify_only:
-        answer.complete(coordinator.verify_partitions(*producer, partitions))
-    else:
-        added = coordinator.add_partitions(*producer, partitions, add_partitions_version(call.version))
-        return added.map(lambda code: dict.fromkeys(partitions, fencing_error(code, call.api_key, call.version)))
-    return answer
+        return kept({place: refused.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in partitions})
+    producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+    coordinator = call.broker.transactions
+    if transaction.verify_only:
+        return kept(coordinator.verify_partitions(*producer, partitions))
+    added = coordinator.add_partitions(*producer, partitions, add_partitions_version(call.version))
+    return added.map(lambda code: dict.fromkeys(partitions, fencing_error(code, call.api_key, call.version)))
 
 
 def _refusal(call: Call, place: TopicPartition) -> ErrorCode:
@@ -108,33 +104,30 @@ def _refusal(call: Call, place: TopicPartition) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _transactions(request: AddPartitionsToTxnRequest, version: int) -> list[AddPartitionsToTxnTransaction]:
-    if version >= FIRST_VERSION_OF_BROKERS:
-        return request.transactions
-    return [
-        AddPartitionsToTxnTransaction(
-            transactional_id=request.v3_and_below_transactional_id,
-            producer_id=request.v3_and_below_producer_id,
-            producer_epoch=request.v3_and_below_producer_epoch,
-            topics=request.v3_and_below_topics,
-        )
-    ]
+def _client_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
 
 
 def _partitions(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
     return [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
 
 
-def _response(version: int, results: dict[str, Errors]) -> AddPartitionsToTxnResponse:
-    if version >= FIRST_VERSION_OF_BROKERS:
-        return AddPartitionsToTxnResponse(
-            results_by_transaction=[
-                AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=_by_topic(errors))
-                for transactional_id, errors in results.items()
-            ]
-        )
-    (errors,) = results.values()
+def _client_response(errors: Errors) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(errors))
+
+
+def _broker_response(results: dict[str, Errors]) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=_by_topic(errors))
+            for transactional_id, errors in results.items()
+        ]
+    )
 
 
 def _by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:

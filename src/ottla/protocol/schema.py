@@ -448,7 +448,7 @@ class Message(Struct):
                 decoder = _codec().decoder(cls, version)
         else:
             buffer = memoryview(buffer)
-            decoder = cls.__schema__.view_decoders.get(version) or _codec().view_decoder(cls, version)
+            decoder = cls.view_decoder(version)
         message: Self = decoder(buffer, position, True)
         return message
 
@@ -460,9 +460,20 @@ class Message(Struct):
             decoder = schema.decoders.get(version) or _codec().decoder(cls, version)
         else:
             buffer = memoryview(buffer)
-            decoder = schema.view_decoders.get(version) or _codec().view_decoder(cls, version)
+            decoder = cls.view_decoder(version)
         result: tuple[Self, int] = decoder(buffer, position, False)
         return result
+
+    @classmethod
+    def view_decoder(cls, version: int) -> Callable[[memoryview, int, bool], Any]:
+        """What reads this version out of views: from a position on, to the end or (False) as far as it goes.
+
+        In the second case it returns the position behind the message as well.
+        """
+        decoder: Callable[[memoryview, int, bool], Any] = cls.__schema__.view_decoders.get(version) or (
+            _codec().view_decoder(cls, version)
+        )
+        return decoder
 
     def encode(self, version: int) -> bytes:
         """Write the message; ProtocolError if this version cannot hold it."""

@@ -148,6 +148,17 @@ def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_versi
     )
 
 
+def accept(batch: memoryview, rules: LogRules, now: int) -> ValidBatch:
+    """A batch that this process has just built: where the log takes it as it is, only its size is looked at."""
+    header = read_header(batch)
+    codec = rules.compression
+    if rules.timestamp_type != _CREATE_TIME or (codec is not None and header.attributes & COMPRESSION_MASK != codec):
+        return validate(batch, rules, now)
+    if len(batch) > rules.max_message_bytes:
+        raise _too_large(len(batch), rules)
+    return ValidBatch(batch, header, False, _CREATE_TIME, header.max_timestamp, -1, NO_TIMESTAMP, False)
+
+
 def only_batch(view: memoryview) -> tuple[memoryview, BatchHeader]:
     """The one whole batch of the current format that a buffer holds, without the bytes behind it."""
     if len(view) >= HEADER_SIZE:

@@ -47,7 +47,7 @@ class Route:
         self.api = api
         self.check = api.acl.check
         self.version = version
-        self.decode: Callable[..., Any] = request.decode_from
+        self.decode = request.view_decoder(version)
         self.flexible_request = version in request.__schema__.flexible
         # KIP-511: a client that does not know the broker's versions must be able to read this one header.
         self.flexible_response = self.flexible_request and api.key != API_VERSIONS
@@ -96,7 +96,7 @@ class Dispatch:
         session.client_id = client_id
         try:
             # Bytes after the request are let be, as Kafka lets them: librdkafka's question for all topics has some.
-            request, _ = route.decode(frame, position, version)
+            request, _ = route.decode(frame, position, False)
         except ProtocolError as error:
             raise BadFrameError(str(error)) from error
         call = Call(self._broker, session, key, version, correlation_id, client_id, len(frame), route)
@@ -125,6 +125,8 @@ class Dispatch:
             raise BadFrameError(str(reason)) from reason
         except Exception as error:
             response = self._failed(route, request, error)
+        if isinstance(response, Pending) and response.done:
+            response = response.response
         if self._quotas.active:
             if response is None:
                 throttle(call, None)

@@ -559,9 +559,10 @@ class Log:
     ) -> Segment:
         segment = self._segments[-1]
         config = self.config
-        if segment.size + size > config.segment_bytes:
+        taken = segment.size
+        if taken + size > config.segment_bytes:
             return self._roll(first_offset)
-        if segment.size:
+        if taken:
             first_timestamp = segment.first_timestamp()
             waited = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - segment.created_ms
             if waited > config.max_segment_ms - segment.jitter_ms:

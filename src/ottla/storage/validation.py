@@ -9,7 +9,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import BatchHeader, TimestampType, check_crc, iter_batches
 from ottla.records.compression import CompressionType
 from ottla.records.errors import InvalidRecords
-from ottla.records.validate import LogRules, ValidBatch, next_batch_size, validate
+from ottla.records.validate import LogRules, ValidBatch, accept, validate
 
 if TYPE_CHECKING:
     from ottla.storage.config import LogConfig
@@ -47,11 +47,11 @@ def rules_for(config: LogConfig, from_client: bool) -> LogRules:
 
 
 def validate_as_leader(records: Buffer, rules: LogRules, now_ms: int, produce_version: int | None) -> list[ValidBatch]:
-    """Check batches that are to get offsets: one of a client, any number of a coordinator's."""
+    """Check what is to get offsets: one batch of a client, which is not trusted, or one that a coordinator built."""
     view = memoryview(records)
-    if rules.from_client or next_batch_size(view) == len(view):
+    if rules.from_client:
         return [validate(view, rules, now_ms, produce_version=produce_version)]
-    return [validate(view[header.position : header.end], rules, now_ms) for header in iter_batches(view)]
+    return [accept(view, rules, now_ms)]
 
 
 def validate_raw(records: Buffer, next_offset: int) -> list[BatchHeader]:

@@ -7,10 +7,10 @@ waited for. Errors are in the result; which of them a client of an older version
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.events import partition_map
-from ottla.pending import Pending
+from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.transactions import listing
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from ottla.transactions.metadata import TransactionRecord, Transition
     from ottla.transactions.shards import Shard
     from ottla.world.clock import Clock, Timer
-
-_T = TypeVar("_T")
 
 # What a failed append to the log means to a client, who knows nothing of that log.
 _APPEND_ERRORS = {
@@ -156,7 +154,7 @@ class TransactionCoordinator:
         """A producer id and epoch; a transactional id's earlier producer is fenced and its transaction aborted."""
         try:
             if transactional_id is None:
-                return _now(ProducerResult(ErrorCode.NONE, self.producer_ids.generate(), 0))
+                return kept(ProducerResult(ErrorCode.NONE, self.producer_ids.generate(), 0))
             if not transactional_id:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             if enable_two_phase_commit and not self.config.two_phase_commit_enable:
@@ -176,7 +174,7 @@ class TransactionCoordinator:
             if transition is None:
                 return self._fence(shard, transaction).map(_ask_again)
         except KafkaError as error:
-            return _now(ProducerResult(error.code))
+            return kept(ProducerResult(error.code))
         record = transition.record
         answer: Pending[ProducerResult] = Pending()
         self._write(
@@ -207,10 +205,10 @@ class TransactionCoordinator:
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
             _check_producer(transaction, producer_id, producer_epoch)
             if transaction.state is TransactionState.ONGOING and added.keys() <= transaction.record.partitions.keys():
-                return _now(ErrorCode.NONE)
+                return kept(ErrorCode.NONE)
             transition = add_partitions(transaction, added, client_version, self._clock.now_ms())
         except KafkaError as error:
-            return _now(error.code)
+            return kept(error.code)
         answer: Pending[ErrorCode] = Pending()
         self._write(shard, transaction, transition, answer.complete)
         return answer
@@ -248,7 +246,7 @@ class TransactionCoordinator:
         try:
             shard, transaction = self._find_known(transactional_id)
         except KafkaError as error:
-            return _now(ProducerResult(error.code))
+            return kept(ProducerResult(error.code))
         return self._end(shard, transaction, EndTxn(producer_id, producer_epoch, committed, client_version))
 
     def abort_timed_out_transactions(self) -> None:
@@ -345,11 +343,11 @@ class TransactionCoordinator:
         try:
             transition = prepare_end(transaction, end, self.producer_ids.generate, self._clock.now_ms())
         except KafkaError as error:
-            return _now(ProducerResult(error.code))
+            return kept(ProducerResult(error.code))
         if transition is None:
             if not bumps:
-                return _now(ProducerResult(ErrorCode.NONE))
-            return _now(ProducerResult(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch))
+                return kept(ProducerResult(ErrorCode.NONE))
+            return kept(ProducerResult(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch))
         answer: Pending[ProducerResult] = Pending()
 
         def decided(error: ErrorCode) -> None:
@@ -466,9 +464,3 @@ def _check_producer(transaction: Transaction, producer_id: int, producer_epoch: 
 def _ask_again(fenced: ProducerResult) -> ProducerResult:
     """The open transaction is being aborted; when it is, the producer can be initialized."""
     return ProducerResult(fenced.error or ErrorCode.CONCURRENT_TRANSACTIONS)
-
-
-def _now(result: _T) -> Pending[_T]:
-    pending: Pending[_T] = Pending()
-    pending.complete(result)
-    return pending

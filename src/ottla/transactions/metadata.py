@@ -153,6 +153,7 @@ def _initialized(
 ) -> Transition:
     record = transaction.record._replace(
         producer_id=producer_id,
+        previous_producer_id=transaction.producer_id,
         producer_epoch=producer_epoch,
         timeout_ms=timeout_ms,
         state=TransactionState.EMPTY,
@@ -170,6 +171,7 @@ def add_partitions(
     record = transaction.record
     begins = transaction.state in FINISHED
     record = record._replace(
+        previous_producer_id=record.producer_id,
         producer_epoch=transaction.producer_epoch,
         state=TransactionState.ONGOING,
         partitions={**record.partitions, **dict.fromkeys(partitions)},
@@ -196,6 +198,7 @@ def abort_or_commit(
         if not (epoch == MAX_EPOCH and new_state is TransactionState.PREPARE_ABORT):
             epoch += 1
     record = transaction.record._replace(
+        previous_producer_id=transaction.producer_id,
         next_producer_id=next_producer_id,
         producer_epoch=epoch,
         state=new_state,
@@ -218,6 +221,7 @@ def complete(transaction: Transaction, now_ms: int) -> Transition:
         producer_id, epoch = record.next_producer_id, 0
     record = record._replace(
         producer_id=producer_id,
+        previous_producer_id=record.producer_id,
         next_producer_id=NO_PRODUCER_ID,
         producer_epoch=epoch,
         state=new_state,
@@ -228,7 +232,6 @@ def complete(transaction: Transaction, now_ms: int) -> Transition:
 
 
 def _transition(transaction: Transaction, record: TransactionRecord, last_epoch: int) -> Transition:
-    record = record._replace(previous_producer_id=transaction.producer_id)
     transition = Transition(record, last_epoch)
     _check(transaction, transition)
     return transition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_schemas.transaction import PartitionsSchema, TransactionLogKey, TransactionLogValue
@@ -15,6 +16,7 @@ _TRANSACTION_LOG = 0
 _VALUE_VERSIONS = TransactionLogValue.__schema__.versions
 
 
+@lru_cache(maxsize=1 << 12)  # an id that is in use is written several times per transaction
 def encode_key(transactional_id: str) -> bytes:
     """The key under which an id's records replace each other."""
     return _INT16.pack(_TRANSACTION_LOG) + TransactionLogKey(transactional_id=transactional_id).encode(0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ottla.pending import Pending
+from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.transactions.states import TransactionVersion
 
@@ -179,19 +179,16 @@ class PartitionVerifier:
         operation: SupportedOperation,
     ) -> Pending[dict[TopicPartition, ErrorCode]]:
         """The partitions that may not be written to, with the reason why; it is good news if there are none."""
-        answer: Pending[dict[TopicPartition, ErrorCode]] = Pending()
         coordinator = self._coordinator_of(transactional_id)
         if coordinator is None:
-            answer.complete(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        elif operation.supports_epoch_bump:
+            return kept(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        if operation.supports_epoch_bump:
             added = coordinator.add_partitions(
                 transactional_id, producer_id, producer_epoch, partitions, TransactionVersion.TV_2
             )
-            added.on_complete(lambda error: answer.complete(_errors(dict.fromkeys(partitions, error), operation)))
-        else:
-            verified = coordinator.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
-            answer.complete(_errors(verified, operation))
-        return answer
+            return added.map(lambda error: _errors(dict.fromkeys(partitions, error), operation))
+        verified = coordinator.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
+        return kept(_errors(verified, operation))
 
     def before_produce(
         self,
@@ -206,6 +203,9 @@ class PartitionVerifier:
         While the markers of the last transaction are being written a newer client is kept waiting for a short time,
         rather than sent away: it did not even ask for its partition to be added.
         """
+        if not operation.supports_epoch_bump:
+            asked = self.add_or_verify(transactional_id, producer_id, producer_epoch, partitions, operation)
+            return asked.map(lambda errors: _produce_errors(errors, operation))
         answer: Pending[dict[TopicPartition, KafkaError]] = Pending()
         config = self._config()
         give_up = self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
@@ -219,10 +219,10 @@ class PartitionVerifier:
 
         def answered(errors: dict[TopicPartition, ErrorCode]) -> None:
             busy = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
-            if busy and operation.supports_epoch_bump and self._clock.monotonic() < give_up:
+            if busy and self._clock.monotonic() < give_up:
                 self._clock.call_later(pause, ask)
             else:
-                answer.complete({partition: produce_error(error, operation) for partition, error in errors.items()})
+                answer.complete(_produce_errors(errors, operation))
 
         ask()
         return answer
@@ -238,6 +238,12 @@ def _errors(results: dict[TopicPartition, ErrorCode], operation: SupportedOperat
         if error is not ErrorCode.NONE:
             errors[partition] = error
     return errors
+
+
+def _produce_errors(
+    errors: dict[TopicPartition, ErrorCode], operation: SupportedOperation
+) -> dict[TopicPartition, KafkaError]:
+    return {partition: produce_error(error, operation) for partition, error in errors.items()}
 
 
 # A producer does not know that its leader asks a coordinator; these make it send its records again.
