@@ -1,4 +1,4 @@
-"""`ottla pipeline` as people use it: commands, a broker, a second run of a Declarative Pipeline, a dry run, tests."""
+"""`ottla pipeline` as people use it: commands, a second run of a Declarative Pipeline, the examples killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ import pytest
 from ottla.client import Client
 from ottla.client.producer import Producer
 from ottla.client.reading import RecordReader, bounds
-from ottla.client.topics import create_topic
+from ottla.client.topics import create_topic, delete_topic
+from ottla.protocol.errors import KafkaError
 from ottla.spark.pipeline import RunSettings, find_pipeline, start
 from ottla.spark.session import SparkSetupError, check_setup
 
@@ -27,6 +28,8 @@ from .ottla_node import OttlaNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ottla.records.iterate import Record
 
 pytestmark = pytest.mark.interop
 SETTINGS = ["--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.driver.memory=1g"]
@@ -51,13 +54,27 @@ def pipeline(*arguments: str, ottla: OttlaNode, **more: str) -> subprocess.Compl
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800, env=environment)
 
 
-def send(ottla: OttlaNode, topic: str, rows: list[dict[str, Any]], key: str) -> None:
+def send(ottla: OttlaNode, topic: str, records: list[tuple[str | None, str | None]]) -> None:
     with Client(ottla.bootstrap) as client:
         producer = Producer(client, transactional_id="shop")
         producer.initialize()
-        for row in rows:
-            producer.send(topic, str(row[key]).encode(), json.dumps(row).encode())
+        for record in records:
+            key, value = (None if each is None else each.encode() for each in record)
+            producer.send(topic, key, value)
         producer.commit()
+
+
+def by(key: str, rows: list[dict[str, Any]]) -> list[tuple[str | None, str | None]]:
+    """Rows as records of JSON, each with one of its columns as key."""
+    return [(str(row[key]), json.dumps(row)) for row in rows]
+
+
+def committed(ottla: OttlaNode, topic: str) -> list[Record]:
+    """What a consumer with read_committed sees of a topic."""
+    with Client(ottla.bootstrap) as client:
+        found = bounds(client, topic, client.topics([topic])[0].partitions)
+        ends = {each: bound.end for each, bound in found.items()}
+        return [each.record for each in RecordReader(client, topic, dict.fromkeys(ends, 0), until=ends)]
 
 
 def test_a_declarative_pipeline_runs_twice_and_takes_only_what_is_new(ottla: OttlaNode, tmp_path: Path) -> None:
@@ -66,7 +83,7 @@ def test_a_declarative_pipeline_runs_twice_and_takes_only_what_is_new(ottla: Ott
     with Client(ottla.bootstrap) as client:
         create_topic(client, "orders", partitions=3)
     for run in (1, 2):
-        send(ottla, "orders", [{"customer": f"c{n % 3}", "amount": n} for n in range(30)], "customer")
+        send(ottla, "orders", by("customer", [{"customer": f"c{n % 3}", "amount": n} for n in range(30)]))
         done = pipeline("run", str(folder), "--restarts", "5", *SETTINGS, ottla=ottla)
         assert done.returncode == 0, done.stdout + done.stderr + find_pipeline(folder).log_file.read_text()[-4000:]
         assert "COMPLETED" in done.stdout
@@ -83,55 +100,123 @@ def _table(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_the_sessions_example_agrees_with_plain_python_though_its_driver_was_killed(
-    ottla: OttlaNode, tmp_path: Path
-) -> None:
+def _streamed_table(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the files that a stream's log names: a killed task leaves files that are none of the table."""
+    import pyarrow.parquet as pq
+
+    logs = {int(each.stem): each for each in (folder / "_spark_metadata").iterdir() if each.stem.isdigit()}
+    whole = max((number for number, each in logs.items() if each.suffix == ".compact"), default=0)
+    lines = [line for number in sorted(logs) if number >= whole for line in logs[number].read_text().splitlines()[1:]]
+    names = [json.loads(line)["path"].rpartition("/")[2] for line in lines]
+    return [row for name in names for row in pq.read_table(folder / name).to_pylist()]
+
+
+def test_sessions_are_those_of_plain_python_though_the_driver_was_killed(ottla: OttlaNode, tmp_path: Path) -> None:
     plain = load(EXAMPLES / "sessions")
-    folder = tmp_path / "sessions"
-    shutil.copytree(EXAMPLES / "sessions", folder)
-    with Client(ottla.bootstrap) as client:
-        create_topic(client, "clicks", partitions=3)
-        create_topic(client, "sessions", partitions=2)
     clicks = plain.shop_traffic(seed=11, users=4, minutes=150)
-    send(ottla, "clicks", clicks, "user")
-    begun = find_pipeline(folder)
-    config = dict(each.split("=") for each in SETTINGS if "=" in each)
-    environment = {"OTTLA_OUTPUT": str(tmp_path / "output"), "OTTLA_ROWS_PER_BATCH": "15"}
-    for _ in range(STARTS):
-        settings = RunSettings(ottla.bootstrap, master="local[2]", config=config)
-        driver = start(begun, settings, environment={**environment, "SPARK_SUBMIT_OPTS": QUICK_JVM})
-        try:
-            reached = _wait_for_batch(begun.state / "checkpoints" / "sessions-to-topic" / "commits" / "1", driver)
-        finally:
-            _kill(driver)
-        if reached:
-            break
-    else:
-        pytest.fail(begun.log_file.read_text()[-4000:])
     # Time goes on, so that the last sessions end; this one stays open.
-    send(ottla, "clicks", [{"user": "nobody", "at": int(clicks[-1]["at"]) + 600 * plain.MINUTE, "page": "/"}], "user")
-    done = pipeline("run", str(folder), "--once", "--restarts", "5", *SETTINGS, ottla=ottla, **environment)
-    assert done.returncode == 0, done.stdout + done.stderr + begun.log_file.read_text()[-4000:]
+    last = {"user": "nobody", "at": int(clicks[-1]["at"]) + 600 * plain.MINUTE, "page": "/"}
+    example = Example(ottla, "sessions", tmp_path)
+    send(ottla, "clicks", by("user", clicks))
+    example.kill_at("sessions-to-topic/commits/1")
+    send(ottla, "clicks", by("user", [last]))
+    example.run_to_the_end()
     names = ("user", "start", "end", "clicks", "orders", "spent")
-    with Client(ottla.bootstrap) as client:
-        ends = {each: found.end for each, found in bounds(client, "sessions", [0, 1]).items()}
-        read = RecordReader(client, "sessions", {0: 0, 1: 0}, until=ends)
-        found = [json.loads(each.record.value or b"") for each in read]
+    found = [json.loads(each.value or b"") for each in committed(ottla, "sessions")]
     expected = sorted(plain.plain_sessions(clicks))
     assert sorted(tuple(row[name] for name in names) for row in found) == expected
-    table = _table(tmp_path / "output" / "sessions")
+    table = _streamed_table(example.output / "sessions")
     assert sorted((row["user"], row["clicks"], row["orders"], row["spent"]) for row in table) == sorted(
         (row[0], *row[3:]) for row in expected
     )
 
 
-def _wait_for_batch(commit: Path, driver: subprocess.Popen[bytes]) -> bool:
-    """Whether a batch was committed while the driver lived."""
+def test_paid_orders_and_dead_letters_are_those_of_plain_python_though_the_driver_was_killed(
+    ottla: OttlaNode, tmp_path: Path
+) -> None:
+    plain = load(EXAMPLES / "enrichment")
+    orders, payments = plain.traffic(seed=5)
+    example = Example(ottla, "enrichment", tmp_path)
+    send(ottla, "customers", [(key, json.dumps({"name": name})) for key, name in plain.CUSTOMERS.items()])
+    send(ottla, "orders", [(None, text) for text in orders[:50]])
+    send(ottla, "payments", [(None, text) for text in payments[:40]])
+    example.kill_at("enrichment/offsets/2")
+    send(ottla, "orders", [(None, text) for text in orders[50:]])
+    send(ottla, "payments", [(None, text) for text in payments[40:]])
+    example.run_to_the_end()
+    good, dead = plain.plain(orders, payments)
+    found = [json.loads(each.value or b"") for each in committed(ottla, "orders-paid")]
+    assert sorted(found, key=lambda row: row["order"]) == sorted(good, key=lambda row: row["order"])
+    letters = committed(ottla, "orders-dead")
+    reasons = [((each.value or b"").decode(), (each.headers[0][1] or b"").decode()) for each in letters]
+    assert sorted(reasons) == sorted(dead)
+    assert len({each.headers[1] for each in letters}) == len(dead)  # each of another place: none was written twice
+
+
+def test_the_table_of_changes_is_what_a_dict_would_be_though_the_driver_was_killed(
+    ottla: OttlaNode, tmp_path: Path
+) -> None:
+    plain = load(EXAMPLES / "changes")
+    changes = plain.customer_changes(seed=3)
+    example = Example(ottla, "changes", tmp_path)
+    send(ottla, "customers", changes[:80])
+    example.kill_at("changes/offsets/2")
+    send(ottla, "customers", changes[80:])
+    example.run_to_the_end()
+    versions = (example.output / "customers").glob("version=*/_SUCCESS")
+    newest = max((each.parent for each in versions), key=lambda each: int(each.name.removeprefix("version=")))
+    assert sorted((row["key"], row["value"]) for row in _table(newest)) == sorted(plain.plain(changes).items())
+
+
+class Example:
+    """An example's folder copied and its topics made; its driver can be killed in the middle, and started again."""
+
+    def __init__(self, ottla: OttlaNode, name: str, tmp_path: Path) -> None:
+        self._ottla = ottla
+        self._folder = tmp_path / name
+        shutil.copytree(EXAMPLES / name, self._folder)
+        self._pipeline = find_pipeline(self._folder)
+        self.output = tmp_path / "output"
+        self._environment = {"OTTLA_OUTPUT": str(self.output), "OTTLA_ROWS_PER_BATCH": "15"}
+        with Client(ottla.bootstrap) as client:
+            for each in (self._folder / "topics.txt").read_text().split():
+                topic, _, partitions = each.partition(":")
+                with contextlib.suppress(KafkaError):  # those that an earlier test left
+                    delete_topic(client, topic)
+                create_topic(client, topic, partitions=int(partitions))
+
+    def kill_at(self, file: str) -> None:
+        """Start the pipeline, and SIGKILL driver and JVM when a file of its checkpoints has come."""
+        config = dict(each.split("=") for each in SETTINGS if "=" in each)
+        for _ in range(STARTS):
+            settings = RunSettings(self._ottla.bootstrap, master="local[2]", config=config)
+            environment = {**self._environment, "SPARK_SUBMIT_OPTS": QUICK_JVM}
+            driver = start(self._pipeline, settings, environment=environment)
+            try:
+                reached = _wait_for(self._pipeline.state / "checkpoints" / file, driver)
+            finally:
+                _kill(driver)
+            if reached:
+                return
+        pytest.fail(self._said())
+
+    def run_to_the_end(self) -> None:
+        """Take all that is there."""
+        words = ("run", str(self._folder), "--once", "--restarts", "5", *SETTINGS)
+        done = pipeline(*words, ottla=self._ottla, **self._environment)
+        assert done.returncode == 0, done.stdout + done.stderr + self._said()
+
+    def _said(self) -> str:
+        return self._pipeline.log_file.read_text()[-4000:]
+
+
+def _wait_for(file: Path, driver: subprocess.Popen[bytes]) -> bool:
+    """Whether a file came while the driver lived."""
     end = time.monotonic() + 600
-    while not commit.exists():
+    while not file.exists():
         if driver.poll() is not None or time.monotonic() > end:
             return False
-        time.sleep(0.1)
+        time.sleep(0.02)
     return True
 
 

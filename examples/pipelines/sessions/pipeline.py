@@ -2,6 +2,8 @@
 
 A session ends after ten minutes without a click. Clicks may come late by half an hour of event time; what is later than
 that is left out. A session is written when the watermark has passed its end, so it is written once and is final.
+
+Read the folder with Spark: it goes by the folder's own log, and so leaves out the files of a batch that was killed.
 """
 
 import os
