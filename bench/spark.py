@@ -1,14 +1,12 @@
-r"""Topics as Spark tables: Spark's own Kafka connector, `ottla` over the network and `ottla-log` on the files.
+"""Topics as Spark tables: Spark's own Kafka connector, `ottla` over the network and `ottla-log` on the files.
 
-    python bench/spark.py [--megabytes N] [--rounds N] [--curve MB,MB,...] [--partitions N,N,...] [--spread MB]
-                          [--filter MB]
+    python bench/spark.py [compare] [curve] [partitions] [filter]
 
-One session, one Apache Kafka, the same four-partition topics for all three; each figure is the best of the rounds after
-a first one that warms up. The curve and the filtered read use directories made for the purpose, which are real files;
-the session is warm by then, so that one round will do for what takes long. To 10 GB and 1,000 partitions:
-
-    python bench/spark.py --rounds 1 --curve 1024,2560,5120,10240 --partitions 1,10,100,1000 --spread 2560 \
-        --filter 10240
+One session for all four, which a run without arguments takes in this order. `compare` has one Apache Kafka and the same
+four-partition topics for all three formats; each figure is the best of the rounds after a first one that warms up. The
+others scan directories made for the purpose, which are real files: to 10 GB and 1,000 partitions, for which there must
+be 11 GB of room in TMPDIR and half an hour; `--curve 64,128 --partitions 1,10 --spread 64 --filter 128` is over in
+a minute. Their session is warm, so that one round will do.
 """
 
 from __future__ import annotations
@@ -48,28 +46,43 @@ START = 1_700_000_000_000
 PLOT = Path(__file__).resolve().parent.parent / "docs" / "images" / "spark-scan.svg"
 
 
+PARTS = ("compare", "curve", "partitions", "filter")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=200, help="data of each size for the comparison; 0: none")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--curve", default="64,128,256,512", help="megabytes of the scans that the plot shows")
-    parser.add_argument("--partitions", default="1,10,100", help="partitions over which data is spread")
-    parser.add_argument("--spread", type=int, help="megabytes that are spread; the largest of the curve unless given")
-    parser.add_argument("--filter", type=int, default=512, help="megabytes of the topic of which 1% is read")
-    parser.add_argument("--plot", type=Path, default=PLOT)
+    parser.add_argument("parts", nargs="*", help=f"some of {', '.join(PARTS)}; all unless given")
+    parser.add_argument("--megabytes", type=int, default=200, help="compare: data of each size")
+    parser.add_argument("--rounds", type=int, default=2, help="compare: rounds after the first")
+    parser.add_argument("--curve", default="1024,2560,5120,10240", help="curve: megabytes of the scans")
+    parser.add_argument("--partitions", default="1,10,100,1000", help="partitions: over how many data is spread")
+    parser.add_argument("--spread", type=int, default=2560, help="partitions: megabytes that are spread")
+    parser.add_argument("--filter", type=int, default=10240, help="filter: megabytes of the topic of which 1%% is read")
+    parser.add_argument("--plot", type=Path, default=PLOT, help="the plot of the curve; that of partitions goes beside")
     args = parser.parse_args()
+    if unknown := set(args.parts) - set(PARTS):
+        parser.error(f"{', '.join(sorted(unknown))}: the parts are {', '.join(PARTS)}")
+    wanted = args.parts or PARTS
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
         work = Path(folder)
-        settings = {"spark.jars": connector_jars(), "spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
+        settings = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
+        if "compare" in wanted:
+            settings["spark.jars"] = connector_jars()
+        load = os.getloadavg()[0]
         spark = session("bench", master="local[2]", config=settings)
         spark.sparkContext.setLogLevel("ERROR")
-        if args.megabytes:
+        print(
+            f"On {os.cpu_count()} cores with a load of {load:.1f} before the start. Processor time is that of driver, "
+            "JVM and Python workers together, without the broker's: compare it where others use the machine too."
+        )
+        if "compare" in wanted:
             compare(spark, work, args.megabytes, args.rounds)
-        sizes = [int(each) for each in args.curve.split(",")]
-        curve(spark, work, sizes, args.rounds, args.plot)
-        partitions = [int(each) for each in args.partitions.split(",")]
-        spread(spark, work, args.spread or sizes[-1], partitions, args.rounds, args.plot)
-        filtered(spark, work, args.filter, args.rounds)
+        if "curve" in wanted:
+            curve(spark, work, [int(each) for each in args.curve.split(",")], args.plot)
+        if "partitions" in wanted:
+            spread(spark, work, args.spread, [int(each) for each in args.partitions.split(",")], args.plot)
+        if "filter" in wanted:
+            filtered(spark, work, args.filter)
         spark.stop()
 
 
@@ -77,8 +90,10 @@ def main() -> None:
 
 
 def compare(spark: Any, work: Path, megabytes: int, rounds: int) -> None:
-    print(f"\n{PARTITIONS} partitions, local[2], {megabytes} MB of each size, Apache Kafka serving. Processor time is")
-    print("that of driver, JVM and Python workers together, not the broker: compare it on a machine that others use.\n")
+    print(
+        f"\n`compare --megabytes {megabytes} --rounds {rounds}`: {PARTITIONS} partitions, local[2], {megabytes} MB of "
+        "each size, Apache Kafka serving:\n"
+    )
     print("| | connector | ottla | gain | ottla-log | gain | | connector | ottla | gain | ottla-log | gain |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     print("| | thousand records/s | | | | | | processor µs a record | | | | |")
@@ -93,6 +108,15 @@ def compare(spark: Any, work: Path, megabytes: int, rounds: int) -> None:
             ):
                 costs = {kind: best(rounds, act, spark, kind, peer, size, work, broker=peer.pid) for kind in kinds}
                 show(f"{label} {what}", costs, counts[size])
+        starts = [
+            best(rounds, stream, spark, kind, peer, size, work, "latest", broker=peer.pid) for kind in FORMATS[:2]
+        ]
+        print(
+            "\nOf a stream's cost the start of its query is a part that does not grow with the data: one with nothing "
+            f"to read takes the connector {starts[0].processor:.2f} s of processor time ({starts[0].wall:.2f} s) and "
+            f"ottla {starts[1].processor:.2f} s ({starts[1].wall:.2f} s), because Spark starts a Python process of its "
+            "own for each query of a Python source. Of the connector's wall time much is waiting for fetches."
+        )
     finally:
         peer.stop()
 
@@ -147,10 +171,10 @@ def parquet(spark: Any, kind: str, peer: Peer, size: int, work: Path) -> None:
     table(spark, kind, peer, size, work).write.mode("overwrite").parquet(str(work / "out"))
 
 
-def stream(spark: Any, kind: str, peer: Peer, size: int, work: Path) -> None:
+def stream(spark: Any, kind: str, peer: Peer, size: int, work: Path, start: str = "earliest") -> None:
     for name in ("stream", "checkpoint"):
         shutil.rmtree(work / name, ignore_errors=True)
-    options = {"kafka.bootstrap.servers": peer.bootstrap, "subscribe": f"bench-{size}", "startingOffsets": "earliest"}
+    options = {"kafka.bootstrap.servers": peer.bootstrap, "subscribe": f"bench-{size}", "startingOffsets": start}
     query = (
         spark.readStream.format(kind)
         .options(**options)
@@ -165,17 +189,18 @@ def stream(spark: Any, kind: str, peer: Peer, size: int, work: Path) -> None:
 
 
 class Cost(NamedTuple):
-    """What a job took, in seconds."""
+    """What a job took, in seconds, and how many rows it found if it says so."""
 
     wall: float
     processor: float
+    rows: int = 0
 
     def less(self, other: Cost) -> Cost:
-        return Cost(max(self.wall - other.wall, 0.001), max(self.processor - other.processor, 0.001))
+        return Cost(max(self.wall - other.wall, 0.001), max(self.processor - other.processor, 0.001), self.rows)
 
 
 def best(
-    rounds: int, act: Callable[..., None], *given: Any, broker: int = 0, warm_up: bool = True, **options: Any
+    rounds: int, act: Callable[..., int | None], *given: Any, broker: int = 0, warm_up: bool = True, **options: Any
 ) -> Cost:
     """The least of each, of some rounds after one that warms up."""
     if warm_up:
@@ -183,9 +208,9 @@ def best(
     found = []
     for _ in range(rounds):
         with Meter(broker) as meter:
-            act(*given, **options)
+            rows = act(*given, **options)
         found.append(meter.cost)
-    return Cost(min(cost.wall for cost in found), min(cost.processor for cost in found))
+    return Cost(min(cost.wall for cost in found), min(cost.processor for cost in found), rows or 0)
 
 
 class Meter(threading.Thread):
@@ -240,25 +265,32 @@ class Meter(threading.Thread):
 # How the cost of a scan grows, and what a filter saves.
 
 
-def curve(spark: Any, work: Path, sizes: list[int], rounds: int, plot: Path) -> None:
-    print("\nA scan by `ottla-log` (count, 100-byte records), less what a job costs that reads nothing:\n")
-    print("| MB | partitions | seconds | processor seconds | processor seconds a GB |\n|---|---|---|---|---|")
+CURVE = "| MB | partitions | seconds | processor seconds | processor seconds a GB |\n|---|---|---|---|---|"
+
+
+def curve(spark: Any, work: Path, sizes: list[int], plot: Path) -> None:
+    print(
+        f"\n`curve --curve {','.join(map(str, sizes))}`: a scan by `ottla-log` (count, 100-byte records), less what a "
+        f"job costs that reads nothing:\n\n{CURVE}"
+    )
     best(2, scan, spark, write_directory(work / "curve", 64, PARTITIONS))  # compiled by now, whatever was run before
-    points = [(size, measured(spark, work, size, PARTITIONS, rounds)) for size in sizes]
+    points = [(size, measured(spark, work, size, PARTITIONS)) for size in sizes]
     draw(plot, "A scan by ottla-log", "MB of records of 100 bytes, 4 partitions", points)
 
 
-def spread(spark: Any, work: Path, megabytes: int, partitions: list[int], rounds: int, plot: Path) -> None:
-    print(f"\nThe same for {megabytes} MB over more and more partitions:\n")
-    print("| MB | partitions | seconds | processor seconds | processor seconds a GB |\n|---|---|---|---|---|")
-    points = [(each, measured(spark, work, megabytes, each, rounds)) for each in partitions]
+def spread(spark: Any, work: Path, megabytes: int, partitions: list[int], plot: Path) -> None:
+    print(
+        f"\n`partitions --partitions {','.join(map(str, partitions))} --spread {megabytes}`: the same for {megabytes} "
+        f"MB over more and more partitions:\n\n{CURVE}"
+    )
+    points = [(each, measured(spark, work, megabytes, each)) for each in partitions]
     draw(plot.with_stem(f"{plot.stem}-partitions"), f"A scan of {megabytes} MB by ottla-log", "partitions", points)
 
 
-def measured(spark: Any, work: Path, megabytes: int, partitions: int, rounds: int) -> Cost:
+def measured(spark: Any, work: Path, megabytes: int, partitions: int) -> Cost:
     folder = write_directory(work / "curve", megabytes, partitions)
     empty = best(3, nothing, spark, folder)
-    cost = best(rounds, scan, spark, folder, warm_up=False).less(empty)
+    cost = best(1, scan, spark, folder, warm_up=False).less(empty)
     shutil.rmtree(folder)
     per_gb = cost.processor / megabytes * 1000
     print(f"| {megabytes} | {partitions} | {cost.wall:.2f} | {cost.processor:.2f} | {per_gb:.2f} |", flush=True)
@@ -275,8 +307,10 @@ def draw(plot: Path, title: str, across: str, points: list[tuple[int, Cost]]) ->
     print(f"\n![{title}](images/{plot.name})")
 
 
-def scan(spark: Any, folder: Path, **options: str) -> None:
-    assert spark.read.format("ottla-log").options(**options).load(str(folder)).count() > 0
+def scan(spark: Any, folder: Path, **options: str) -> int:
+    found = spark.read.format("ottla-log").options(**options).load(str(folder)).count()
+    assert found > 0
+    return int(found)
 
 
 def nothing(spark: Any, folder: Path) -> None:
@@ -284,30 +318,39 @@ def nothing(spark: Any, folder: Path) -> None:
     assert spark.read.format("ottla-log").option("startingOffsets", "latest").load(str(folder)).count() == 0
 
 
-def filtered(spark: Any, work: Path, megabytes: int, rounds: int) -> None:
+def scan_filtered(spark: Any, folder: Path, low: int, high: int) -> int:
+    frame = spark.read.format("ottla-log").option("filterPushdown", "true").load(str(folder))
+    found = frame.filter(f"timestamp >= timestamp_millis({low}) AND timestamp < timestamp_millis({high})").count()
+    assert found > 0
+    return int(found)
+
+
+def filtered(spark: Any, work: Path, megabytes: int) -> None:
     folder = write_directory(work / "filter", megabytes, PARTITIONS)
     last = last_timestamp(folder)
     middle, width = START + (last - START) // 2, (last - START) // 100
-
-    def by_filter() -> None:
-        frame = spark.read.format("ottla-log").option("filterPushdown", "true").load(str(folder))
-        low, high = f"timestamp_millis({middle})", f"timestamp_millis({middle + width})"
-        assert frame.filter(f"timestamp >= {low} AND timestamp < {high}").count() > 0
-
     between = {"startingTimestamp": str(middle), "endingTimestamp": str(middle + width)}
     start = best(3, nothing, spark, folder)
-    costs = {
-        "full scan": best(rounds, scan, spark, folder, warm_up=False),
-        "startingTimestamp and endingTimestamp": best(3, scan, spark, folder, **between),
-        "a filter on timestamp, pushed down": best(3, by_filter),
-    }
-    full = costs["full scan"].less(start)
-    print(f"\n1% by time, from the middle of {megabytes} MB; the job's start ({start.wall:.2f} s) is not counted:\n")
-    print("| | seconds | of the full scan | processor seconds | of the full scan |\n|---|---|---|---|---|")
-    for name, cost in costs.items():
-        wall, processor = cost.less(start)
-        shares = f"{wall:.2f} | {wall / full.wall:.1%} | {processor:.2f} | {processor / full.processor:.1%}"
-        print(f"| {name} | {shares} |", flush=True)
+    print(
+        f"\n`filter --filter {megabytes}`: 1% by time, from the middle of {megabytes} MB; the job's start "
+        f"({start.wall:.2f} s) is not counted:\n\n"
+        "| | rows | seconds | of the full scan | processor seconds | of the full scan |\n|---|---|---|---|---|---|"
+    )
+    full = None
+    for name, rounds, act, given, options in (
+        ("full scan", 1, scan, (), {}),
+        ("startingTimestamp and endingTimestamp", 3, scan, (), between),
+        ("a filter on timestamp, pushed down", 3, scan_filtered, (middle, middle + width), {}),
+    ):
+        cost = best(rounds, act, spark, folder, *given, warm_up=rounds > 1, **options).less(start)
+        full = full or cost
+        shares = f"{cost.wall:.2f} | {cost.wall / full.wall:.1%} | {cost.processor:.2f} | "
+        print(f"| {name} | {cost.rows:,} | {shares}{cost.processor / full.processor:.1%} |", flush=True)
+    print(
+        "\nA filter on `timestamp` costs more than the options, because it must be exact: it walks over the records of "
+        "every later batch, since a producer may have written an earlier time behind them; the options go by offset, "
+        "as Kafka's own do."
+    )
     shutil.rmtree(folder)
 
 
