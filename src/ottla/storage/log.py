@@ -1,12 +1,11 @@
-"""One partition replica's log: appends, offsets, segments and what they roll by, flushing and truncation.
+"""One partition replica's log: appends, offsets, what segments roll by, flushing and truncation.
 
-Reads are in `reading`, start-up in `recovery`, what goes away in `retention` and `compaction`. The log belongs to one
-loop; only closed segments may be looked at from threads.
+Its files are `log_files`, reads are in `reading`, start-up in `recovery`, what goes away in `retention` and
+`compaction`. The log belongs to one loop; only closed segments may be looked at from threads.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -15,20 +14,16 @@ from ottla.storage import reading, recovery, retention
 from ottla.storage.checkpoints import CorruptCheckpointError, decode_epochs, encode_epochs
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.indexes import AbortedTxn
+from ottla.storage.log_files import LogFiles
 from ottla.storage.names import (
-    DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
-    SNAPSHOT_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    offset_name,
-    parse_numbered,
 )
 from ottla.storage.producer_state import AppendOrigin, CompletedTxn, ProducerAppend, ProducerState, read_marker
 from ottla.storage.segment import Segment
 from ottla.storage.validation import rules_for, validate_as_leader, validate_raw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from ottla.records.batch import BatchHeader
     from ottla.records.control import ControlType
@@ -38,7 +33,7 @@ if TYPE_CHECKING:
     from ottla.storage.names import TopicPartition
     from ottla.storage.recovery import RecoveryReport
     from ottla.storage.slices import LogRead, TimestampOffset
-    from ottla.world.disk import Buffer, File
+    from ottla.world.disk import Buffer
 
 
 class AppendResult(NamedTuple):
@@ -51,26 +46,20 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
-class Log:
+class Log(LogFiles):
     """A partition's records from `log_start_offset` to `log_end_offset`. Opening it reads nothing but names."""
 
     __slots__ = (
         "_client_rules",
         "_durable_offset",
-        "_folder",
         "_high_watermark",
         "_hold_high_watermark",
         "_loaded",
         "_log_end_offset",
         "_log_start_offset",
-        "_new_names",
         "_rules_config",
-        "_segments",
         "_starting_epoch",
-        "bases",
         "clean",
-        "config",
-        "env",
         "epochs",
         "last_flushed_ms",
         "may_have_gaps",
@@ -78,9 +67,7 @@ class Log:
         "producers",
         "recovery_point",
         "report",
-        "snapshots",
         "topic_partition",
-        "txn_bases",
     )
 
     def __init__(
@@ -96,10 +83,9 @@ class Log:
         hold_high_watermark: bool = False,
         may_have_gaps: bool | None = None,
     ) -> None:
-        self.env = env
+        super().__init__(env, folder, config)
         self.may_have_gaps = config.compact if may_have_gaps is None else may_have_gaps
         self.topic_partition = topic_partition
-        self.config = config
         self.clean = clean
         self.recovery_point = recovery_point
         self.on_high_watermark: Callable[[Log], None] | None = None
@@ -107,17 +93,11 @@ class Log:
         self.last_flushed_ms = env.clock.now_ms()
         self.epochs = LeaderEpochCache()
         self.producers = ProducerState()
-        self.snapshots: list[int] = []
-        self.bases: list[int] = []
-        self.txn_bases: list[int] = []
-        self._segments: list[Segment] = []
-        self._folder = folder
         self._hold_high_watermark = hold_high_watermark
         self._log_start_offset = log_start_offset
         self._log_end_offset = 0
         self._high_watermark = 0
         self._durable_offset = 0
-        self._new_names = False
         self._loaded = False
         self._starting_epoch = -1
         self._rules_config: LogConfig | None = None
@@ -173,29 +153,6 @@ class Log:
         report = recovery.load(self, names)
         self.report = report if report.noteworthy else None
 
-    def _take_names(self, names: list[str]) -> bool:
-        """Note segments and snapshots by their names; False if anything needs a closer look."""
-        indexed: set[int] = set()
-        for name in names:
-            file = parse_numbered(name)
-            if file is None:
-                continue
-            if file.mark:
-                return False
-            if file.kind == ".log":
-                self.bases.append(file.offset)
-            elif file.kind == ".index":
-                indexed.add(file.offset)
-            elif file.kind == TXN_INDEX_SUFFIX:
-                self.txn_bases.append(file.offset)
-            elif file.kind == SNAPSHOT_SUFFIX:
-                self.snapshots.append(file.offset)
-        if not self.bases or indexed != set(self.bases):
-            self.bases, self.txn_bases, self.snapshots = [], [], []
-            return False
-        self._segments = [Segment(self.env, self._folder, base) for base in self.bases]
-        return True
-
     def load(self) -> None:
         """Read what opening put off: where the log ends, its producers and its epochs."""
         if self._loaded:
@@ -219,17 +176,7 @@ class Log:
         """Where recovery found that the log begins."""
         self._log_start_offset = offset
 
-    def replace_segment_list(self, segments: list[Segment]) -> None:
-        """Take over the segments that recovery found or compaction made."""
-        self._segments = segments
-        self.bases = [segment.base_offset for segment in segments]
-
     # Offsets -----------------------------------------------------------------------------------------------------
-
-    @property
-    def folder(self) -> str:
-        """Where the log's files are."""
-        return self._folder
 
     @property
     def loaded(self) -> bool:
@@ -278,32 +225,11 @@ class Log:
         return max(first, self._log_start_offset)
 
     @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        return sum(segment.size for segment in self._segments)
-
-    @property
-    def segments(self) -> list[Segment]:
-        """All segments, oldest first; the last is the one that is written to."""
-        return self._segments
-
-    @property
     def active_segment(self) -> Segment:
         """The segment that is written to."""
         if not self._loaded:
             self.load()
         return self._segments[-1]
-
-    def segments_from(self, offset: int) -> list[Segment]:
-        """The segment that holds an offset and all after it."""
-        return self._segments[max(bisect_right(self.bases, offset) - 1, 0) :]
-
-    def segments_between(self, start: int, end: int) -> list[Segment]:
-        """The segments that may hold offsets of [start, end)."""
-        if start >= end:
-            return []
-        first = max(bisect_right(self.bases, start) - 1, 0)
-        return self._segments[first : bisect_left(self.bases, end)]
 
     # Appends -----------------------------------------------------------------------------------------------------
 
@@ -608,10 +534,6 @@ class Log:
         self.snapshots.append(offset)
         return path
 
-    def snapshot_path(self, offset: int) -> str:
-        """The path of the producer snapshot at an offset."""
-        return f"{self._folder}/{offset_name(offset, SNAPSHOT_SUFFIX)}"
-
     # Durability --------------------------------------------------------------------------------------------------
 
     def mark_durable(self, offset: int) -> None:
@@ -655,6 +577,23 @@ class Log:
 
         self.env.disk.sync([entry.file for _, entry in pinned], finished)
 
+    def sync_now(self) -> None:
+        """Make what is appended so far durable and wait for it: for the rare record that everything else rests on."""
+        self.env.check()
+        try:
+            if self._new_names:
+                self.env.disk.sync_dir(self._folder)
+                self._new_names = False
+            for segment in self.segments_from(self._durable_offset):
+                entry = segment.pin()
+                try:
+                    entry.file.sync()
+                finally:
+                    segment.unpin(entry)
+        except OSError as error:
+            raise self.env.fail(error) from error
+        self.mark_durable(self._log_end_offset)
+
     def flush_closed(self) -> None:
         """Make the closed segments durable behind the scenes, if they are not."""
         if self.recovery_point < self.active_segment.base_offset:
@@ -687,9 +626,6 @@ class Log:
                 self.recovery_point = max(self.recovery_point, min(offset, self._log_end_offset))
 
         self.env.disk.sync(files, finished)
-
-    def _open_all(self, paths: Iterable[str]) -> list[File]:
-        return [file for path in paths if (file := self.env.open_if_exists(path)) is not None]
 
     def flush_now(self) -> None:
         """Make everything durable and wait for it, indexes included: before a clean stop."""
@@ -825,90 +761,6 @@ class Log:
             return retention.delete_old_segments(self)
         except OSError as error:
             raise self.env.fail(error) from error
-
-    def remove_segments(self, gone: list[Segment]) -> None:
-        """Take segments out of the log; their files are renamed now and deleted after `file.delete.delay.ms`."""
-        bases = {segment.base_offset for segment in gone}
-        self.replace_segment_list([s for s in self._segments if s.base_offset not in bases])
-        self.txn_bases = [base for base in self.txn_bases if base not in bases]
-        for segment in gone:
-            self.discard(segment)
-            self.discard_snapshot(segment.base_offset, later=True)
-        self._new_names = True
-
-    def segment_at(self, base_offset: int) -> Segment | None:
-        """The segment with that base offset."""
-        slot = bisect_left(self.bases, base_offset)
-        found = slot < len(self.bases) and self.bases[slot] == base_offset
-        return self._segments[slot] if found else None
-
-    def swap_segments(self, old: list[Segment], made: Segment) -> None:
-        """Let a cleaned segment stand where the ones it was made from stood."""
-        bases = {segment.base_offset for segment in old}
-        kept = [segment for segment in self._segments if segment.base_offset not in bases]
-        self.replace_segment_list(sorted([*kept, made], key=lambda segment: segment.base_offset))
-        self.txn_bases = [base for base in self.txn_bases if base not in bases]
-        if made.txn_index.entries:
-            self.txn_bases = sorted([*self.txn_bases, made.base_offset])
-        for base in sorted(bases - {made.base_offset}):
-            self.discard_snapshot(base, later=True)
-
-    def discard(self, segment: Segment) -> None:
-        """Mark a segment's files as deleted and delete them later, when nobody reads them."""
-        segment.active = False
-        if segment.mark != DELETED_SUFFIX:
-            segment.change_mark(DELETED_SUFFIX)
-        self.env.later(
-            self.config.file_delete_delay_ms, lambda: segment.when_unpinned(lambda: self._delete_files(segment))
-        )
-
-    def _delete_files(self, segment: Segment) -> None:
-        try:
-            segment.delete_files()
-        except OSError as error:
-            self.env.fail(error)
-
-    def discard_snapshot(self, offset: int, *, later: bool = False) -> None:
-        """Delete a producer snapshot that no segment needs any more, at once or together with its segment."""
-        if offset not in self.snapshots:
-            return
-        self.snapshots.remove(offset)
-        path = self.snapshot_path(offset)
-        if not later:
-            self.env.remove_if_exists(path)
-            return
-        try:
-            self.env.disk.rename(path, path + DELETED_SUFFIX)
-        except FileNotFoundError:
-            return
-        self.env.later(self.config.file_delete_delay_ms, lambda: self._delete_file(path + DELETED_SUFFIX))
-
-    def _delete_file(self, path: str) -> None:
-        try:
-            self.env.remove_if_exists(path)
-        except OSError as error:
-            self.env.fail(error)
-
-    def move_to(self, folder: str) -> None:
-        """Rename the log's folder; open files go on reading the same bytes."""
-        self.env.files.drop_under(self._folder)
-        self.env.disk.rename(self._folder, folder)
-        self._folder = folder
-        for segment in self._segments:
-            segment.move_to(folder)
-
-    def when_unpinned(self, action: Callable[[], None]) -> None:
-        """Do something once nobody reads any segment."""
-        waiting = len(self._segments)
-
-        def one() -> None:
-            nonlocal waiting
-            waiting -= 1
-            if waiting == 0:
-                action()
-
-        for segment in list(self._segments):
-            segment.when_unpinned(one)
 
     # Truncation --------------------------------------------------------------------------------------------------
 
