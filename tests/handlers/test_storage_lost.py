@@ -73,3 +73,29 @@ def test_one_directory_of_two_fails_and_the_other_goes_on() -> None:
     home(local, 0).env.fail(OSError(5, "Input/output error"))
     assert local.cluster.storage_lost.is_set
     local.close()
+
+
+def test_with_sync_a_topic_survives_a_loss_of_power_with_what_was_written_to_it() -> None:
+    local = LocalTalk({}, sync=True)
+    local.create("t")
+    assert write(local, 0) is ErrorCode.NONE
+    world = local.world
+    world.disk.crash()
+    world.clock._timers.clear()
+    world.disk = world.disk.reopen()
+    local._open()
+    assert "t" in local.cluster.image.topic_ids
+    assert local.cluster.partitions["t", 0].log.log_end_offset == 1
+    local.close()
+
+
+def test_a_directory_that_cannot_be_closed_keeps_no_other_from_it() -> None:
+    local = LocalTalk({"log.dirs": "/data/one,/data/two"})
+    local.create("t", 2)
+    assert [write(local, index) for index in (0, 1)] == [ErrorCode.NONE] * 2
+    lost = next(index for index in (0, 1) if home(local, index).path == "/data/two")
+    disk = local.world.disk
+    disk.fail("sync", f"/data/two/t-{lost}/*")
+    local.close()
+    marks = [disk.exists(f"/data/{name}/.kafka_cleanshutdown") for name in ("one", "two")]
+    assert marks == [True, False]

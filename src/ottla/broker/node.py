@@ -241,5 +241,8 @@ class Broker:
                 pending.complete(response if failure is None else failed())
 
         for log in logs:
-            log.flush(done)
+            try:
+                log.flush(done)
+            except KafkaError as error:  # the directory is offline already, perhaps through another of these logs
+                done(OSError(error.message))
         return pending

@@ -194,7 +194,10 @@ def close_cluster(cluster: Cluster) -> None:
         log.warning("the metadata could not be closed cleanly: %s", error.message)
     for node in cluster.nodes.values():
         for directory in node.directories:
-            directory.close(node.epoch)
+            try:
+                directory.close(node.epoch)
+            except KafkaError as error:  # the others are closed all the same
+                log.warning("%s could not be closed cleanly: %s", directory.path, error.message)
 
 
 def _open_directory(world: World, path: str, sync: bool, opened: list[LogDirectory]) -> LogDirectory:

@@ -65,7 +65,7 @@ from ottla.storage.log import Log
 from ottla.storage.names import PARTITION_METADATA, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ottla.cluster.configs.effective import BrokerLayers
     from ottla.protocol.schema import Message
@@ -363,6 +363,9 @@ class MetadataLog:
         batches = metadata_batches(records, level, base_offset=self.next_offset, epoch=self.epoch, timestamp=now)
         for batch in batches:
             self._append_batch(batch)
+        if self.directory.sync:
+            # What is written to a topic is lost with it: the topic, and a block of producer ids, come first.
+            self.log.sync_now()
         for record in records:
             self.image.replay(record, changes)
 
@@ -371,10 +374,6 @@ class MetadataLog:
         self.last_timestamp = max(self.last_timestamp, self.directory.env.clock.now_ms())
         self._bytes_since_snapshot += len(batch)
         self._changed_since_snapshot = True
-
-    def flush(self, done: Callable[[OSError | None], None] | None = None) -> None:
-        """Make what was appended durable, without blocking."""
-        self.log.flush(done)
 
     def close(self) -> None:
         """Stop cleanly: the log is durable and needs no repair."""
