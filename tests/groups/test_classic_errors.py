@@ -201,3 +201,15 @@ def test_a_new_group_that_is_lost_on_its_way_to_the_disk_answers_all_who_wait_in
     assert [code(join) for join in joins] == [ErrorCode.NOT_COORDINATOR] * 2
     world.advance(4_000)
     assert world.group() is None
+
+
+def test_a_join_that_is_answered_with_the_trouble_of_the_log_is_answered_once(world: World, member: Member) -> None:
+    world.log.slow = True
+    world.commit({("t", 0): 1}, member=member.id, generation=1)
+    early = world.enter(client="b").answer
+    assert waits(early)
+    world.log.sync(ErrorCode.KAFKA_STORAGE_ERROR)
+    late = world.join(version=3)
+    assert [code(join) for join in (early, late)] == [ErrorCode.NOT_COORDINATOR] * 2
+    world.advance(600_000)
+    world.coordinator.unload_all()

@@ -274,14 +274,16 @@ class ClassicGroup:
         if member.awaiting_join is not None:
             answer, member.awaiting_join = member.awaiting_join, None
             self.awaiting_join_count -= 1
-            answer.complete(response)
+            if not answer.settled:  # with the trouble of a log that failed, or by a client that left
+                answer.complete(response)
 
     def complete_sync(self, member: ClassicMember, response: SyncGroupResponse) -> bool:
         """Answer a member's sync; False if it waits for none."""
         if member.awaiting_sync is None:
             return False
         answer, member.awaiting_sync = member.awaiting_sync, None
-        answer.complete(response)
+        if not answer.settled:
+            answer.complete(response)
         return True
 
     def join_response(self, member_id: str, *, with_members: bool, skip_assignment: bool = False) -> JoinGroupResponse:
