@@ -36,6 +36,7 @@ RULES = (
     LogRules(compacted=True, timestamp_before_max_ms=1000, timestamp_after_max_ms=10, max_decompressed=LIMIT),
     LogRules(timestamp_type=TimestampType.LOG_APPEND_TIME, from_client=False, max_decompressed=LIMIT),
 )
+GOOD = bytes(builder.build_batch([Record(0, NOW, b"key", b"value" * 20)] * 3))
 
 
 def a_batch(chance: random.Random) -> bytearray:
@@ -122,6 +123,9 @@ def answers(form: ModuleType, data: bytes) -> list[object]:
     note(lambda: [record for _, record in iterate.iter_all_records(data, control=True)])
     note(lambda: columnar.to_arrow(data, batch_columns=True, limit=LIMIT).to_pydict())
     note(lambda: columnar.to_arrow(data, first_offset=1, last_offset=3, verify_crc=False, limit=LIMIT).num_rows)
+    log = GOOD + data + GOOD
+    note(lambda: list(columnar.iter_arrow(log, headers=False, limit=LIMIT)))
+    note(lambda: columnar.to_arrow(log, headers=False, first_offset=1, verify_crc=False, limit=LIMIT))
     note(lambda: walks(form, data))
     return found
 

@@ -58,6 +58,48 @@ def test_offsets_from_first_to_last_are_taken(records: list[Record], first: int,
     assert rows_of(found) == [r for _, r in iter_all_records(log) if first <= r.offset <= last]
 
 
+@given(st.lists(st.tuples(record_lists, codecs, st.booleans()), max_size=5), st.integers(1, 400), st.integers(0, 20))
+def test_runs_of_plain_batches_hold_the_same(
+    groups: list[tuple[list[Record], int, bool]], target: int, first: int
+) -> None:
+    offset = 7
+    log = bytearray()
+    for records, codec, stamped in groups:
+        log += build_batch(records, offset, compression=codec, log_append_time=9 if stamped else None)
+        log += marker(offset + len(records), 1, ControlType.COMMIT) if stamped else b""
+        offset += len(records) + 1
+    expected = rows_of(to_arrow(log, first_offset=first))
+    for pieces in (
+        [to_arrow(log, headers=False, first_offset=first)],
+        list(iter_arrow(log, headers=False, first_offset=first, target_bytes=target)),
+    ):
+        found = []
+        for piece in pieces:
+            piece.validate(full=True)
+            found += piece.drop_columns("timestamp").to_pylist()
+        assert [(row["offset"], row["key"], row["value"]) for row in found] == [row[0:1] + row[2:4] for row in expected]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_damage_within_a_run_is_found_and_named(number: int) -> None:
+    batches = [build_batch([Record(0, 1, None, b"value" * 9)] * 3, 10 * base) for base in range(3)]
+    assert to_arrow(log_of(*batches), headers=False).num_rows == 9
+    batches[number][-2] ^= 1
+    with pytest.raises(InvalidRecords, match=f"base offset {10 * number} has a wrong CRC"):
+        list(iter_arrow(log_of(*batches), headers=False))
+    batches[number] = sealed(body_of(b"\0", varint(0), varint(0), varint(50), b"abc" * 9), base_offset=10 * number)
+    with pytest.raises(InvalidRecords, match="record 0 is invalid: its key does not fit"):
+        list(iter_arrow(log_of(*batches), headers=False))
+
+
+def test_a_batch_that_is_cut_off_ends_a_run() -> None:
+    one, two = (build_batch([Record(0, 1, None, b"value" * 9)] * 3, base) for base in (0, 3))
+    for length in range(len(two)):
+        assert to_arrow(one + two[:length], headers=False).num_rows == 3
+    two[8:12] = b"\x7f\xff\xff\xff"
+    assert to_arrow(one + two, headers=False).num_rows == 3
+
+
 def test_batch_columns_repeat_what_the_header_says() -> None:
     log = log_of(
         build_batch([Record(0, 1, None, b"a")] * 2, 0, partition_leader_epoch=3, compression=4),

@@ -13,7 +13,8 @@ from ottla.records.builder import build_batch
 from ottla.records.iterate import Record, iter_records
 from ottla.records.uncompiled import load_uncompiled_kernel
 
-from .malformed import NOW, sealed
+from .malformed import INVALID_BODIES, NOW, sealed, varint
+from .malformed import record as a_record
 from .strategies import record_lists
 
 if TYPE_CHECKING:
@@ -51,6 +52,69 @@ def test_a_walk_starts_anew_when_it_is_rewound(either_kernel: ModuleType) -> Non
     walk.rewind()
     assert walk.advance()
     assert (walk.index, walk.offset_delta) == (1, 0)
+
+
+def walked(kernel: ModuleType, body: bytes, count: int) -> tuple[int, int, list[int]]:
+    """All that a walk over records finds."""
+    walk = kernel.RecordWalk(body, 0, len(body), count)
+    table = array("q", bytes(8 * kernel.INDEX_WIDTH * count))
+    kernel.index_records(walk, table)
+    return walk.error, walk.index, list(table)
+
+
+def the_long_way(body: bytes, count: int) -> tuple[int, int, list[int]]:
+    """The same by a walk that takes no record for a plain one."""
+    kernel = load_uncompiled_kernel()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel.RecordWalk, "_advance_plainly", lambda walk: False)
+        return walked(kernel, body, count)
+
+
+@pytest.mark.parametrize("body", INVALID_BODIES.values(), ids=INVALID_BODIES)
+@pytest.mark.parametrize("before", [0, 1, 64])
+def test_invalid_records_are_found_wherever_they_stand(either_kernel: ModuleType, body: bytes, before: int) -> None:
+    good = b"".join(a_record(i, b"key", b"v" * 100) for i in range(before))
+    for behind in (b"", b"\0" * 20, b"\x80" * 20, b"\xff" * 20, a_record(before + 1, b"k" * 100)):
+        for count in (before + 1, before + 2):
+            whole = good + body + behind
+            assert walked(either_kernel, whole, count) == the_long_way(whole, count)
+
+
+@given(
+    numbers=st.lists(
+        st.sampled_from([0, 1, -1, 5, 63, 64, -64, -65, 100, 8191, 8192, -8192, -8193, 2**31 - 1]), min_size=6
+    ),
+    padded=st.integers(0, 6),
+    cut=st.integers(0, 12),
+    count=st.integers(1, 3),
+)
+def test_the_short_way_over_a_record_ends_where_the_long_way_does(
+    either_kernel: ModuleType, numbers: list[int], padded: int, cut: int, count: int
+) -> None:
+    fields = [varint(number) for number in numbers]
+    if padded < len(fields):  # a number with a byte more than it needs, which Java reads as well
+        fields[padded] = fields[padded][:-1] + bytes([fields[padded][-1] | 0x80, 0])
+    key, value = (b"x" * max(min(number, 200), 0) for number in numbers[2:4])
+    body = b"\0" + fields[0] + fields[1] + fields[2] + key + fields[3] + value + fields[4]
+    for length in (varint(len(body)), fields[5], varint(len(body))[:-1] + bytes([varint(len(body))[-1] | 0x80, 0])):
+        whole = (length + body) * count
+        for data in (whole, whole[: len(whole) - cut]):
+            assert walked(either_kernel, data, count) == the_long_way(data, count)
+
+
+def test_a_record_that_is_not_plain_is_read_between_plain_ones(either_kernel: ModuleType) -> None:
+    records = [
+        Record(0, NOW, b"a", b"1" * 100),
+        Record(1, NOW + 10_000_000, b"b", b"2"),
+        Record(2, NOW - 70, None, None),
+        Record(3, NOW, b"c", b"3" * 9000, (("name", b"content"),)),
+        Record(4, NOW + 2**40, b"", b""),
+        Record(5, NOW, b"d" * 63, b"4" * 64),
+    ]
+    data = build_batch(records)
+    body = bytes(data[HEADER_SIZE:])
+    assert walked(either_kernel, body, 6) == the_long_way(body, 6)
+    assert list(iter_records(data)) == records
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4), (0, 11), (11, 11)])

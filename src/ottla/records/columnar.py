@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from ottla.records import kernel
-from ottla.records.batch import CONTROL_FLAG, LOG_APPEND_TIME_FLAG, BatchHeader, check_crc, iter_batches
+from ottla.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    check_crc,
+    iter_batches,
+    read_header,
+)
 from ottla.records.compression import MAX_DECOMPRESSED
 from ottla.records.control import ControlType, parse_control_key
+from ottla.records.crc import crc32c
 from ottla.records.errors import ErrorCode, InvalidRecords
 from ottla.records.iterate import invalid_record, iter_records, record_bytes
 
@@ -87,15 +97,16 @@ def iter_arrow(
 
     Records from the first to the last offset are taken, except control records and those of aborted transactions.
     """
-    group = _Group(schema(headers=headers, batch_columns=batch_columns, timestamp_unit=timestamp_unit))
-    for header in _visible(buffer, first_offset, last_offset, aborted, verify_crc):
-        records = record_bytes(buffer, header, limit)
-        if group.size and group.size + len(records) > target_bytes:
-            yield group.decode(first_offset, last_offset)
-            group = _Group(group.shape)
-        group.add(header, records)
+    shape = schema(headers=headers, batch_columns=batch_columns, timestamp_unit=timestamp_unit)
+    scan = _Scan(buffer, first_offset, last_offset, aborted, verify_crc, limit)
+    group = _Group(shape, scan)
+    for part in scan.parts(target_bytes, runs=not (headers or batch_columns)):
+        if group.size and group.size + part.size > target_bytes:
+            yield group.decode()
+            group = _Group(shape, scan)
+        group.add(part)
     if group.size:
-        yield group.decode(first_offset, last_offset)
+        yield group.decode()
 
 
 def to_arrow(
@@ -111,41 +122,90 @@ def to_arrow(
     limit: int = MAX_DECOMPRESSED,
 ) -> pa.RecordBatch:
     """Decode all batches of a buffer at once, into one Arrow batch; options as in `iter_arrow`."""
-    group = _Group(schema(headers=headers, batch_columns=batch_columns, timestamp_unit=timestamp_unit))
-    for header in _visible(buffer, first_offset, last_offset, aborted, verify_crc):
-        group.add(header, record_bytes(buffer, header, limit))
-    return group.decode(first_offset, last_offset)
+    scan = _Scan(buffer, first_offset, last_offset, aborted, verify_crc, limit)
+    group = _Group(schema(headers=headers, batch_columns=batch_columns, timestamp_unit=timestamp_unit), scan)
+    for part in scan.parts(_MAX_BYTES, runs=not (headers or batch_columns)):
+        group.add(part)
+    return group.decode()
 
 
-def _visible(
-    buffer: ReadableBuffer,
-    first_offset: int,
-    last_offset: int,
-    aborted: Iterable[AbortedTransaction],
-    verify_crc: bool,
-) -> Iterator[BatchHeader]:
-    """The batches that may hold records which a reader sees."""
-    waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
-    active: dict[int, AbortedTransaction] = {}
-    for header in iter_batches(buffer):
-        if header.base_offset > last_offset:
-            return
-        last = header.base_offset + header.last_offset_delta
-        while waiting and waiting[-1].first_offset <= last:
-            transaction = waiting.pop()
-            active[transaction.producer_id] = transaction
-        if header.attributes & CONTROL_FLAG:
-            if header.producer_id in active and _aborts(buffer, header):
-                del active[header.producer_id]
-            continue
-        if last < first_offset or (active and header.is_transactional and _is_aborted(header, active)):
-            continue
-        if verify_crc and not check_crc(buffer, header):
+class _Part(NamedTuple):
+    """Batches one behind the other with nothing between them: one, or a run that the kernel reads where it stands."""
+
+    header: BatchHeader  # of the first, which speaks for all
+    stop: int
+    rows: int
+    size: int
+    records: memoryview | bytes | bytearray | None  # of one batch; None for a run
+
+
+class _Scan:
+    """Goes over the batches of a buffer that may hold records which a reader sees."""
+
+    def __init__(
+        self,
+        buffer: ReadableBuffer,
+        first_offset: int,
+        last_offset: int,
+        aborted: Iterable[AbortedTransaction],
+        verify_crc: bool,
+        limit: int,
+    ) -> None:
+        self.view = memoryview(buffer).cast("B")
+        self.batches = kernel.BatchScan(self.view)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.verify_crc = verify_crc
+        self._limit = limit
+        self._waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+
+    def parts(self, most: int, *, runs: bool) -> Iterator[_Part]:
+        """What there is to decode, runs of up to `most` bytes among it where they are wanted."""
+        view, scan = self.view, self.batches
+        active: dict[int, AbortedTransaction] = {}
+        refused = COMPRESSION_MASK | CONTROL_FLAG
+        if self._waiting:
+            refused |= TRANSACTIONAL_FLAG
+        position = 0
+        while position < len(view):
+            if runs:
+                stop = scan.run(position, most, refused, self.first_offset, self.last_offset)
+                if stop > position:
+                    yield _Part(read_header(view, position), stop, scan.rows, scan.record_bytes, None)
+                    position = stop
+                    continue
+            header = next(iter_batches(view, position), None)
+            if header is None or header.base_offset > self.last_offset:
+                return
+            position = header.end
+            if self._is_visible(header, active):
+                self.check_crc(header)
+                if header.record_count:
+                    records = record_bytes(view, header, self._limit)
+                    if not 0 < header.record_count <= len(records) // _SMALLEST_RECORD:
+                        raise InvalidRecords(
+                            ErrorCode.INVALID_RECORD, f"{len(records)} bytes do not hold {header.record_count} records"
+                        )
+                    yield _Part(header, position, header.record_count, len(records), records)
+
+    def check_crc(self, header: BatchHeader) -> None:
+        """Refuse a batch whose bytes are not what they were."""
+        if self.verify_crc and not check_crc(self.view, header):
             raise InvalidRecords(
                 ErrorCode.CORRUPT_MESSAGE, f"the batch with base offset {header.base_offset} has a wrong CRC"
             )
-        if header.record_count:
-            yield header
+
+    def _is_visible(self, header: BatchHeader, active: dict[int, AbortedTransaction]) -> bool:
+        """Whether a batch may hold records for the reader; `active` are the aborted transactions up to here."""
+        last = header.base_offset + header.last_offset_delta
+        while self._waiting and self._waiting[-1].first_offset <= last:
+            transaction = self._waiting.pop()
+            active[transaction.producer_id] = transaction
+        if header.attributes & CONTROL_FLAG:
+            if header.producer_id in active and _aborts(self.view, header):
+                del active[header.producer_id]
+            return False
+        return last >= self.first_offset and not (active and header.is_transactional and _is_aborted(header, active))
 
 
 def _is_aborted(header: BatchHeader, active: dict[int, AbortedTransaction]) -> bool:
@@ -160,50 +220,64 @@ def _aborts(buffer: ReadableBuffer, header: BatchHeader) -> bool:
 
 
 class _Group:
-    """Batches that become one Arrow batch."""
+    """Parts that become one Arrow batch."""
 
-    __slots__ = ("_headers", "_walks", "shape", "size")
+    __slots__ = ("_parts", "_scan", "_shape", "size")
 
-    def __init__(self, shape: pa.Schema) -> None:
-        self.shape = shape
+    def __init__(self, shape: pa.Schema, scan: _Scan) -> None:
+        self._shape = shape
+        self._scan = scan
+        self._parts: list[_Part] = []
         self.size = 0
-        self._headers: list[BatchHeader] = []
-        self._walks: list[kernel.RecordWalk] = []
 
-    def add(self, header: BatchHeader, records: memoryview | bytes | bytearray) -> None:
-        if not 0 <= header.record_count <= len(records) // _SMALLEST_RECORD:
-            raise InvalidRecords(
-                ErrorCode.INVALID_RECORD, f"{len(records)} bytes do not hold {header.record_count} records"
-            )
-        self._headers.append(header)
-        self._walks.append(kernel.RecordWalk(records, 0, len(records), header.record_count))
-        self.size += len(records)
+    def add(self, part: _Part) -> None:
+        self._parts.append(part)
+        self.size += part.size
 
-    def decode(self, first_offset: int, last_offset: int) -> pa.RecordBatch:
-        scale = _TIMESTAMP_SCALES[self.shape.field("timestamp").type.unit]
-        with_headers = "headers" in self.shape.names
+    def decode(self) -> pa.RecordBatch:
+        scale = _TIMESTAMP_SCALES[self._shape.field("timestamp").type.unit]
+        with_headers = "headers" in self._shape.names
         if with_headers or self.size > _MAX_BYTES:
-            room = self._measured(first_offset, last_offset)
+            room = self._measured()
         else:  # no key and no value is longer than its record: room for all saves a walk over them
-            rows = sum(header.record_count for header in self._headers)
-            room = array("q", [rows, self.size, self.size, 0, 0, 0])
+            room = array("q", [sum(part.rows for part in self._parts), self.size, self.size, 0, 0, 0])
         writer = kernel.ColumnWriter(room, with_headers, scale, pa.allocate_buffer)
-        added: list[int] = []
-        for header, walk in zip(self._headers, self._walks, strict=True):
-            stamped = bool(header.attributes & LOG_APPEND_TIME_FLAG)
-            base_timestamp = header.max_timestamp if stamped else header.base_timestamp
-            added.append(writer.add(walk, header.base_offset, base_timestamp, stamped, first_offset, last_offset))
-            if walk.error:
-                raise invalid_record(walk)
-        return pa.RecordBatch.from_arrays(list(self._arrays(writer, added)), schema=self.shape)
+        added = [self._write(part, writer) for part in self._parts]
+        return pa.RecordBatch.from_arrays(list(self._arrays(writer, added)), schema=self._shape)
 
-    def _measured(self, first_offset: int, last_offset: int) -> array[int]:
-        """What the columns need, to the byte."""
+    def _write(self, part: _Part, writer: kernel.ColumnWriter) -> int:
+        scan = self._scan
+        first, last = scan.first_offset, scan.last_offset
+        before = writer.rows
+        if part.records is None:
+            walk, batches = scan.batches.walk, scan.batches
+            position = part.header.position
+            crc = crc32c if scan.verify_crc else None
+            reached = writer.add_run(batches, position, part.stop, crc, first, last)
+            if reached < part.stop and not walk.error:
+                scan.check_crc(read_header(scan.view, reached))
+        else:
+            header = part.header
+            stamped = bool(header.attributes & LOG_APPEND_TIME_FLAG)
+            timestamp = header.max_timestamp if stamped else header.base_timestamp
+            walk = kernel.RecordWalk(part.records, 0, part.size, part.rows)
+            writer.add(walk, header.base_offset, timestamp, stamped, first, last)
+        if walk.error:
+            raise invalid_record(walk)
+        return writer.rows - before
+
+    def _measured(self) -> array[int]:
+        """What the columns need: to the byte, but at most for runs."""
+        scan = self._scan
         totals = array("q", bytes(8 * kernel.TOTALS_WIDTH))
-        for header, walk in zip(self._headers, self._walks, strict=True):
-            if not kernel.measure(walk, header.base_offset, first_offset, last_offset, totals):
+        for part in self._parts:
+            if part.records is None:
+                for which, most in enumerate((part.rows, part.size, part.size)):
+                    totals[which] += most
+                continue
+            walk = kernel.RecordWalk(part.records, 0, part.size, part.rows)
+            if not kernel.measure(walk, part.header.base_offset, scan.first_offset, scan.last_offset, totals):
                 raise invalid_record(walk)
-            walk.rewind()
         if max(totals) > _MAX_BYTES:
             raise OverflowError("more than 2 GiB of keys, values or headers do not fit into one Arrow batch")
         return totals
@@ -213,13 +287,13 @@ class _Group:
         yield _binary(writer.keys)
         yield _binary(writer.values)
         yield pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(writer.offsets)[: 8 * count]], 0)
-        timestamp = self.shape.field("timestamp").type
+        timestamp = self._shape.field("timestamp").type
         yield pa.Array.from_buffers(timestamp, count, [None, pa.py_buffer(writer.timestamps)[: 8 * count]], 0)
-        for field in list(self.shape)[4:]:
+        for field in list(self._shape)[4:]:
             if field.name == "headers":
                 yield _header_lists(writer)
             else:
-                yield _batch_column(field, [_batch_value(field.name, header) for header in self._headers], rows)
+                yield _batch_column(field, [_batch_value(field.name, part.header) for part in self._parts], rows)
 
 
 def _batch_column(field: pa.Field, values: list[int], rows: list[int]) -> pa.Array:

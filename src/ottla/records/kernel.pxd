@@ -18,8 +18,8 @@ cdef i64 _long_varint(bytes_in data, Py_ssize_t position, Py_ssize_t end) noexce
 @cython.locals(byte=i64, second=i64)
 cdef i64 _varint(bytes_in data, Py_ssize_t position, Py_ssize_t end) noexcept nogil
 
-@cython.locals(raw=i64)
 cdef i64 _signed(i64 packed) noexcept nogil
+cdef i64 _decoded(i64 raw) noexcept nogil
 
 @cython.locals(length=int)
 cdef Py_ssize_t _varlong_end(bytes_in data, Py_ssize_t position, Py_ssize_t end) noexcept nogil
@@ -38,7 +38,7 @@ cdef void _copy(
 cdef class RecordWalk:
     cdef const unsigned char[::1] _view
     cdef bytes_in _data
-    cdef Py_ssize_t _start, _position, _end, _body_position, _offset_position
+    cdef Py_ssize_t _size, _start, _position, _end, _body_position, _offset_position
     cdef public Py_ssize_t count, index
     cdef public int error
     cdef readonly i64 offset_delta, timestamp_delta
@@ -48,11 +48,23 @@ cdef class RecordWalk:
     cdef public Py_ssize_t max_timestamp_index, rejected
 
     cpdef void rewind(self) noexcept
+    cdef void _stand(self, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count) noexcept
 
     @cython.locals(
         data=bytes_in, position=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t, packed=i64, length=i64
     )
     cpdef bint advance(self) noexcept
+
+    @cython.locals(
+        data=bytes_in,
+        position=Py_ssize_t,
+        raw=i64,
+        second=i64,
+        high=i64,
+        length=i64,
+        end=Py_ssize_t,
+    )
+    cdef bint _advance_plainly(self) noexcept
 
     @cython.locals(data=bytes_in, packed=i64, length=i64, _=Py_ssize_t)
     cdef Py_ssize_t _skip_headers(self, Py_ssize_t position, Py_ssize_t end) noexcept
@@ -143,6 +155,27 @@ cdef void _measure_headers(RecordWalk walk, i64[::1] totals) noexcept
 
 
 @cython.final
+cdef class BatchScan:
+    cdef object _view
+    cdef readonly RecordWalk walk
+    cdef readonly Py_ssize_t end, count, rows, record_bytes
+    cdef readonly i64 base_offset, last_offset, crc, base_timestamp, max_timestamp
+    cdef readonly int attributes
+
+    @cython.locals(data=bytes_in, left=Py_ssize_t, size=Py_ssize_t)
+    cpdef bint look(self, Py_ssize_t position) noexcept
+
+    @cython.locals(start=Py_ssize_t, attributes=int, size=Py_ssize_t)
+    cpdef Py_ssize_t run(
+        self, Py_ssize_t position, Py_ssize_t most, int refused, i64 first_offset, i64 last_offset
+    ) noexcept
+
+
+@cython.locals(value=u64, i=int)
+cdef i64 _integer(bytes_in data, Py_ssize_t position, int size) noexcept nogil
+
+
+@cython.final
 cdef class BinaryColumn:
     cdef readonly object offsets, data, validity
     cdef int[::1] _offsets
@@ -173,6 +206,17 @@ cdef class ColumnWriter:
         i64 base_offset,
         i64 base_timestamp,
         bint fixed_timestamp,
+        i64 first_offset,
+        i64 last_offset,
+    ) except -1
+
+    @cython.locals(stamped=int, timestamp=i64)
+    cpdef Py_ssize_t add_run(
+        self,
+        BatchScan scan,
+        Py_ssize_t position,
+        Py_ssize_t stop,
+        object crc,
         i64 first_offset,
         i64 last_offset,
     ) except -1

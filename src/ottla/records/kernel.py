@@ -103,7 +103,11 @@ def _long_varint(data: Bytes, position: int, end: int) -> int:
 
 def _signed(packed: int) -> int:
     """The signed number in what `_varint` returned."""
-    raw = packed >> 3
+    return _decoded(packed >> 3)
+
+
+def _decoded(raw: int) -> int:
+    """The signed number that a varint's bits stand for."""
     return (raw >> 1) ^ -(raw & 1)
 
 
@@ -162,10 +166,11 @@ class RecordWalk:
             raise IndexError(f"records from {start} to {end} in a buffer of {len(data)} bytes")
         self._view = data
         if cython.compiled:
-            if end > 0:
+            if len(data) > 0:
                 self._data = cython.address(self._view[0])
         else:
             self._data = data
+        self._size = len(data)
         self._start = start
         self._position = start
         self._end = end
@@ -193,10 +198,19 @@ class RecordWalk:
         self.index = 0
         self.error = 0
 
+    def _stand(self, start: int, end: int, count: int) -> None:
+        """Stand before the records of another batch in the same buffer, which a `BatchScan` found to be there."""
+        self._start = start
+        self._end = end
+        self.count = count
+        self.rewind()
+
     def advance(self) -> bool:
         """Go to the next record; False at the end of the batch and at an error."""
         if self.index >= self.count or self.error:
             return False
+        if self._advance_plainly():
+            return True
         data = self._data
         position = self._position
         packed = _varint(data, position, self._end)
@@ -210,13 +224,18 @@ class RecordWalk:
         end = position + length  # from here on nothing of the record lies behind its own end
         position += 1  # attributes, none of which is in use
 
-        stop = _varlong_end(data, position, end)
-        if stop == 0:
-            self.error = BAD_TIMESTAMP_DELTA
-            return False
-        self.timestamp_delta = _varlong(data, position, stop)
-        position = stop
-        self._offset_position = stop
+        packed = _varint(data, position, end)
+        if 0 < packed & 7 < 5:  # in all of its 64 bits
+            self.timestamp_delta = _signed(packed)
+            position += packed & 7
+        else:
+            stop = _varlong_end(data, position, end)
+            if stop == 0:
+                self.error = BAD_TIMESTAMP_DELTA
+                return False
+            self.timestamp_delta = _varlong(data, position, stop)
+            position = stop
+        self._offset_position = position
 
         packed = _varint(data, position, end)
         if packed == 0:
@@ -270,6 +289,90 @@ class RecordWalk:
             self.error = TRAILING_BYTES
             return False
         self._position = position
+        self.index += 1
+        return True
+
+    def _advance_plainly(self) -> bool:
+        """Go to the next record if it is like nearly all: without headers, and its numbers have a byte or two.
+
+        Where it is not, or where anything is wrong with it, the walk stands where it stood. Each number is read with a
+        branch of its own: processors guess it right, and then need not wait for one number to find the next.
+        """
+        data = self._data
+        position = self._position
+        if self._end - position < 10:  # for what stands before a key
+            return False
+        high = 0  # has 0x80 once there was a third byte
+
+        raw = data[position]
+        position += 1
+        if raw > 0x7F:
+            high = data[position]
+            raw = raw & 0x7F | high << 7
+            position += 1
+        self._body_position = position
+        end = position + _decoded(raw)
+        position += 1
+
+        raw = data[position]
+        position += 1
+        if raw > 0x7F:
+            second = data[position]
+            high |= second
+            raw = raw & 0x7F | second << 7
+            position += 1
+        self.timestamp_delta = _decoded(raw)
+        self._offset_position = position
+
+        raw = data[position]
+        position += 1
+        if raw > 0x7F:
+            second = data[position]
+            high |= second
+            raw = raw & 0x7F | second << 7
+            position += 1
+        self.offset_delta = _decoded(raw)
+
+        raw = data[position]
+        position += 1
+        if raw > 0x7F:
+            second = data[position]
+            high |= second
+            raw = raw & 0x7F | second << 7
+            position += 1
+        length = _decoded(raw)
+        self.key_position = position
+        if length >= 0:
+            position += length
+        else:
+            length = -1
+        self.key_length = length
+
+        if end > self._end or position > end - 2:
+            return False
+        raw = data[position]
+        position += 1
+        if raw > 0x7F:
+            second = data[position]
+            high |= second
+            raw = raw & 0x7F | second << 7
+            position += 1
+        length = _decoded(raw)
+        self.value_position = position
+        if length >= 0:
+            position += length
+        else:
+            length = -1
+        self.value_length = length
+
+        if high > 0x7F or position != end - 1 or data[position] != 0:
+            return False
+        if self.index == self.count - 1 and end != self._end:
+            return False
+        self.record_position = self._position
+        self.headers_position = end
+        self.header_count = 0
+        self._position = end
         self.index += 1
         return True
 
@@ -672,13 +775,92 @@ def _measure_headers(walk: RecordWalk, totals: MutableSequence[int]) -> None:
     totals[3] += walk.header_count
 
 
+class BatchScan:
+    """Finds runs of plain batches: whole and uncompressed ones, whose records are read where they stand.
+
+    Batches of a run have the same attributes. `look` puts a header's fields into the attributes, and `walk` is
+    what goes over the records.
+    """
+
+    def __init__(self, data: Bytes) -> None:
+        self._view = memoryview(data).cast("B")
+        self.walk = RecordWalk(self._view, 0, 0, 0)
+        self.end = 0
+        self.base_offset = 0
+        self.crc = 0
+        self.attributes = 0
+        self.last_offset = 0
+        self.base_timestamp = 0
+        self.max_timestamp = 0
+        self.count = 0
+        self.rows = 0
+        self.record_bytes = 0
+
+    def look(self, position: int) -> bool:
+        """Read the header at a position; False where no whole batch of the current format begins."""
+        data = self.walk._data
+        left = self.walk._size - position
+        if position < 0 or left < 61 or data[position + 16] != 2:
+            return False
+        size = 12 + _integer(data, position + 8, 4)
+        self.end = position + size
+        if size < 61 or size > left or self.end > 0x7FFFFFFF:
+            return False
+        self.base_offset = _integer(data, position, 8)
+        self.crc = _integer(data, position + 17, 4) & _MASK32
+        self.attributes = _integer(data, position + 21, 2)
+        self.last_offset = _wrapped(self.base_offset + _integer(data, position + 23, 4))
+        self.base_timestamp = _integer(data, position + 27, 8)
+        self.max_timestamp = _integer(data, position + 35, 8)
+        self.count = _integer(data, position + 57, 4)
+        return True
+
+    def run(self, position: int, most: int, refused: int, first_offset: int, last_offset: int) -> int:
+        """Where the run of plain batches from a position on ends; `rows` and `record_bytes` are what it has.
+
+        It has no more than `most` bytes unless it is one batch, none of the `refused` attributes, and no batch that
+        lies wholly outside the offsets from the first to the last.
+        """
+        start = position
+        attributes = 0
+        self.rows = 0
+        self.record_bytes = 0
+        while self.look(position):
+            if position == start:
+                attributes = self.attributes
+            size = self.end - position - 61
+            if (
+                self.attributes != attributes
+                or attributes & refused
+                or self.base_offset > last_offset
+                or self.last_offset < first_offset
+                or not 0 < self.count <= size // 7
+                or (self.rows > 0 and self.record_bytes + size > most)
+            ):
+                break
+            self.rows += self.count
+            self.record_bytes += size
+            position = self.end
+        return position
+
+
+def _integer(data: Bytes, position: int, size: int) -> int:
+    """A signed number, its highest byte first, as headers have it."""
+    value = 0
+    for i in range(size):
+        value = value << 8 | data[position + i]
+    if value >> (8 * size - 1):
+        value -= _shifted(2, 8 * size - 1)
+    return value
+
+
 class BinaryColumn:
     """The buffers of one Arrow column of bytes: offsets, data, and a bit for each value that is not null."""
 
     def __init__(self, rows: int, size: int, allocate: Callable[[int], Buffer]) -> None:
         self.offsets = allocate(4 * (rows + 1))
         self.data = allocate(size)
-        self.validity = bytearray((rows + 7) // 8)
+        self.validity = bytearray(b"\xff") * ((rows + 7) // 8)
         self._offsets = memoryview(self.offsets).cast("B").cast("i")
         self._offsets[0] = 0
         self._view = memoryview(self.data).cast("B")
@@ -698,13 +880,12 @@ class BinaryColumn:
         row = self.length
         if row >= self._rows or length > self._size - self._used:
             return False
-        if length < 0:
+        if length > 0:
+            _copy(self._data, self._used, source, position, length)
+            self._used += length
+        elif length < 0:
             self.nulls += 1
-        else:
-            self._validity[row >> 3] |= 1 << (row & 7)
-            if length > 0:
-                _copy(self._data, self._used, source, position, length)
-                self._used += length
+            self._validity[row >> 3] &= ~(1 << (row & 7))
         self.length = row + 1
         self._offsets[row + 1] = self._used
         return True
@@ -776,6 +957,31 @@ class ColumnWriter:
         added = row - self.rows
         self.rows = row
         return added
+
+    def add_run(
+        self,
+        scan: BatchScan,
+        position: int,
+        stop: int,
+        crc: Callable[[memoryview], int] | None,
+        first_offset: int,
+        last_offset: int,
+    ) -> int:
+        """Append the records of a run's batches, each as its CRC is checked, and return how far that went.
+
+        Short of `stop` a batch has a wrong CRC there, or a record that the walk has an `error` of.
+        """
+        while position < stop and scan.look(position):
+            if crc is not None and crc(scan._view[position + 21 : scan.end]) != scan.crc:
+                return position
+            scan.walk._stand(position + 61, scan.end, scan.count)
+            stamped = scan.attributes & 8
+            timestamp = scan.max_timestamp if stamped else scan.base_timestamp
+            self.add(scan.walk, scan.base_offset, timestamp, stamped != 0, first_offset, last_offset)
+            if scan.walk.error:
+                return position
+            position = scan.end
+        return position
 
     def _append_headers(self, walk: RecordWalk) -> bool:
         position = walk.headers_position
