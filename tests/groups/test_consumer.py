@@ -192,6 +192,27 @@ def test_a_deleted_topic_is_taken_away(world: World) -> None:
     assert gone not in response.assignment.topic_partitions
 
 
+def test_a_topic_that_is_made_anew_while_partitions_change_hands(world: World) -> None:
+    a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
+    a.join()
+    b.join()
+    a.beat()
+    given_up = a.owned
+    assert len(given_up["t"]) == 2
+    world.delete_topic("t")
+    world.create_topic("t", 4)
+    # What the first one keeps, and what it has not yet said to have given up, is of a topic that is no more.
+    for _ in range(3):
+        a.keep_alive()
+        b.beat()
+    assert (a.owned, b.owned) == (given_up, {"t": {0, 1}})
+    a.owned = {}
+    for member in (a, b, a, b):
+        member.beat()
+    assert (a.owned, b.owned) == ({"t": {2, 3}}, {"t": {0, 1}})
+    assert described(world)[0] == "Stable"
+
+
 def test_other_racks_begin_a_new_epoch(world: World) -> None:
     a = Consumer(world, "a", "t", rack="r1")
     a.join()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k08_offset_commit as k08
 from ottla.protocol.messages import k09_offset_fetch as k09
+from ottla.protocol.messages import k20_delete_topics as k20
 from ottla.protocol.messages import k65_describe_transactions as k65
 from tests.interop.transaction_talk import TransactionTalk
 
@@ -89,3 +91,24 @@ def test_transactions_survive_the_compaction_of_their_topic(talk: TransactionTal
 def states(talk: TransactionTalk) -> list[k65.TransactionState]:
     request = k65.DescribeTransactionsRequest(transactional_ids=["idle", BUSY])
     return talk.patiently(lambda: talk.talk.quietly(request, k65.DescribeTransactionsResponse)).transaction_states
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_topic_that_is_made_anew_in_the_middle_of_a_transaction_keeps_nothing_hanging(
+    talk: TransactionTalk, committed: bool
+) -> None:
+    local = talk.talk
+    producer = talk.init("app")
+    assert [talk.produce(producer, ("news", index), 0) for index in (0, 1)] == [ErrorCode.NONE] * 2
+    talk.commit_offset(producer, "readers", ("news", 0), 7)
+    request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name="news")], timeout_ms=1_000)
+    assert local.quietly(request, k20.DeleteTopicsResponse).responses[0].error_code == ErrorCode.NONE
+    local.create("news", 1)
+    assert talk.produce(producer, ("news", 0), 0) == ErrorCode.NONE
+    talk.end(producer, committed)
+    assert talk.state("app") == ("CompleteCommit" if committed else "CompleteAbort")
+    log = local.cluster.partitions["news", 0].log
+    assert (log.log_end_offset, log.last_stable_offset) == (2, 2)
+    # The offset was of the topic that is no more.
+    assert offsets(talk, "readers") == set()
+    local.close()
