@@ -104,13 +104,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={
-                **os.environ,
-                BOOTSTRAP: settings.bootstrap,
-                "PYSPARK_PYTHON": sys.executable,
-                "PYSPARK_DRIVER_PYTHON": sys.executable,
-                **(environment or {}),
-            },
+            env={**os.environ, BOOTSTRAP: settings.bootstrap, **(environment or {})},
         )
 
 

@@ -63,9 +63,6 @@ def session(
     check_setup()
     from pyspark.sql import SparkSession
 
-    # Workers would otherwise take whichever python3 is on PATH, which may not have ottla.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = {
         PUSHDOWN: "true",
         "spark.sql.session.timeZone": "UTC",
@@ -73,6 +70,7 @@ def session(
         "spark.ui.showConsoleProgress": "false",
     }
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    _choose_interpreter(chosen)
     if chosen.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.appName(app_name).master(chosen)
@@ -81,6 +79,22 @@ def session(
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _choose_interpreter(master: str) -> None:
+    """Have workers run this interpreter; they would otherwise take whichever python3 is on PATH, without ottla.
+
+    On this machine, with a pyspark that is installed and a JVM that is yet to be started, they get it by way of
+    `worker_python`, which lets them start in half the time.
+    """
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if os.environ.setdefault("PYSPARK_PYTHON", sys.executable) != sys.executable:
+        return
+    launcher = os.path.join(os.path.dirname(__file__), "worker_python")
+    elsewhere = "SPARK_HOME" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
+    if master.startswith("local") and not elsewhere and os.name == "posix" and os.access(launcher, os.X_OK):
+        os.environ["PYSPARK_PYTHON"] = launcher
+        os.environ["OTTLA_SPARK_PYTHON"] = sys.executable
 
 
 def register(spark: SparkSession) -> None:

@@ -1,0 +1,53 @@
+"""The session: which interpreter workers run, and where they take pyspark from."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.spark.session import _choose_interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.fixture
+def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "OTTLA_SPARK_PYTHON", "SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    yield monkeypatch
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def test_workers_run_this_interpreter_with_the_installed_pyspark_and_not_with_its_sources_in_a_zip(
+    spark: SparkSession,
+) -> None:
+    def found(_: object) -> list[tuple[str, str, list[str]]]:
+        import pyspark
+
+        return [(sys.executable, str(pyspark.__file__), [each for each in sys.path if each.endswith(".zip")])]
+
+    ((executable, pyspark, zips),) = spark.sparkContext.parallelize([0], 1).mapPartitions(found).collect()
+    assert executable == sys.executable
+    assert ".zip" not in pyspark
+    assert not [each for each in zips if "pyspark" in each]
+
+
+def test_an_interpreter_that_was_chosen_is_kept_and_a_cluster_gets_one_by_its_path(clean: pytest.MonkeyPatch) -> None:
+    _choose_interpreter("spark://host:7077")
+    assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    _choose_interpreter("local[2]")
+    assert os.environ["PYSPARK_PYTHON"].endswith("worker_python")
+    assert os.environ["OTTLA_SPARK_PYTHON"] == sys.executable
+    clean.setenv("PYSPARK_PYTHON", "/usr/bin/another")
+    _choose_interpreter("local[2]")
+    assert os.environ["PYSPARK_PYTHON"] == "/usr/bin/another"
