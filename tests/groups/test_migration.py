@@ -121,23 +121,25 @@ def test_an_upgrade_answers_those_who_wait(world: World) -> None:
     assert second.beat() == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_upgrade_that_is_refused_or_not_written_leaves_the_classic_group_as_it_was(world: World) -> None:
+def test_an_upgrade_that_is_refused_or_not_written_leaves_the_classic_group_its_timers(world: World) -> None:
     first, second = classic_group(world, 2)
-    join = first.join()
+    waiting = first.join()
     assert code(world.consumer_heartbeat("new", 0, regex="(", owned={}, rebalance_ms=1_000)) == (
         ErrorCode.INVALID_REGULAR_EXPRESSION
     )
+    assert code(waiting) == ErrorCode.REBALANCE_IN_PROGRESS
     world.configure(consumer_max_size=2)
     assert code(Consumer(world, "new", "t").join()) == ErrorCode.GROUP_MAX_SIZE_REACHED
     world.configure(consumer_max_size=3)
     world.log.broken = ErrorCode.NOT_ENOUGH_REPLICAS
     assert code(Consumer(world, "new", "t").join()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     world.log.broken = None
-    assert waits(join)
-    assert second.id in world.group().members
+    waiting = first.join()
+    assert waits(waiting)
     # The second member is silent: its session ends as if nothing had happened, and the first goes on alone.
+    assert second.id in world.group().members
     world.advance(10_001)
-    assert (code(join), list(world.group().members)) == (ErrorCode.NONE, [first.id])
+    assert (code(waiting), list(world.group().members)) == (ErrorCode.NONE, [first.id])
 
 
 def test_an_upgrade_survives_a_restart(world: World) -> None:

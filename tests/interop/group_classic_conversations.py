@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.protocol.messages import k10_find_coordinator as k10
 from ottla.protocol.messages import k15_describe_groups as k15
 from ottla.protocol.messages import k16_list_groups as k16
+from ottla.protocol.messages import k20_delete_topics as k20
 
 from .group_script import CHANGED, CHANGED_AGAIN, NEWS, conversation, delete, delete_offsets
 from .group_talk import subscription
@@ -263,6 +264,28 @@ def late_members(talk: GroupTalk, name: str) -> None:
 
 
 # Offsets and administration
+
+
+@conversation
+def topics_made_anew(talk: GroupTalk, name: str) -> None:
+    topic = f"{name}-x"
+    talk.create(topic, 2)
+    talk.commit(name, {(topic, 0): 5, (name, 0): 6}, version=9)
+    talk.commit(name, {(topic, 1): 7}, version=10)
+    talk.fetch(name, None, version=10)
+    request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name=topic)], timeout_ms=30_000)
+    talk.ask(request, k20.DeleteTopicsResponse)
+    talk.talk.wait_until(lambda: talk.offset(name, (topic, 1)) == -1, "the offsets are still there")
+    talk.fetch(name, None, version=9)
+    talk.commit(name, {(topic, 0): 8}, version=9)
+    talk.commit(name, {(topic, 0): 8}, version=10)
+    delete_offsets(talk, name, (topic, 0), (name, 0))
+    talk.create(topic, 2)
+    for version in (9, 10):
+        talk.fetch(name, [(topic, 0), (topic, 1)], version=version)
+        talk.commit(name, {(topic, 0): version}, version=version)
+        talk.fetch(name, [(topic, 0)], version=version)
+        talk.fetch(name, None, version=version)
 
 
 @conversation

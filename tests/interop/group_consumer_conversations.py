@@ -271,6 +271,32 @@ def upgrade_and_downgrade(talk: GroupTalk, name: str) -> None:
 
 
 @conversation
+def upgrades_that_are_refused(talk: GroupTalk, name: str) -> None:
+    protocols = {"range": subscription(name)}
+    one = talk.enter(name, protocols=protocols, session_ms=3000).member_id
+    talk.sync(name, one, 1, {one: write_assignment(schemas.ConsumerProtocolAssignment(), 1)})
+    talk.beat(name, "m-1", epoch=0, regex="(", owned={}, rebalance_ms=1000)
+    talk.beat(name, "m-1", epoch=0, topics=[name], owned={}, rebalance_ms=1000, instance="", version=1)
+    talk.describe(name)
+    talk.heartbeat(name, one, 1)
+    # Its session ends all the same.
+    talk.until(name, "Empty", 0)
+    # A full group takes nobody in, but whoever waits in it is told to join again.
+    group = f"{name}-full"
+    talk.join(group, instance="i-0", protocols=protocols)
+    waiting = []
+    for number in (1, 2):
+        waiting.append(talk.send_join(group, instance=f"i-{number}", protocols=protocols))
+        talk.until(group, "PreparingRebalance", number + 1)
+    talk.arrive(group, "m-1", name)
+    for each in waiting:
+        talk.got(each)
+    talk.describe(group)
+    talk.leave(group, ("", "i-0"), ("", "i-1"), ("", "i-2"))
+    talk.describe(group)
+
+
+@conversation
 def groups_that_do_not_mix(talk: GroupTalk, name: str) -> None:
     talk.enter(f"{name}-connect", kind="connect")
     talk.arrive(f"{name}-connect", "m-1", name)

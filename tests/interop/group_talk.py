@@ -342,6 +342,15 @@ class GroupTalk(Conversation):
 
     # What happens meanwhile
 
+    def offset(self, group: str, place: tuple[str, int]) -> int:
+        """How far a group has read a partition; -1 if nobody knows."""
+        topic = k09.OffsetFetchRequestTopics(name=place[0], partition_indexes=[place[1]])
+        wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=[topic])
+        answer = self.patiently(
+            lambda: self.talk.quietly(k09.OffsetFetchRequest(groups=[wanted]), k09.OffsetFetchResponse, version=9)
+        )
+        return answer.groups[0].topics[0].partitions[0].committed_offset
+
     def described(self, group: str) -> tuple[str, int]:
         """The state of a group, of either kind, and how many members it has."""
         found = self.patiently(

@@ -88,6 +88,19 @@ def test_records_to_and_from_apache_kafka(apache_kafka: ApacheKafka) -> None:
     assert sum(row["start"] for row in trimmed) == 5
 
 
+RESETS = [
+    (("--to-earliest",), [0, 0]),
+    (("--to-latest",), [3, 0]),
+    (("--to-current",), [3, 0]),
+    (("--to-offset", 2), [2, 0]),
+    (("--to-time", "-1h"), [0, 0]),
+    (("--to-time", "now"), [3, 0]),
+    (("--shift-by", -1), [2, 0]),
+    (("--shift-by", 9), [3, 0]),
+]
+"""Where a group's offsets would be put, of a partition with three records and one with none; nothing is changed."""
+
+
 def test_groups_of_apache_kafka(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
     where = apache_kafka.bootstrap
     create(where, "cli-groups", 2)
@@ -105,11 +118,19 @@ def test_groups_of_apache_kafka(apache_kafka: ApacheKafka, java_clients: JavaCli
             assert described["members"][0]["assigned"] == [["cli-groups", 0], ["cli-groups", 1]]
             assert run(where, "group", "reset-offsets", group, "--all-topics", "--to-earliest", "--execute").code == 1
         assert group in {row["group"] for row in run(where, "group", "list", "--json").rows}
+        found = run(where, "group", "list", "--type", protocol, "--state", "empty", "--json").rows
+        assert {row["group"] for row in found if row["group"].startswith("cli-")} == {group}
+        for where_to, new in RESETS:
+            planned = run(where, "group", "reset-offsets", group, "--all-topics", *where_to, "--json").rows
+            assert [row["new"] for row in planned] == new, where_to
+        assert run(where, "group", "lag", group, "--json").rows[0]["lag"] == 0
         moved = run(
             where, "group", "reset-offsets", group, "-t", "cli-groups:0", "--shift-by", -2, "--execute", "--json"
         )
         assert [(row["old"], row["new"]) for row in moved.rows] == [(3, 1)]
         assert run(where, "group", "lag", group, "--json").rows[0]["lag"] == 2
+        assert run(where, "group", "delete", group, "--offsets-of", "cli-groups").code == 0
+        assert run(where, "group", "lag", group, "--json").rows[0]["partitions"] == []
         assert run(where, "group", "delete", group).code == 0
         assert run(where, "group", "describe", group).code == 4
 

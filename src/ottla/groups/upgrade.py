@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 def upgrade(shard: Shard, group: ClassicGroup, written: list[GroupRecord]) -> ConsumerGroup:
     """A classic group as a consumer group of the same members, and the records that make it one."""
     _validate_upgrade(shard, group)
+    for member in list(group.members.values()):
+        group.complete_join(
+            member, JoinGroupResponse(member_id=member.member_id, error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        )
+        group.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     try:
         consumer = _to_consumer(shard, group)
     except ProtocolError:
-        _send_away(group)
         raise KafkaError(
             ErrorCode.GROUP_ID_NOT_FOUND,
             f"Cannot upgrade classic group {group.group_id} to consumer group because the embedded consumer protocol "
@@ -49,23 +53,14 @@ def upgrade(shard: Shard, group: ClassicGroup, written: list[GroupRecord]) -> Co
 
 
 def finish_upgrade(shard: Shard, group: ClassicGroup) -> None:
-    """The records of an upgrade are in the log: who waits in the classic group has to join again, and sessions go on.
+    """The records of an upgrade are in the log: the sessions of its members go on in the consumer group.
 
-    Not before: a join that is refused after all, or a log that fails, leaves the classic group as it was.
+    Not before: a join that is refused after all, or a log that fails, leaves the classic group with its timers.
     """
-    _send_away(group)
     classic_join.cancel_timers(shard, group)
     for member_id, member in shard.consumer_group(group.group_id).members.items():
         if member.uses_classic_protocol:
             schedule_session_timeout(shard, group.group_id, member_id, member.classic_session_timeout_ms)
-
-
-def _send_away(group: ClassicGroup) -> None:
-    for member in list(group.members.values()):
-        group.complete_join(
-            member, JoinGroupResponse(member_id=member.member_id, error_code=ErrorCode.REBALANCE_IN_PROGRESS)
-        )
-        group.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def _validate_upgrade(shard: Shard, group: ClassicGroup) -> None:
