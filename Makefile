@@ -12,6 +12,7 @@ help: ## what can be made
 $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/ottla/records/kernel.*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "ottla needs Python 3.11 or newer (Debian: apt-get install python3.11 python3.11-venv); set PYTHON=..."; exit 1; }
+	@echo "setting up .venv with what pyproject.toml names; the first time takes a minute or two"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,spark]'
 	@touch $@

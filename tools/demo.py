@@ -25,6 +25,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
+from ottla.testing.spark import streamed_rows
+
 CLICKS = 20_000
 USERS = 300
 HOURS = 4
@@ -158,10 +160,7 @@ class Shop:
 
     def _trade(self) -> None:
         dice = random.Random(42)
-        producer = Producer(
-            {"bootstrap.servers": self._bootstrap, "transactional.id": "shop", "compression.type": "lz4"}
-        )
-        producer.init_transactions(60)
+        producer = self._producer()
         opening = int(time.time() * 1000) - HOURS * 60 * MINUTE
         step = HOURS * 60 * MINUTE / CLICKS
         begun = time.monotonic()
@@ -217,6 +216,8 @@ class Pipeline:
 
         shutil.copytree(EXAMPLE, folder)
         self.output = folder / "output"
+        self._scratch = folder / "scratch"  # what a killed JVM cannot remove goes with the folder
+        self._scratch.mkdir()
         self._pipeline = find_pipeline(folder)
         self._bootstrap = bootstrap
         self._process: subprocess.Popen[bytes] | None = None
@@ -230,7 +231,11 @@ class Pipeline:
 
         config = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
         settings = RunSettings(self._bootstrap, config=config, once=once)
-        environment = {"OTTLA_OUTPUT": str(self.output), "SPARK_SUBMIT_OPTS": QUICK_JVM}
+        environment = {
+            "OTTLA_OUTPUT": str(self.output),
+            "SPARK_LOCAL_DIRS": str(self._scratch),
+            "SPARK_SUBMIT_OPTS": f"{QUICK_JVM} -Djava.io.tmpdir={self._scratch}",
+        }
         self._process = start(self._pipeline, settings, environment=environment)
 
     def status(self) -> dict[str, Any]:
@@ -281,6 +286,8 @@ def watch(shop: Shop, pipeline: Pipeline | None, until: Any = None) -> None:
                 break
             time.sleep(0.25)
         live.update(view(shop, pipeline))
+    if not console.is_terminal:
+        console.print()
     if shop.failure is not None:
         raise shop.failure
 
@@ -342,10 +349,8 @@ def prove(shop: Shop, pipeline: Pipeline, bootstrap: str) -> bool:
     if problem := pipeline.problem():
         console.print(f"the pipeline failed: {problem}", markup=False, style="red")
         return False
-    import pyarrow.parquet as pq
-
     sessions = read_all(bootstrap, "sessions")
-    files = pq.read_table(pipeline.output / "sessions", columns=["user", "clicks", "orders", "spent"]).to_pylist()
+    files = streamed_rows(pipeline.output / "sessions")
     ledger = shop.ledger
     by_user: Counter[str] = Counter()
     for row in sessions:

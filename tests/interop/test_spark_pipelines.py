@@ -22,6 +22,7 @@ from ottla.client.topics import create_topic, delete_topic
 from ottla.protocol.errors import KafkaError
 from ottla.spark.pipeline import RunSettings, find_pipeline, start
 from ottla.spark.session import SparkSetupError, check_setup
+from ottla.testing.spark import streamed_rows
 
 from ..spark.test_pipeline_examples import EXAMPLES, load
 from .ottla_node import OttlaNode
@@ -100,17 +101,6 @@ def _table(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _streamed_table(folder: Path) -> list[dict[str, Any]]:
-    """The rows of the files that a stream's log names: a killed task leaves files that are none of the table."""
-    import pyarrow.parquet as pq
-
-    logs = {int(each.stem): each for each in (folder / "_spark_metadata").iterdir() if each.stem.isdigit()}
-    whole = max((number for number, each in logs.items() if each.suffix == ".compact"), default=0)
-    lines = [line for number in sorted(logs) if number >= whole for line in logs[number].read_text().splitlines()[1:]]
-    names = [json.loads(line)["path"].rpartition("/")[2] for line in lines]
-    return [row for name in names for row in pq.read_table(folder / name).to_pylist()]
-
-
 def test_sessions_are_those_of_plain_python_though_the_driver_was_killed(ottla: OttlaNode, tmp_path: Path) -> None:
     plain = load(EXAMPLES / "sessions")
     clicks = plain.shop_traffic(seed=11, users=4, minutes=150)
@@ -125,7 +115,7 @@ def test_sessions_are_those_of_plain_python_though_the_driver_was_killed(ottla: 
     found = [json.loads(each.value or b"") for each in committed(ottla, "sessions")]
     expected = sorted(plain.plain_sessions(clicks))
     assert sorted(tuple(row[name] for name in names) for row in found) == expected
-    table = _streamed_table(example.output / "sessions")
+    table = streamed_rows(example.output / "sessions")
     assert sorted((row["user"], row["clicks"], row["orders"], row["spent"]) for row in table) == sorted(
         (row[0], *row[3:]) for row in expected
     )

@@ -14,6 +14,7 @@ and then
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +170,21 @@ def spark_kafka(spark_kafka_session: tuple[SparkSession, Cluster], tmp_path: Pat
     finally:
         found.reset()
         found.close()
+
+
+def streamed_rows(folder: Path | str) -> list[dict[str, Any]]:
+    """What a stream has written to a folder of Parquet, read without Spark.
+
+    Goes by the log that Spark keeps in the folder, as Spark does: a task that was killed leaves files there that are
+    no part of the table.
+    """
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    logs = {int(each.stem): each for each in (Path(folder) / "_spark_metadata").iterdir() if each.stem.isdigit()}
+    whole = max((number for number, each in logs.items() if each.suffix == ".compact"), default=0)
+    lines = [line for number in sorted(logs) if number >= whole for line in logs[number].read_text().splitlines()[1:]]
+    files = [Path(folder) / json.loads(line)["path"].rpartition("/")[2] for line in lines]
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
 def _forget_last_commit(commits: Path) -> None:
