@@ -245,6 +245,27 @@ def test_too_many_joins_of_a_starting_group_are_refused(world: World) -> None:
     assert code(first) == ErrorCode.NONE
 
 
+def test_clients_that_leave_while_they_wait_leave_nothing_behind(world: World) -> None:
+    """Nobody is told that a connection is gone; sessions and the time for joining end what it began, as in Kafka."""
+    world.configure(initial_rebalance_delay_ms=3_000)
+    (leader,) = world.stable_group("a", delay_ms=3_000)
+    for number in range(500):
+        world.join(client=f"never-back-{number}")
+        world.join(version=3).cancel()
+        world.join(group=f"g-{number}", version=3).cancel()
+    for _ in range(40):
+        world.advance(8_000)
+        joined = world.join(leader.id, session_ms=10_000)
+        if waits(joined):
+            joined.cancel()
+    world.advance(600_000)
+    shard = world.coordinator.shard(0)
+    assert shard is not None
+    assert all(group.is_empty and not group.pending_join for group in shard.groups.values())
+    world.advance(600_000)
+    assert (list(shard.groups), list(shard.timers._entries)) == ([], ["expire"])
+
+
 # Static members (KIP-345)
 
 

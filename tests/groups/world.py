@@ -367,10 +367,10 @@ class World:
 
     # Whole conversations
 
-    def stable_group(self, *names: str, group: str = GROUP, **options: Any) -> list[Member]:
+    def stable_group(self, *names: str, group: str = GROUP, delay_ms: int = 1, **options: Any) -> list[Member]:
         """A classic group of that many members, synced, each assigned its own name."""
         members = [self.enter(group=group, client=name, **options) for name in names]
-        self.advance(1)
+        self.advance(delay_ms)
         leader = next(member for member in members if member.response.members)
         generation = leader.response.generation_id
         assignments = {member.id: name.encode() for member, name in zip(members, names, strict=True)}

@@ -373,8 +373,12 @@ def check_log_directory(log_dir: Path, clients: JavaClients) -> None:
 
     def dump(paths: list[Path], *options: str) -> str:
         texts = []
-        for some in _by_size(paths, 8 << 20):  # the tool's whole text has to fit its small heap
-            texts.append(clients.tool(DUMP_LOG, *options, "--files", ",".join(str(each) for each in some)))
+        for some in _by_size(paths, _LARGE):
+            arguments = (DUMP_LOG, *options, "--files", ",".join(str(each) for each in some))
+            if some[0].stat().st_size > _LARGE:  # what is told of it does not fit the small heap that clients share
+                texts.append(jvm().run(*arguments, timeout=600).stdout)
+            else:
+                texts.append(clients.tool(*arguments))
             assert not _FAULTS.search(texts[-1]), texts[-1]
         return "".join(texts)
 
@@ -404,6 +408,7 @@ def _by_size(paths: list[Path], most: int) -> Iterator[list[Path]]:
         yield group
 
 
+_LARGE = 8 << 20
 _FAULTS = re.compile(
     r"(?i)isvalid: false|mismatch|out of order|non-consecutive|corrupt|exception|\d+ trailing|isn't magic"
 )

@@ -9,7 +9,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k09_offset_fetch as k09
+from ottla.protocol.messages import k20_delete_topics as k20
 from ottla.protocol.messages import k61_describe_producers as k61
 from ottla.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -261,6 +263,66 @@ def offsets_in_transactions(talk: TransactionTalk, topic: str) -> None:
         fetch(talk, group, topic, stable=False)
         talk.end(producer, committed=version % 2 == 0, version=5 if version == 5 else 4)
         fetch(talk, group, topic, stable=True)
+
+
+@conversation
+def unstable_offsets(talk: TransactionTalk, topic: str) -> None:
+    group = f"{topic}-group"
+    producer = talk.init(f"{topic}-unstable")
+    talk.commit_offset(producer, group, (topic, 0), 5)
+    producer = talk.end(producer, committed=True)
+    talk.commit_offset(producer, group, (topic, 0), 6)
+    talk.commit_offset(producer, group, (topic, 1), 7)
+    for committed in (False, True):
+        for version in (7, 8, 9):
+            for stable in (True, False):
+                for indexes in ([0, 1, 2], None):
+                    fetch_all(talk, group, topic, indexes, version=version, stable=stable)
+        if not committed:
+            talk.end(producer, committed=True)
+
+
+def fetch_all(
+    talk: TransactionTalk, group: str, topic: str, indexes: list[int] | None, *, version: int, stable: bool
+) -> None:
+    request = k09.OffsetFetchRequest(require_stable=stable)
+    if version < 8:
+        request.group_id = group
+        asked = None if indexes is None else [k09.OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)]
+        request.topics = asked
+    else:
+        wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
+        if indexes is not None:
+            wanted.topics = [k09.OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)]
+        request.groups = [wanted]
+    talk.ask(request, k09.OffsetFetchResponse, version)
+
+
+@conversation
+def a_topic_made_anew(talk: TransactionTalk, topic: str) -> None:
+    for committed in (True, False):
+        name = f"{topic}-{'kept' if committed else 'dropped'}"
+        talk.talk.create(name, 2)
+        producer = talk.init(name)
+        talk.produce(producer, (name, 0), 0)
+        talk.produce(producer, (name, 1), 0)
+        talk.produce(producer, (topic, 0), 0)
+        talk.commit_offset(producer, name, (name, 0), 5)
+        request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name=name)], timeout_ms=30_000)
+        talk.talk.quietly(request, k20.DeleteTopicsResponse)
+        talk.produce(producer, (topic, 0), 1)
+        talk.talk.create(name, 1)
+        talk.talk.wait_until(lambda name=name: talk.plain(name) is ErrorCode.NONE, "it does not take records")  # type: ignore[misc]
+        talk.describe(name)
+        talk.produce(producer, (name, 0), 1)
+        talk.produce(producer, (name, 0), 0)
+        producer = talk.end(producer, committed)
+        talk.describe(name)
+        fetch(talk, name, name, stable=True)
+        producers(talk, name)
+        talk.produce(producer, (name, 0), 0)
+        talk.end(producer, committed)
+        producers(talk, name)
 
 
 def fetch(talk: TransactionTalk, group: str, topic: str, *, stable: bool) -> None:

@@ -243,6 +243,17 @@ class TransactionTalk(Conversation):
 
     # What happens meanwhile
 
+    def plain(self, topic: str) -> ErrorCode:
+        """Produce one record outside of any transaction, and tell what came of it."""
+        batch = BatchBuilder()
+        batch.append(None, b"plain", (), 1_700_000_000_000)
+        data = PartitionProduceData(index=0, records=bytes(batch.build()))
+        request = ProduceRequest(
+            acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+        )
+        answer = self.talk.quietly(request, ProduceResponse, version=12)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
     def state(self, transactional_id: str) -> str:
         """The state that DescribeTransactions shows."""
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
