@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.group_conversations import CONVERSATIONS, SETTINGS, hold, kafkas_answers
+from tests.interop.group_script import configure
 from tests.interop.group_talk import GroupTalk
 from tests.interop.side_by_side import differences
 
@@ -61,4 +62,27 @@ def test_a_regular_expression_finds_only_topics_that_the_member_may_know_of() ->
     answer = talk.beat("readers", "m-1")
     assert answer.assignment is not None
     assert [each.topic_id for each in answer.assignment.topic_partitions] == [talk.topic_id("news-1")]
+    local.close()
+
+
+def test_configs_of_a_group_change_while_its_members_send_heartbeats() -> None:
+    local = LocalTalk({**SETTINGS, "group.consumer.max.session.timeout.ms": "60000"})
+    talk = GroupTalk(local, lambda: logs(local), local.pause)
+    talk.find_coordinators()
+    talk.create("news", 2)
+    assert talk.arrive("readers", "m-1", "news").heartbeat_interval_ms == 5_000
+    configure(talk, "readers", "consumer.heartbeat.interval.ms", "700")
+    configure(talk, "readers", "consumer.session.timeout.ms", "2000")
+    assert talk.beat("readers", "m-1").heartbeat_interval_ms == 700
+    local.world.clock.advance(1.9)
+    assert talk.described("readers") == ("Stable", 1)
+    local.world.clock.advance(0.2)
+    assert talk.described("readers") == ("Empty", 0)
+    # A longer session counts from the next heartbeat on, too; what is not a value changes nothing.
+    talk.arrive("readers", "m-2", "news")
+    configure(talk, "readers", "consumer.session.timeout.ms", "60001")
+    configure(talk, "readers", "consumer.session.timeout.ms", "30000")
+    talk.beat("readers", "m-2")
+    local.world.clock.advance(29)
+    assert talk.described("readers") == ("Stable", 1)
     local.close()
