@@ -153,6 +153,8 @@ def walks(form: ModuleType, data: bytes) -> list[object]:
         bytes(out),
         form.copy_records(walk(), marks, -(2**62), out),
         bytes(out),
+        [walk().is_later(header.base_timestamp, latest) for latest in (NOW, NOW - 1, NOW - 1000, -(2**62))],
+        [form.BatchScan(GOOD + data + GOOD).next_in_time(0, 0, NOW - ago) for ago in (0, 1, 1000)],
     ]
 
 

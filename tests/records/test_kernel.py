@@ -117,6 +117,50 @@ def test_a_record_that_is_not_plain_is_read_between_plain_ones(either_kernel: Mo
     assert list(iter_records(data)) == records
 
 
+@given(records=record_lists, latest=st.integers(-(2**62), 2**62))
+def test_records_are_later_when_each_of_them_is(either_kernel: ModuleType, records: list[Record], latest: int) -> None:
+    earliest = min(record.timestamp for record in records)
+    for time in (latest, earliest - 1, earliest, records[0].timestamp - 1):
+        walk = walk_over(either_kernel, build_batch(records))
+        assert walk.is_later(records[0].timestamp, time) == (earliest > time)
+
+
+def test_what_cannot_be_read_is_not_later(either_kernel: ModuleType) -> None:
+    good = b"".join(a_record(number, timestamp_delta=number) for number in range(3))
+    for length in range(len(good)):
+        assert not either_kernel.RecordWalk(good[:length], 0, length, 3).is_later(NOW, NOW - 1)
+    assert either_kernel.RecordWalk(good, 0, len(good), 3).is_later(NOW, NOW - 1)
+    assert not either_kernel.RecordWalk(good, 0, len(good), 2).is_later(NOW, NOW - 1)
+    for body in (
+        b"\x80" * 11,
+        varint(-5) + b"\0" * 9,
+        varint(9) + b"\0" + b"\x80" * 8,
+        varint(12) + b"\0" + b"\x80" * 11,
+    ):
+        assert not either_kernel.RecordWalk(body, 0, len(body), 1).is_later(NOW, NOW - 1)
+
+
+def test_batches_of_a_time_are_found_by_headers_and_by_records(either_kernel: ModuleType) -> None:
+    batches = [
+        build_batch([Record(0, NOW, None, b"early")]),
+        build_batch([Record(0, NOW + 10, None, b""), Record(0, NOW + 20, None, b"")], 1),
+        build_batch([Record(0, NOW + 50, None, b""), Record(0, NOW + 12, None, b"behind a later one")], 3),
+        build_batch([Record(0, NOW + 15, None, b"not what the broker says")], 5, log_append_time=NOW + 60),
+        build_batch([Record(0, NOW + 50, None, b""), Record(0, NOW + 40, None, b"")], 6),
+        build_batch([Record(0, NOW + 50, None, b""), Record(0, NOW + 40, None, b"who knows")], 8, compression=3),
+    ]
+    starts = [sum(len(each) for each in batches[:number]) for number in range(len(batches) + 1)]
+    log = b"".join(batches)
+    scan = either_kernel.BatchScan(log)
+    found, position = [], 0
+    while (position := scan.next_in_time(position, NOW + 5, NOW + 30)) < len(log):
+        found.append(starts.index(position))
+        position = scan.end
+    assert found == [1, 2, 5]
+    assert position == len(log)
+    assert either_kernel.BatchScan(log[:-1]).next_in_time(starts[3], 0, NOW + 30) == starts[5]
+
+
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4), (0, 11), (11, 11)])
 def test_a_walk_outside_the_buffer_is_the_callers_mistake(either_kernel: ModuleType, start: int, end: int) -> None:
     with pytest.raises(IndexError):

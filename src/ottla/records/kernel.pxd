@@ -66,6 +66,17 @@ cdef class RecordWalk:
     )
     cdef bint _advance_plainly(self) noexcept
 
+    @cython.locals(
+        data=bytes_in,
+        position=Py_ssize_t,
+        packed=i64,
+        length=i64,
+        delta=i64,
+        stop=Py_ssize_t,
+        _=Py_ssize_t,
+    )
+    cpdef bint is_later(self, i64 base_timestamp, i64 latest) noexcept
+
     @cython.locals(data=bytes_in, packed=i64, length=i64, _=Py_ssize_t)
     cdef Py_ssize_t _skip_headers(self, Py_ssize_t position, Py_ssize_t end) noexcept
 
@@ -169,6 +180,10 @@ cdef class BatchScan:
     cpdef Py_ssize_t run(
         self, Py_ssize_t position, Py_ssize_t most, int refused, i64 first_offset, i64 last_offset
     ) noexcept
+
+    cpdef Py_ssize_t next_in_time(self, Py_ssize_t position, i64 earliest, i64 latest) noexcept
+
+    cdef bint _is_later(self, Py_ssize_t position, i64 latest) noexcept
 
 
 @cython.locals(value=u64, i=int)

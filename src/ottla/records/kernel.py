@@ -376,6 +376,33 @@ class RecordWalk:
         self.index += 1
         return True
 
+    def is_later(self, base_timestamp: int, latest: int) -> bool:
+        """Whether all records are later than a time; nothing but their timestamps is looked at.
+
+        What cannot be read is not later, so that it is decoded, and refused by then.
+        """
+        if base_timestamp <= latest:
+            return False
+        data = self._data
+        position = self._start
+        for _ in range(self.count):
+            packed = _varint(data, position, self._end)
+            length = _signed(packed)
+            position += packed & 7
+            if packed == 0 or length < 1 or length > self._end - position:
+                return False
+            packed = _varint(data, position + 1, position + length)
+            delta = _signed(packed)
+            if not 0 < packed & 7 < 5:
+                stop = _varlong_end(data, position + 1, position + length)
+                if stop == 0:
+                    return False
+                delta = _varlong(data, position + 1, stop)
+            if _wrapped(base_timestamp + delta) <= latest:
+                return False
+            position += length
+        return position == self._end
+
     def _skip_headers(self, position: int, end: int) -> int:
         data = self._data
         for _ in range(self.header_count):
@@ -842,6 +869,26 @@ class BatchScan:
             self.record_bytes += size
             position = self.end
         return position
+
+    def next_in_time(self, position: int, earliest: int, latest: int) -> int:
+        """The position of the first batch, from one on, that may hold data of some time, or behind all whole batches.
+
+        A header has the latest time of its batch and not the earliest, except where the broker stamped all alike.
+        Records are walked over where that decides it; whether a compressed batch is wanted is left to the caller.
+        """
+        while self.look(position):
+            if self.max_timestamp >= earliest and not (
+                self.max_timestamp > latest and (self.attributes & 0x28 or self._is_later(position, latest))
+            ):
+                return position
+            position = self.end
+        return position
+
+    def _is_later(self, position: int, latest: int) -> bool:
+        if self.attributes & 0x07:
+            return False
+        self.walk._stand(position + 61, self.end, self.count)
+        return self.walk.is_later(self.base_timestamp, latest)
 
 
 def _integer(data: Bytes, position: int, size: int) -> int:

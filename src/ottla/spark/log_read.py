@@ -5,13 +5,12 @@ Survives what a broker may do to its files meanwhile: a compaction that replaces
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, replace
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from ottla.records import kernel
-from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, TimestampType, iter_batches
+from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, iter_batches, read_header
 from ottla.records.compression import MAX_DECOMPRESSED
 from ottla.records.control import parse_control_key
 from ottla.records.errors import InvalidRecords
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
     from ottla.world.disk import File
 
 SOURCE: Final = "ottla-log"
-CHUNK: Final = 8 << 20
+CHUNK: Final = 2 << 20  # of a local file: as much as makes one Arrow batch, and is decoded while it is in cache
+LARGEST_CHUNK: Final = 8 << 20  # where a request is dear, or batches are large and much would be read twice
 _HEAD: Final = Struct(">qi4xb")
-_LONG_AGO: Final = 1 << 62
 
 
 class DamagedLogError(Exception):
@@ -111,7 +110,8 @@ class _PieceReader:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         piece = self._piece
-        position, want = piece.start, CHUNK
+        least = LARGEST_CHUNK if "://" in self._path else CHUNK
+        position, want = piece.start, least
         while position < piece.end:
             chunk = self._file.read_at(position, min(want, piece.end - position))
             whole, damage, done = self._walk(chunk, position)
@@ -119,7 +119,7 @@ class _PieceReader:
                 for start, end in self._in_time(memoryview(chunk)[:whole]):
                     yield from self._decode(memoryview(chunk)[start:end], position + start)
                 position += whole
-                want = CHUNK
+                want = least if 4 * whole > 3 * len(chunk) else LARGEST_CHUNK
             if done:
                 return
             if damage is not None:
@@ -151,21 +151,20 @@ class _PieceReader:
         return at, None, False
 
     def _in_time(self, view: memoryview) -> Iterator[tuple[int, int]]:
-        """The stretches of whole batches that can hold records of the wanted times.
-
-        A header has the latest time of its batch and not the earliest, except where the broker stamped all alike:
-        whether a batch is too late is known when its records have been walked over, which is cheaper than decoding.
-        """
+        """The stretches of whole batches that can hold records of the wanted times."""
         if self._settings.times is None:
             yield 0, len(view)
             return
         earliest, latest = self._settings.times
+        scan = kernel.BatchScan(view)
         start = at = 0
-        for header in iter_batches(view):
-            if header.max_timestamp < earliest or (header.max_timestamp > latest and _too_late(view, header, latest)):
+        while (found := scan.next_in_time(at, earliest, latest)) < len(view):
+            header = read_header(view, found)
+            unwanted = header.max_timestamp > latest and header.compression and _too_late(view, header, latest)
+            if found > at or unwanted:
                 if start < at:
                     yield start, at
-                start = header.end
+                start = header.end if unwanted else found
             at = header.end
         if start < at:
             yield start, at
@@ -243,7 +242,7 @@ class _PieceReader:
         if self._settings.bad_records == "drop":
             warn(SOURCE, f"{message}; dropped {end - start} bytes")
             return
-        data = self._file.read_at(start, min(end - start, CHUNK))
+        data = self._file.read_at(start, min(end - start, LARGEST_CHUNK))
         offset = int.from_bytes(data[:8], "big", signed=True) if len(data) >= 8 else None
         yield self._table.rows([{"value": data, "offset": offset, "position": start, "badRecord": message}])
 
@@ -261,25 +260,11 @@ class _PieceReader:
 
 
 def _too_late(view: memoryview, header: BatchHeader, latest: int) -> bool:
-    """Whether all records of a batch are later than a time; what cannot be read is left to the decoder to refuse."""
-    if header.timestamp_type == TimestampType.LOG_APPEND_TIME or header.is_control:
-        return True
+    """Whether all records of a compressed batch are later than a time; damage is left to the decoder to refuse."""
     if header.base_timestamp <= latest:
         return False
     try:
         records = record_bytes(view, header, MAX_DECOMPRESSED)
     except InvalidRecords:
         return False
-    count = header.record_count
-    if not 0 < count <= len(records):
-        return False
-    # Held to "no later than that", which is one of a log's rules, the records that break it are counted at once.
-    walk = kernel.RecordWalk(records, 0, len(records), count)
-    kernel.check_records(walk, header.base_timestamp, False, False, True, latest, _LONG_AGO, 0)
-    if walk.error != kernel.OFFSET_GAP:
-        return walk.error == 0 and walk.rejected == count
-    table = array("q", bytes(8 * kernel.INDEX_WIDTH * count))
-    if kernel.index_records(kernel.RecordWalk(records, 0, len(records), count), table) < count:
-        return False
-    deltas = table[kernel.INDEX_TIMESTAMP_DELTA :: kernel.INDEX_WIDTH]
-    return header.base_timestamp + min(deltas) > latest
+    return kernel.RecordWalk(records, 0, len(records), header.record_count).is_later(header.base_timestamp, latest)

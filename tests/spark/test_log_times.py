@@ -1,0 +1,90 @@
+"""A filter on time that `ottla-log` takes leaves exactly its rows, whatever order the times are in."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import datasource as filters
+
+from ottla.records import kernel
+from ottla.records.builder import build_batch
+from ottla.records.compression import CompressionType
+from ottla.records.iterate import Record
+from ottla.records.uncompiled import load_uncompiled_kernel
+from ottla.spark import log_read
+from ottla.spark.log_source import LogSource
+
+from .direct import rows
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+START = 1_700_000_000_000
+FORMS = [load_uncompiled_kernel(), *([kernel] if kernel.COMPILED else [])]
+# Times that lie close together, and far enough apart to need numbers of any length.
+times = st.integers(-20, 20) | st.integers(-(2**40), 2**40)
+batches = st.lists(
+    st.tuples(
+        st.lists(times, min_size=1, max_size=6),
+        st.sampled_from([CompressionType.NONE, CompressionType.NONE, CompressionType.LZ4, CompressionType.GZIP]),
+        st.none() | times,  # when a broker stamped it
+        st.booleans(),  # whether a segment ends behind it
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def moment(time: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=START + time)
+
+
+def write(folder: Path, written: list[tuple[list[int], int, int | None, bool]]) -> dict[int, int]:
+    """A partition's files without indexes; returns each offset's time."""
+    (folder / "meta.properties").write_text("version=1\nnode.id=1\n")
+    (folder / ".kafka_cleanshutdown").write_text("")
+    partition = folder / "shuffled-0"
+    partition.mkdir()
+    found: dict[int, int] = {}
+    segment, offset = bytearray(), 0
+    base = 0
+    for number, (each, codec, stamp, ends) in enumerate(written):
+        records = [Record(0, START + time, None, b"value " * (time % 30)) for time in each]
+        stamped = None if stamp is None else START + stamp
+        segment += build_batch(records, offset, compression=codec, log_append_time=stamped)
+        for time in each:
+            found[offset] = time if stamp is None else stamp
+            offset += 1
+        if ends or number == len(written) - 1:
+            (partition / f"{base:020d}.log").write_bytes(segment)
+            segment, base = bytearray(), offset
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: "compiled" if form.COMPILED else "uncompiled")
+@given(written=batches, low=times, high=times)
+@settings(max_examples=60, deadline=None)
+def test_a_filter_takes_the_rows_of_its_times_and_no_others(
+    form: object, written: list[tuple[list[int], int, int | None, bool]], low: int, high: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_read, "kernel", form)
+        patch.setattr(log_read, "CHUNK", 300)
+        there = write(Path(folder), written)
+        options = {"path": folder, "filterPushdown": "true", "columns": "offset"}
+        both = [
+            filters.GreaterThanOrEqual(("timestamp",), moment(low)),
+            filters.LessThanOrEqual(("timestamp",), moment(high)),
+        ]
+        for given, wanted in (
+            (both, [offset for offset, time in there.items() if low <= time <= high]),
+            (both[:1], [offset for offset, time in there.items() if low <= time]),
+            (both[1:], [offset for offset, time in there.items() if time <= high]),
+        ):
+            assert [row["offset"] for row in rows(LogSource, options, given)] == wanted
