@@ -79,7 +79,9 @@ def test_progress_is_rows_per_second_and_lag_per_source() -> None:
         "latestOffset": {"orders": {"0": 12, "1": 1}, "": {"orders": "an id"}},
     }
     shown = query_progress({"batchId": 4, "processedRowsPerSecond": 1.0, "sources": [source]}, "q", True)
-    assert shown["sources"] == [{"source": "ottla", "rows": 9, "rows_per_second": 3.0, "lag": 4}]
+    assert shown["sources"] == [{"source": "orders", "rows": 9, "rows_per_second": 3.0, "lag": 4}]
     assert query_progress(None, "q", True)["batch"] is None
     assert lag(None, 5) is None
     assert lag("not json", "not json either") is None
+    other = query_progress({"batchId": 4, "sources": [{"description": "rate", "endOffset": 5}]}, "q", True)
+    assert [(each["source"], each["lag"]) for each in other["sources"]] == [("rate", None)]

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ottla.cli.connect import client_properties
-from ottla.cli.output import console, examples, fail, print_json, size, usage
+from ottla.cli.output import console, examples, fail, pairs, print_json, size, usage
+from ottla.cli.spark_session import quiet_session
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -100,7 +101,7 @@ def export(
     from ottla.spark.export_values import SchemaError, SchemaFileError
     from ottla.spark.options import OptionError
     from ottla.spark.reasons import reason
-    from ottla.spark.session import SparkSetupError, session
+    from ottla.spark.session import SparkSetupError
 
     try:
         plan = ExportPlan(
@@ -120,9 +121,9 @@ def export(
             options={f"kafka.{name}": each for name, each in client_properties(properties, None).items()},
         )
         plan.check()
-        settings = _pairs(conf or [])
     except (ExportError, SchemaFileError, ValueError) as error:
         raise usage(str(error)) from error
+    settings = pairs("--conf", conf)
     if packages:
         settings["spark.jars.packages"] = packages
     if format_ == "delta":
@@ -132,9 +133,11 @@ def export(
         settings = iceberg_settings(to) | settings
     _find(plan.bootstrap, topic, properties)
     try:
-        spark = session("ottla export", master=master, config={"spark.log.level": "ERROR", **settings})
+        spark = quiet_session("ottla export", master=master, config={"spark.log.level": "ERROR", **settings})
     except SparkSetupError as error:
         raise fail(str(error)) from error
+    except Exception as error:
+        raise fail("Spark did not start; what it said is above") from error
     try:
         with _progress(spark, quiet=as_json) as step:
             result = run(spark, plan, step=step)
@@ -221,13 +224,3 @@ def _bytes(text: str) -> int:
     if not digits.isdigit():
         raise ValueError(f"--target-size {text}: write a number of bytes, such as 128m")
     return int(digits) * factor
-
-
-def _pairs(words: list[str]) -> dict[str, str]:
-    found = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise ValueError(f"--conf {word}: write key=value")
-        found[name] = value
-    return found

@@ -32,6 +32,17 @@ def usage(problem: str) -> typer.Exit:
     return fail(problem, code=BAD_USAGE)
 
 
+def pairs(option: str, words: Iterable[str] | None) -> dict[str, str]:
+    """What an option that may be repeated says as `key=value`."""
+    found = {}
+    for word in words or ():
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise usage(f"{option} {word}: write key=value")
+        found[key] = value
+    return found
+
+
 def examples(*lines: str) -> str:
     """The end of a command's help: examples, one per line."""
     return "\n\n".join(["Examples:", *lines])

@@ -7,6 +7,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.cli.connect import UNREACHABLE
-from ottla.cli.output import console, examples, fail, print_json, print_table, usage
+from ottla.cli.output import console, examples, fail, pairs, print_json, print_table, usage
 
 Folder = Annotated[Path, typer.Argument(metavar="[FOLDER]", help="The pipeline's folder, or its file.")]
 Bootstrap = Annotated[
@@ -118,6 +119,8 @@ def run_tests(
 ) -> None:
     """Run the pipeline's tests with pytest, with the fixture `spark_kafka`."""
     pipeline = _find(folder)
+    if find_spec("pytest") is None:
+        raise fail("tests of pipelines need pytest: pip install pytest")
     command = [sys.executable, "-m", "pytest", "-p", "ottla.testing.spark", "-p", "no:cacheprovider"]
     command += ["--rootdir", str(pipeline.folder), *(arguments or [])]
     with TemporaryDirectory() as folder_of_report:
@@ -198,7 +201,7 @@ def _go(
     from ottla.spark.session import SparkSetupError, check_setup
 
     pipeline = _find(folder)
-    config = _pairs(conf or [])
+    config = pairs("--conf", conf)
     try:
         check_setup()
     except SparkSetupError as error:
@@ -293,13 +296,3 @@ def _make_topics(file: Path, bootstrap: str) -> None:
             except KafkaError as error:
                 if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise fail(str(error)) from error
-
-
-def _pairs(words: list[str]) -> dict[str, str]:
-    found = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise usage(f"--conf {word}: write key=value")
-        found[name] = value
-    return found

@@ -24,7 +24,7 @@ def query_progress(progress: dict[str, Any] | None, name: str, active: bool) -> 
 def source_progress(source: dict[str, Any]) -> dict[str, Any]:
     """One source: what came in, and how many records wait."""
     return {
-        "source": source.get("description", "?"),
+        "source": _named(source),
         "rows": source.get("numInputRows", 0),
         "rows_per_second": round(float(source.get("inputRowsPerSecond") or 0.0), 1),
         "lag": lag(source.get("endOffset"), source.get("latestOffset")),
@@ -41,6 +41,12 @@ def lag(end: Any, latest: Any) -> int | None:
     if there is None:
         return None
     return sum(max(0, offset - (read or {}).get(place, 0)) for place, offset in there.items())
+
+
+def _named(source: dict[str, Any]) -> str:
+    """The topics that a source reads; what Spark calls it, if it reads none."""
+    topics = {topic for name in ("endOffset", "latestOffset") for topic, _ in _offsets(source.get(name)) or ()}
+    return ", ".join(sorted(topics)) or str(source.get("description", "?"))
 
 
 def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
