@@ -1,5 +1,7 @@
 """A group of unreliable clients in virtual time: they join, leave, crash, stall, lose answers and change their minds.
 
+The coordinator restarts, its log is slow or takes nothing for a while, and its wall clock is set back.
+
 After every step the coordinator's state is held to what must always be true; at the end the world calms down and the
 group must come to rest. A run is its seed: the same seed is the same run.
 
@@ -32,6 +34,8 @@ REBALANCE_MS = 20_000
 CONSUMER_SESSION_MS = 45_000
 HEARTBEAT_MS = 3_000
 
+TROUBLE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
 Held = set[tuple[str, int]]
 
 
@@ -52,18 +56,18 @@ class Client:
         self.alive = True
 
     def due(self) -> bool:
-        return self.alive and self.world.clock.now_ms() >= self.next_ms
+        return self.alive and self.world.now_ms() >= self.next_ms
 
     def stall(self, milliseconds: int) -> None:
         """Do nothing for a while, and go on holding what is held."""
-        self.next_ms = self.world.clock.now_ms() + milliseconds
+        self.next_ms = self.world.now_ms() + milliseconds
 
     def crash(self) -> None:
         self.alive = False
         self.holds = set()
 
     def wait(self) -> None:
-        self.next_ms = self.world.clock.now_ms() + HEARTBEAT_MS - self.simulation.random.below(500)
+        self.next_ms = self.world.now_ms() + HEARTBEAT_MS - self.simulation.random.below(500)
 
     @property
     def member_id(self) -> str:
@@ -125,7 +129,7 @@ class ConsumerClient(Client):
             self.epoch = response.member_epoch
             if response.assignment is not None:
                 self.told = _named(self.world, response.assignment.topic_partitions)
-        elif code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        elif code in TROUBLE:
             self.changed = True
         elif code not in (ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.FENCED_INSTANCE_ID):
             raise BrokenInvariantError(f"{self.name} was answered {code.name}: {response.error_message}")
@@ -157,16 +161,15 @@ class ClassicClient(Client):
         if isinstance(self.answer, Pending) and not self.answer.settled:
             return
         self.wait()
-        now = self.world.clock.now_ms()
-        if now - self.heard_ms >= SESSION_MS:
+        if self.world.now_ms() - self.heard_ms >= SESSION_MS:
             self.holds = set()  # others may have it by now
-        self.heard_ms = now
         if self.must_join:
             self._join()
             return
         code = ErrorCode(self._now(self.world.heartbeat(self.id, self.generation)).error_code)
         if self.simulation.loses():
             return
+        self._hear(code)
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._forget(code)
         if code is not ErrorCode.NONE:
@@ -178,6 +181,11 @@ class ClassicClient(Client):
             self.simulation.world.log.sync()
             return answer.response
         return answer
+
+    def _hear(self, code: ErrorCode) -> None:
+        """An answer came; one that tells of trouble does not say that the session goes on."""
+        if code not in TROUBLE:
+            self.heard_ms = self.world.now_ms()
 
     def _forget(self, code: ErrorCode) -> None:
         """An unknown member begins anew, one of another generation keeps its id; both lose what they held."""
@@ -216,6 +224,7 @@ class ClassicClient(Client):
         if not self.alive:
             return
         code = ErrorCode(response.error_code)
+        self._hear(code)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             self.id = response.member_id
             self.next_ms = 0
@@ -229,7 +238,7 @@ class ClassicClient(Client):
                 assignments = self._assign([member.member_id for member in response.members])
             # A request is a turn of its own, after whatever answered the join is done.
             self.world.clock.call_soon(self._sync, assignments)
-        elif code not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
+        elif code not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, *TROUBLE):
             raise BrokenInvariantError(f"{self.name} joined and was answered {code.name}")
 
     def _assign(self, members: list[str]) -> dict[str, bytes]:
@@ -261,6 +270,7 @@ class ClassicClient(Client):
         if not self.alive:
             return
         code = ErrorCode(response.error_code)
+        self._hear(code)
         if code is ErrorCode.NONE and not self.simulation.loses():
             assigned: Held = set()
             if response.assignment:
@@ -340,10 +350,14 @@ class Simulation:
         elif roll < 92:
             self.world.restart()
             self.shadow = None
-        elif roll < 96:
+        elif roll < 95:
             self.world.log.slow = not self.world.log.slow
             if not self.world.log.slow:
                 self.world.log.sync()
+        elif roll < 97:
+            self.world.log.broken = None if self.world.log.broken else ErrorCode.NOT_ENOUGH_REPLICAS
+        elif roll < 98:
+            self.world.set_back(self.random.below(3_600_000))
         else:
             self.commit(self.random.choice(living))
 
@@ -520,6 +534,7 @@ class Simulation:
         """The world calms down: the group comes to rest and covers all that is subscribed to."""
         self.calm = True
         self.world.log.slow = False
+        self.world.log.broken = None
         self.world.log.sync()
         if not any(client.alive for client in self.clients):
             self.add_client()

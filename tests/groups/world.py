@@ -159,6 +159,10 @@ class World:
     def advance(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds / 1_000)
 
+    def now_ms(self) -> int:
+        """Time that is never set back, as clients measure it."""
+        return round(self.clock.monotonic() * 1_000)
+
     def set_back(self, milliseconds: int) -> None:
         """Somebody sets the wall clock back; time itself goes on."""
         self.clock._start_ms -= milliseconds
