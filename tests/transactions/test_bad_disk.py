@@ -62,7 +62,9 @@ class Run:
 
     def __init__(self, seed: int) -> None:
         self.sync = seed % 2 == 0
-        self.local = LocalTalk(SETTINGS, sync=self.sync, seed=seed)
+        self.directories = 1 + (seed % 3 == 0)
+        dirs = {"log.dirs": "/data/one,/data/two"} if self.directories == 2 else {}
+        self.local = LocalTalk({**SETTINGS, **dirs}, sync=self.sync, seed=seed)
         self.random = self.local.world.random.fork("bad disk")
         self.local.create("t", 2)
         self.find_coordinators()
@@ -199,6 +201,8 @@ class Run:
         disk = self.local.world.disk
         path, nth = PATHS[self.random.below(len(PATHS))], 1 + self.random.below(5)
         kind = self.random.below(6)
+        if self.directories == 2 and self.random.below(3):  # one of two: the other goes on
+            path, kind = "/data/two/*", (1, 4, 5)[self.random.below(3)]
         if kind == 0:
             disk.fill_after(self.random.below(800))
         elif kind == 1:
