@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from ottla.cli.output import BAD_USAGE, FAILED, fail
+from ottla.cli.output import BAD_USAGE, FAILED, fail, pairs
 from ottla.client import Client, ConnectionFailedError, Security
 from ottla.client.auth import refuse_secrets, security_from_properties
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -103,12 +103,7 @@ def client_properties(words: Sequence[str] | None, file: str | None) -> dict[str
                 found.update((each.key, each.value) for each in parse_properties(opened.read()))
         except OSError as error:
             raise ValueError(f"--command-config {file}: {error.strerror}") from error
-    for word in words or ():
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            raise ValueError(f"--property {word}: write key=value")
-        found[key] = value
-    return found
+    return found | pairs("--property", words)
 
 
 def _security(words: Sequence[str] | None, file: str | None) -> Security | None:

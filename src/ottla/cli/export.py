@@ -97,7 +97,6 @@ def export(
     from ottla.spark.export import ExportPlan
     from ottla.spark.export import export as run
     from ottla.spark.export_files import ExportError
-    from ottla.spark.export_iceberg import iceberg_settings
     from ottla.spark.export_values import SchemaError, SchemaFileError
     from ottla.spark.options import OptionError
     from ottla.spark.reasons import reason
@@ -123,17 +122,10 @@ def export(
         plan.check()
     except (ExportError, SchemaFileError, ValueError) as error:
         raise usage(str(error)) from error
-    settings = pairs("--conf", conf)
-    if packages:
-        settings["spark.jars.packages"] = packages
-    if format_ == "delta":
-        settings.setdefault("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        settings.setdefault("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-    if format_ == "iceberg":
-        settings = iceberg_settings(to) | settings
+    settings = _spark_settings(format_, to, conf, packages)
     _find(plan.bootstrap, topic, properties)
     try:
-        spark = quiet_session("ottla export", master=master, config={"spark.log.level": "ERROR", **settings})
+        spark = quiet_session("ottla export", master=master, config=settings)
     except SparkSetupError as error:
         raise fail(str(error)) from error
     except Exception as error:
@@ -153,7 +145,27 @@ def export(
         spark.stop()
     if as_json:
         print_json(asdict(result))
-        return
+    else:
+        _tell(result, topic, to)
+
+
+def _spark_settings(format_: str, to: str, conf: list[str] | None, packages: str | None) -> dict[str, str]:
+    """What the session needs for the format; what was given wins."""
+    from ottla.spark.export_iceberg import iceberg_settings
+
+    settings = {"spark.log.level": "ERROR"}
+    if packages:
+        settings["spark.jars.packages"] = packages
+    if format_ == "delta":
+        settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
+        settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    if format_ == "iceberg":
+        settings |= iceberg_settings(to)
+    return settings | pairs("--conf", conf)
+
+
+def _tell(result: Any, topic: str, to: str) -> None:
+    """What a run did, in one line."""
     corrupt = f", {result.corrupt:,} could not be decoded (column corrupt_value)" if result.corrupt else ""
     merged = f"; {result.compacted} small files merged" if result.compacted else ""
     console().print(

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -117,6 +118,14 @@ def read_status(pipeline: Pipeline) -> dict[str, Any]:
     if found.get("state") in ("starting", "running") and not _alive(found.get("pid", 0)):
         found["state"] = "died"
     return found
+
+
+def begin_status(state: Path) -> dict[str, Any]:
+    """What a runner tells first; it adds to it as it goes on."""
+    state.mkdir(exist_ok=True)
+    status: dict[str, Any] = {"pid": os.getpid(), "state": "starting", "started": time.time(), "queries": []}
+    write_status(state / "status.json", status)
+    return status
 
 
 def write_status(path: Path, status: Mapping[str, Any]) -> None:

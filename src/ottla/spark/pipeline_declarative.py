@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.pipeline import STATE, PipelineError, write_status
+from ottla.spark.pipeline import STATE, PipelineError, begin_status, write_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,9 +47,7 @@ def main(file: str, settings: dict[str, Any]) -> int:
     """Run the spec; the exit code."""
     path = Path(file)
     state = path.parent / STATE
-    state.mkdir(exist_ok=True)
-    status: dict[str, Any] = {"pid": os.getpid(), "state": "starting", "started": time.time(), "queries": []}
-    write_status(state / "status.json", status)
+    status = begin_status(state)
     try:
         _run(path, state, settings, status)
     except BaseException as error:

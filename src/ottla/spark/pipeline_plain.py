@@ -7,7 +7,6 @@ keep their checkpoints in `.ottla/checkpoints/<name>`, so that a second run goes
 from __future__ import annotations
 
 import json
-import os
 import runpy
 import sys
 import threading
@@ -15,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.pipeline import STATE, write_status
+from ottla.spark.pipeline import STATE, begin_status, write_status
 from ottla.spark.pipeline_progress import query_progress
 
 if TYPE_CHECKING:
@@ -32,9 +31,7 @@ def main(file: str, settings: dict[str, Any]) -> int:
 
     path = Path(file)
     state = path.parent / STATE
-    state.mkdir(exist_ok=True)
-    status: dict[str, Any] = {"pid": os.getpid(), "state": "starting", "started": time.time(), "queries": []}
-    write_status(state / "status.json", status)
+    status = begin_status(state)
     config = {
         "spark.sql.streaming.checkpointLocation": str(state / "checkpoints"),
         "spark.sql.warehouse.dir": str(state / "warehouse"),
