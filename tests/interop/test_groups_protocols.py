@@ -1,0 +1,155 @@
+"""A group of real consumers goes from the classic to the new protocol and back while records keep coming.
+
+Apache Kafka goes through the same, so that what is asked here is what Kafka does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.interop
+
+PARTITIONS = 6
+SECONDS = 120
+# What a commit may be told while its partitions change hands.
+MOVED = {"_NO_OFFSET", "STALE_MEMBER_EPOCH", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID"}
+
+
+@pytest.fixture(scope="module", params=["ottla", "Apache Kafka"])
+def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "ottla":
+        with Cluster(3) as cluster:
+            yield cluster.bootstrap
+    else:
+        yield request.getfixturevalue("apache_kafka").bootstrap
+
+
+def consumer(bootstrap: str, group: str, protocol: str) -> Consumer:
+    settings: dict[str, object] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "group.protocol": protocol,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "log_level": 0,
+    }
+    if protocol == "classic":
+        settings |= {
+            "partition.assignment.strategy": "range",
+            "session.timeout.ms": 30_000,
+            "heartbeat.interval.ms": 300,
+        }
+    made = Consumer(settings)
+    made.subscribe([group])
+    return made
+
+
+class Member(threading.Thread):
+    """Reads, notes and commits until it is told to leave."""
+
+    def __init__(self, bootstrap: str, group: str, protocol: str, seen: set[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._consumer = consumer(bootstrap, group, protocol)
+        self._seen = seen
+        self._leaves = threading.Event()
+        self.problems: list[str] = []
+        self.start()
+
+    def run(self) -> None:
+        while not self._leaves.is_set():
+            for message in self._consumer.consume(50, 0.1):
+                if message.error() is not None:
+                    self.problems.append(str(message.error()))
+                else:
+                    self._seen.add(message.value() or b"")
+            try:
+                self._consumer.commit(asynchronous=False)
+            except KafkaException as error:
+                if error.args[0].name() not in MOVED:
+                    self.problems.append(str(error))
+        self._consumer.close()
+
+    def leave(self) -> None:
+        self._leaves.set()
+        self.join(SECONDS)
+        assert not self.is_alive()
+        assert self.problems == []
+
+
+def wait_for(admin: AdminClient, group: str, kind: str, members: int) -> None:
+    """Until the group is stable, of that kind, with that many members."""
+    deadline = time.monotonic() + SECONDS
+    found: tuple[object, ...] = ()
+    while time.monotonic() < deadline:
+        try:
+            described = admin.describe_consumer_groups([group])[group].result(SECONDS)
+            found = (described.type.name, described.state.name, len(described.members))
+        except KafkaException as error:  # a coordinator that has just come up
+            found = error.args
+        if found == (kind, "STABLE", members):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{group} is {found}, not {kind} with {members} members")
+
+
+def create(bootstrap: str, topic: str) -> AdminClient:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(SECONDS)
+    return admin
+
+
+def test_a_group_changes_its_protocol_and_changes_back_while_records_come(bootstrap: str) -> None:
+    group = "changes-its-protocol"
+    admin = create(bootstrap, group)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+    sent: list[bytes] = []
+
+    def produce() -> None:
+        for _ in range(120):
+            sent.append(b"%d" % len(sent))
+            producer.produce(group, sent[-1], partition=len(sent) % PARTITIONS)
+        producer.flush(SECONDS)
+
+    seen: set[bytes] = set()
+
+    def members(protocol: str) -> list[Member]:
+        return [Member(bootstrap, group, protocol, seen) for _ in range(2)]
+
+    old = members("classic")
+    produce()
+    wait_for(admin, group, "CLASSIC", 2)
+    new = members("consumer")
+    produce()
+    wait_for(admin, group, "CONSUMER", 4)
+    for member in old:
+        member.leave()
+    produce()
+    wait_for(admin, group, "CONSUMER", 2)
+    old = members("classic")
+    produce()
+    wait_for(admin, group, "CONSUMER", 4)
+    for member in new:
+        member.leave()
+    produce()
+    wait_for(admin, group, "CLASSIC", 2)
+    deadline = time.monotonic() + SECONDS
+    while len(seen) < len(sent) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for member in old:
+        member.leave()
+    assert seen == set(sent)
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    places = [TopicPartition(group, index) for index in range(PARTITIONS)]
+    assert sum(place.offset for place in reader.committed(places, timeout=SECONDS)) == len(sent)
+    reader.close()
