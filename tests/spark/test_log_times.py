@@ -21,7 +21,7 @@ from ottla.records.uncompiled import load_uncompiled_kernel
 from ottla.spark import log_read
 from ottla.spark.log_source import LogSource
 
-from .direct import rows
+from .direct import plan, rows
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -88,3 +88,16 @@ def test_a_filter_takes_the_rows_of_its_times_and_no_others(
             (both[1:], [offset for offset, time in there.items() if time <= high]),
         ):
             assert [row["offset"] for row in rows(LogSource, options, given)] == wanted
+
+
+def test_what_is_likely_too_late_is_read_in_few_large_tasks(tmp_path: Path) -> None:
+    """Going over it costs a fraction of decoding it, and a task has its price."""
+    there = write(tmp_path, [([30 * number] * 50, CompressionType.NONE, None, True) for number in range(40)])
+    options = {"path": str(tmp_path), "filterPushdown": "true", "columns": "offset", "minPartitions": "4"}
+    until = [filters.LessThan(("timestamp",), moment(600))]
+    tasks = [[piece.segment // 50 for piece in task.pieces] for task in plan(LogSource, options, until)[1]]
+    assert sorted(number for task in tasks for number in set(task)) == list(range(40))
+    assert all(len([number for number in task if number < 20]) <= 7 for task in tasks)
+    assert max(len([number for number in task if number > 20]) for task in tasks) >= 15
+    assert len(tasks) < len(plan(LogSource, options | {"minPartitions": "40"}, until)[1])
+    assert [row["offset"] for row in rows(LogSource, options, until)] == [n for n, time in there.items() if time <= 600]

@@ -89,16 +89,18 @@ def iter_arrow(
     headers: bool = True,
     batch_columns: bool = False,
     timestamp_unit: str = "ms",
+    times: tuple[int, int] | None = None,
     verify_crc: bool = True,
     limit: int = MAX_DECOMPRESSED,
     target_bytes: int = TARGET_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Decode the whole batches of a buffer, about `target_bytes` of records at a time.
 
-    Records from the first to the last offset are taken, except control records and those of aborted transactions.
+    Records from the first to the last offset are taken, except control records and those of aborted transactions;
+    where times are given, in ms, only those from the first to the last of them.
     """
     shape = schema(headers=headers, batch_columns=batch_columns, timestamp_unit=timestamp_unit)
-    scan = _Scan(buffer, first_offset, last_offset, aborted, verify_crc, limit)
+    scan = _Scan(buffer, first_offset, last_offset, aborted, verify_crc, limit, times)
     group = _Group(shape, scan)
     for part in scan.parts(target_bytes, runs=not (headers or batch_columns)):
         if group.size and group.size + part.size > target_bytes:
@@ -150,12 +152,14 @@ class _Scan:
         aborted: Iterable[AbortedTransaction],
         verify_crc: bool,
         limit: int,
+        times: tuple[int, int] | None = None,
     ) -> None:
         self.view = memoryview(buffer).cast("B")
         self.batches = kernel.BatchScan(self.view)
         self.first_offset = first_offset
         self.last_offset = last_offset
         self.verify_crc = verify_crc
+        self.times = times or ()
         self._limit = limit
         self._waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
 
@@ -241,7 +245,7 @@ class _Group:
             room = self._measured()
         else:  # no key and no value is longer than its record: room for all saves a walk over them
             room = array("q", [sum(part.rows for part in self._parts), self.size, self.size, 0, 0, 0])
-        writer = kernel.ColumnWriter(room, with_headers, scale, pa.allocate_buffer)
+        writer = kernel.ColumnWriter(room, with_headers, scale, pa.allocate_buffer, *self._scan.times)
         added = [self._write(part, writer) for part in self._parts]
         return pa.RecordBatch.from_arrays(list(self._arrays(writer, added)), schema=self._shape)
 

@@ -211,7 +211,7 @@ cdef class ColumnWriter:
     cdef i64[::1] _offsets, _timestamps
     cdef int[::1] _header_offsets
     cdef bint _with_headers
-    cdef i64 _scale
+    cdef i64 _scale, _earliest, _latest
     cdef Py_ssize_t _capacity
 
     @cython.locals(row=Py_ssize_t, timestamp=i64, offset=i64, added=Py_ssize_t)

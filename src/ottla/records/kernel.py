@@ -941,7 +941,8 @@ class BinaryColumn:
 class ColumnWriter:
     """Fills the buffers of Arrow columns with records, batch by batch, into room that `measure` counted.
 
-    `allocate` gives the room, which need not be zeroed: once all that was measured is added, all of it is written.
+    `allocate` gives the room, which need not be zeroed: what lies behind the rows that were added is cut off. Records
+    before the earliest and behind the latest time are left out.
     """
 
     def __init__(
@@ -950,6 +951,8 @@ class ColumnWriter:
         with_headers: bool,
         timestamp_scale: int,
         allocate: Callable[[int], Buffer] = bytearray,
+        earliest: int = -0x8000000000000000,
+        latest: int = 0x7FFFFFFFFFFFFFFF,
     ) -> None:
         rows = totals[0]
         headers = totals[3] if with_headers else 0
@@ -968,6 +971,8 @@ class ColumnWriter:
         self._with_headers = with_headers
         self._scale = timestamp_scale
         self._capacity = rows
+        self._earliest = earliest
+        self._latest = latest
 
     def add(
         self,
@@ -985,10 +990,12 @@ class ColumnWriter:
             offset = base_offset + walk.offset_delta
             if offset < first_offset or offset > last_offset:
                 continue
-            if row >= self._capacity:
-                raise IndexError("more records than were measured")
             if not fixed_timestamp:
                 timestamp = _wrapped(base_timestamp + walk.timestamp_delta)
+            if timestamp < self._earliest or timestamp > self._latest:
+                continue
+            if row >= self._capacity:
+                raise IndexError("more records than were measured")
             self._offsets[row] = offset
             self._timestamps[row] = _wrapped(timestamp * self._scale)
             if not (

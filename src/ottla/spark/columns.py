@@ -169,9 +169,8 @@ class TableWriter:
             headers=self._columns.headers,
             batch_columns=self._columns.batch,
             timestamp_unit="us",
+            times=self._times,
         ):
-            if self._times is not None:
-                batch = _within(batch, *self._times)
             if batch.num_rows:
                 arrays = [self._array(field.name, field.type, batch, places) for field in self._columns.fields]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -226,15 +225,6 @@ def _headers(lists: pa.ListArray) -> pa.ListArray:
     if not pc.any(empty).as_py():
         return lists
     return pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type, mask=empty)
-
-
-def _within(batch: pa.RecordBatch, earliest: int, latest: int) -> pa.RecordBatch:
-    """The rows of some times in ms, both ends included."""
-    import pyarrow.compute as pc
-
-    milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
-    wanted = pc.and_(pc.greater_equal(milliseconds, earliest), pc.less_equal(milliseconds, latest))
-    return batch if pc.all(wanted).as_py() else batch.filter(wanted)
 
 
 def _by_offset(positions: Iterable[tuple[int, int]]) -> tuple[pa.Array, pa.Array]:

@@ -28,6 +28,8 @@ ISOLATIONS: Final = ("read_uncommitted", "read_committed", "decided")
 READ_UNCOMMITTED, READ_COMMITTED, DECIDED = ISOLATIONS
 SMALLEST_TASK: Final = 16 << 20
 LARGEST_TASK: Final = 64 << 20
+# How many bytes that are likely too late weigh as much as one that is decoded and sent: they are walked over.
+LATE_WEIGHT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,13 @@ class Piece:
 
 @dataclass(slots=True)
 class ScanRange:
-    """What the options leave of one partition."""
+    """What the options leave of one partition; `late` where a limit of time is likely to leave nothing of it."""
 
     log: Log
     first_offset: int
     end_offset: int
     aborted: list[AbortedTransaction] = field(default_factory=list)
+    late: bool = False
 
 
 def choose_ranges(
@@ -88,10 +91,23 @@ def choose_ranges(
         if limits.earliest is not None and first < last:
             found = log.offset_at(limits.earliest)
             first = last if found is None else max(first, found)
-        if first < last:
-            overlapping = [each for each in hidden if each.first_offset < last and (each.last_offset or first) >= first]
-            ranges.append(ScanRange(log, first, last, overlapping))
+        late = last
+        if limits.latest is not None and first < last:
+            late = min(max(_later(log, limits.latest), first), last)
+        for begin, stop, is_late in ((first, late, False), (late, last, True)):
+            if begin < stop:
+                aborted = [each for each in hidden if each.first_offset < stop and (each.last_offset or begin) >= begin]
+                ranges.append(ScanRange(log, begin, stop, aborted, is_late))
     return ranges
+
+
+def _later(log: Log, timestamp: int) -> int:
+    """From where on records are likely later than a time; that they all are is for whoever reads them to see."""
+    try:
+        found = log.offset_at(timestamp + 1)
+    except OptionError:
+        found = None
+    return log.end_offset if found is None else found
 
 
 def _start(log: Log, bound: Bound, strict: bool) -> int:
@@ -133,20 +149,20 @@ def _checked(log: Log, offset: int, name: str) -> int:
 
 def plan_tasks(ranges: list[ScanRange], *, largest: int = LARGEST_TASK, least_tasks: int = 0) -> list[list[Piece]]:
     """Cut ranges into pieces and put small pieces together, so that a task is neither tiny nor huge."""
-    whole = [piece for each in ranges for piece in _segments(each)]
-    total = sum(piece.size for piece in whole)
+    whole = [(piece, LATE_WEIGHT if each.late else 1) for each in ranges for piece in _segments(each)]
+    total = sum(piece.size // weight for piece, weight in whole)
     wanted = least_tasks or 2 * (os.cpu_count() or 1)
     target = max(min(-(-total // wanted), largest), 1 if least_tasks else SMALLEST_TASK)
     logs = {str(each.log.partition): each.log for each in ranges}
     tasks: list[list[Piece]] = []
     room = 0
-    for piece in whole:
-        for part in _split(logs[f"{piece.topic}-{piece.partition}"], piece, target):
-            if not tasks or part.size > room:
+    for piece, weight in whole:
+        for part in _split(logs[f"{piece.topic}-{piece.partition}"], piece, target * weight):
+            if not tasks or part.size // weight > room:
                 tasks.append([])
                 room = target
             tasks[-1].append(part)
-            room -= part.size
+            room -= part.size // weight
     return tasks
 
 

@@ -51,6 +51,11 @@ class Limits:
         return None if self.times[0] == -_MAX else self.times[0]
 
     @property
+    def latest(self) -> int | None:
+        """The latest time that passes, if there is a limit."""
+        return None if self.times[1] == _MAX else self.times[1]
+
+    @property
     def timed(self) -> bool:
         """Whether times are limited at all."""
         return self.times != (-_MAX, _MAX)
