@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from ottla.cli import build
 from ottla.client import Client
 from ottla.client.producer import Producer
+from ottla.client.topics import delete_records
 from ottla.spark.export import ExportPlan, export
 from ottla.spark.export_files import ExportError, Files, Journal
 from ottla.spark.export_protobuf import protobuf_decoder
@@ -268,6 +269,24 @@ def test_json_that_changes_its_type_ends_the_run_before_anything_is_written(
         "ottla: no value is a JSON object, so there is no schema to find: use --value string, or give --schema\n",
     )
     assert not (tmp_path / "none").exists()
+
+
+def test_records_deleted_before_they_were_exported_are_told_and_passed_over_only_if_asked(
+    command: Command, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("short")
+    send_values(cluster, "short", b"a")
+    assert command("short", tmp_path)[0] == 0
+    send_values(cluster, "short", b"b", b"c", b"d")
+    with Client(cluster.bootstrap) as client:
+        delete_records(client, "short", {0: 3})
+    assert command("short", tmp_path) == (
+        1,
+        "ottla: short-0 begins at offset 3 now and the last run ended at 1: records in between were deleted before "
+        "they were exported; --skip-lost goes on with what is there\n",
+    )
+    assert command("short", tmp_path, "--skip-lost")[0] == 0
+    assert sorted(row["value"] for row in read_back(tmp_path)) == ["a", "d"]
 
 
 def descriptor_set() -> bytes:

@@ -73,6 +73,9 @@ def export(
     uncommitted: Annotated[
         bool, typer.Option("--uncommitted", help="Take records of open and aborted transactions too.")
     ] = False,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on where records were deleted before they were exported.")
+    ] = False,
     compact: Annotated[bool, typer.Option("--compact", help="Then merge small files of earlier runs.")] = False,
     properties: Annotated[
         list[str] | None,
@@ -116,6 +119,7 @@ def export(
             target_bytes=_bytes(target_size),
             starting=starting,
             read_committed=not uncommitted,
+            skip_lost=skip_lost,
             compact=compact,
             options={f"kafka.{name}": each for name, each in client_properties(properties, None).items()},
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.spark.export_files import Entry, ExportError, Files, Journal, clean_up, loadable, publish
 from ottla.spark.export_iceberg import append_to_iceberg, check_iceberg
 from ottla.spark.export_values import VALUE_FORMATS, ValueDecoder
+from ottla.spark.offsets import EARLIEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 FORMATS: Final = ("parquet", "delta", "iceberg")
 PARTITIONINGS: Final = {"none": (), "date": ("date",), "hour": ("date", "hour")}
 _SMALLEST_TARGET: Final = 64 * 1024
-_EARLIEST: Final = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class ExportPlan:
     target_bytes: int = 128 * 1024 * 1024
     starting: str = "earliest"
     read_committed: bool = True
+    skip_lost: bool = False
     compact: bool = False
     options: dict[str, str] = field(default_factory=dict)
 
@@ -109,14 +110,14 @@ def export(spark: SparkSession, plan: ExportPlan, *, step: Callable[[str], None]
         _publish(spark, plan, files, journal, prepared)
     clean_up(files, journal, last)
     run = 1 if last is None else last.run + 1
-    topic_id, partitions = _find_topic(plan)
+    topic_id, first_offsets = _find_topic(plan)
     if last is not None and topic_id and last.topic_id and topic_id != last.topic_id:
         raise ExportError(
             f"topic {plan.topic} was deleted and created anew since the last run (its id was {last.topic_id}, is "
             f"{topic_id}): export it to another folder"
         )
     step("reading")
-    records = _read(spark, plan, {} if last is None else {**dict.fromkeys(partitions, _EARLIEST), **last.offsets})
+    records = _read(spark, plan, {} if last is None else _starts(plan, last.offsets, first_offsets))
     frame, schema = plan.decoder.decode(records, None if last is None else last.schema)
     staging = journal.staging(run)
     step("writing")
@@ -203,10 +204,22 @@ def _check_same(plan: ExportPlan, last: Entry | None) -> None:
             )
 
 
-def _find_topic(plan: ExportPlan) -> tuple[str | None, list[str]]:
-    """The topic's id and partitions, which a log directory does not tell without being read."""
+def _starts(plan: ExportPlan, ended: dict[str, int], first_offsets: dict[str, int]) -> dict[str, int]:
+    """Where each partition goes on: where the last run ended, and new ones at their beginning."""
+    for partition, first in first_offsets.items():
+        if ended.get(partition, first) < first and not plan.skip_lost:
+            raise ExportError(
+                f"{plan.topic}-{partition} begins at offset {first} now and the last run ended at {ended[partition]}: "
+                "records in between were deleted before they were exported; --skip-lost goes on with what is there"
+            )
+    later = {partition: max(first, ended.get(partition, first)) for partition, first in first_offsets.items()}
+    return ended | later
+
+
+def _find_topic(plan: ExportPlan) -> tuple[str | None, dict[str, int]]:
+    """The topic's id and where its partitions begin, which a log directory does not tell without being read."""
     if plan.bootstrap is None:
-        return None, []
+        return None, {}
     from ottla.spark.connect import open_client, reachable, security_settings
 
     with (
@@ -214,7 +227,8 @@ def _find_topic(plan: ExportPlan) -> tuple[str | None, list[str]]:
         open_client(plan.bootstrap, security_settings(plan.options), client_id="ottla-export", timeout=30.0) as client,
     ):
         found = client.topics([plan.topic])[0]
-        return str(found.id), [str(each) for each in found.partitions]
+        begins = client.list_offsets(plan.topic, list(found.partitions), EARLIEST)
+        return str(found.id), {str(each): offset for each, (offset, _) in begins.items()}
 
 
 def _read(spark: SparkSession, plan: ExportPlan, offsets: dict[str, int]) -> DataFrame:
