@@ -17,7 +17,13 @@ from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_values
 from ottla.cluster.coordinator_partition import partition_for
 from ottla.cluster.leadership import change_isr
-from ottla.cluster.registrations import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
+from ottla.cluster.registrations import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    NO_LEADER,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from ottla.cluster.topics import create_topics
 from ottla.groups.environment import DeletedTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -122,6 +128,8 @@ class Cluster:
             prefix, size = "offsets.topic", "offsets.topic.segment.bytes"
         elif name == TRANSACTION_STATE_TOPIC:
             prefix, size = "transaction.state.log", "transaction.state.log.segment.bytes"
+        elif name == SHARE_GROUP_STATE_TOPIC:
+            prefix, size = "share.coordinator.state.topic", "share.coordinator.state.topic.segment.bytes"
         else:
             return None
         configs = {
@@ -135,6 +143,12 @@ class Cluster:
             configs["min.insync.replicas"] = str(min(broker.config_int("transaction.state.log.min.isr"), replicas))
             configs["unclean.leader.election.enable"] = "false"
             configs["compression.type"] = "uncompressed"
+        elif name == SHARE_GROUP_STATE_TOPIC:
+            # What was overtaken is pruned by the coordinator; nothing else may go (KIP-932).
+            configs["cleanup.policy"] = "delete"
+            configs["retention.ms"] = "-1"
+            least = broker.config_int("share.coordinator.state.topic.min.isr")
+            configs["min.insync.replicas"] = str(min(least, replicas))
         return CreatableTopic(
             name=name,
             num_partitions=broker.config_int(f"{prefix}.num.partitions"),
@@ -235,6 +249,8 @@ class Cluster:
         for node in self.nodes.values():
             if created or changed or deleted:
                 node.groups.topics_changed(created=created, changed=changed, deleted=deleted)
+            if deleted:
+                node.share_coordinator.topics_deleted({topic.id for topic in deleted})
             if any(resource.type is ConfigResourceType.GROUP for resource in changes.configs):
                 node.group_configs.changed()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionWorld
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.share_states import ShareStates, share_config, share_coordinator
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import BrokerLayers, broker_value
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC
@@ -87,6 +88,8 @@ class Broker:
             clock, logs, transactions, transactions, transactions, transactions.config(), self.events
         )
         self.verifier = PartitionVerifier(clock, lambda: self.transactions.config, cluster.transaction_coordinator)
+        self.share_coordinator = share_coordinator(self, clock)
+        self.share_states = ShareStates(cluster)
         self.fetch_sessions = FetchSessions(
             cluster.world.clock,
             random.fork(f"fetch sessions of node {node_id}"),
@@ -152,6 +155,7 @@ class Broker:
             each.configs_changed()
         self.group_configs.changed()
         self.transactions.config = TransactionWorld(self).config()
+        self.share_coordinator.config = share_config(self)
 
     # Partitions.
 
