@@ -332,8 +332,7 @@ class SharePartition:
 
         def written(code: ErrorCode) -> None:
             self._settle(change, written=code is ErrorCode.NONE)
-            if code is ErrorCode.NONE:
-                self.move_start()
+            self.move_start()
             answer.complete(None if code is ErrorCode.NONE else store_error(code))
             self._changed(self)
 
@@ -400,6 +399,7 @@ class SharePartition:
         self.archive(self.start_offset, offset - 1, RecordState.AVAILABLE)
         self.start_offset = offset
         self.end_offset = max(self.end_offset, offset)
+        self.move_start()
 
     def move_start(self) -> None:
         """Forget what is done with at the beginning."""
@@ -417,9 +417,10 @@ class SharePartition:
         if done == holder.last:
             above = self.in_flight.above(done)
             assert above is not None
-            self.start_offset = max(self.start_offset, above.first)
+            following = above.first
             if self.gap is not None:
-                self.start_offset = min(self.gap.start, self.start_offset)
+                following = min(following, max(self.gap.start, done + 1))
+            self.start_offset = max(self.start_offset, following)
             self.in_flight.drop_through(holder.first)
         else:
             self.start_offset = max(self.start_offset, done + 1)
@@ -430,7 +431,7 @@ class SharePartition:
             return False
         holder = self.in_flight.floor(self.start_offset)
         if holder is None:
-            if self.gap is not None:
+            if self.gap is not None and self.gap.start < self.in_flight.first.first:
                 return False
             holder = self.in_flight.first  # below it the log has nothing, or it would be in flight as well
         run = next((each for each in holder.runs if each.last >= self.start_offset), holder.runs[-1])
@@ -439,9 +440,12 @@ class SharePartition:
     def _done_until(self) -> int:
         """The last offset of those at the beginning that are done with."""
         done, gap = -1, self.gap
+        unseen = gap.start if gap is not None else -1
         for batch in self.in_flight:
-            if gap is not None and batch.last >= gap.start:
-                break
+            if gap is not None:
+                if batch.first > unseen:
+                    break
+                unseen = max(unseen, batch.last + 1)
             for run in batch.runs:
                 if not run.is_done:
                     return done
