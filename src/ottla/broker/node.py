@@ -74,6 +74,7 @@ class Broker:
         logs = CoordinatorLogs(self)
         random, clock = cluster.world.random, cluster.world.node_clock(node_id)
         self.events = cluster.events.of_node(node_id) if cluster.events is not None else None
+        self.share_states = ShareStates(cluster)
         self.groups = GroupCoordinator(
             clock=clock,
             random=random.fork(f"groups of node {node_id}"),
@@ -81,6 +82,7 @@ class Broker:
             topics=GroupTopics(cluster),
             settings=self.group_configs,
             partition_count=lambda: cluster.partition_count(GROUP_METADATA_TOPIC, "offsets.topic.num.partitions"),
+            share_states=self.share_states,
             events=self.events,
         )
         transactions = TransactionWorld(self)
@@ -89,7 +91,6 @@ class Broker:
         )
         self.verifier = PartitionVerifier(clock, lambda: self.transactions.config, cluster.transaction_coordinator)
         self.share_coordinator = share_coordinator(self, clock)
-        self.share_states = ShareStates(cluster)
         self.fetch_sessions = FetchSessions(
             cluster.world.clock,
             random.fork(f"fetch sessions of node {node_id}"),
