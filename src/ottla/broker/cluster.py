@@ -253,6 +253,7 @@ class Cluster:
                 node.share_coordinator.topics_deleted({topic.id for topic in deleted})
             if any(resource.type is ConfigResourceType.GROUP for resource in changes.configs):
                 node.group_configs.changed()
+                node.share_partitions.configs_changed()
 
     def log_config(self, topic: str, node: Broker) -> tuple[LogConfig, int]:
         """How a topic's logs are kept, and how many replicas must be in sync for acks=all."""
@@ -306,6 +307,7 @@ class Cluster:
                 previous=before,
                 leader_epoch=partition.state.leader_epoch,
             )
+        self._stop_sharing(partition)
         for wait in list(partition.waits):
             wait.finish()
         if partition.state.leader in self.nodes:
@@ -315,6 +317,12 @@ class Cluster:
                 unload_coordinator(self.nodes[before], partition)
             if partition.state.leader in self.nodes:
                 load_coordinator(self.nodes[partition.state.leader], partition)
+
+    def _stop_sharing(self, partition: Partition, *, deleted: bool = False) -> None:
+        """Whoever does not lead a partition shares it with no group."""
+        for node_id, node in self.nodes.items():
+            if deleted or node_id != partition.state.leader:
+                node.share_partitions.partition_gone(partition.topic_id, partition.index)
 
     def _remove(self, topic: Topic) -> None:
         for index in topic.partitions:
@@ -328,6 +336,7 @@ class Cluster:
                         directory.delete_log(place)
             if topic.name in INTERNAL_TOPICS and partition.state.leader in self.nodes:
                 unload_coordinator(self.nodes[partition.state.leader], partition)
+            self._stop_sharing(partition, deleted=True)
             for wait in list(partition.waits):
                 wait.finish()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionWorld
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.share_partitions import SharePartitions
 from ottla.broker.share_states import ShareStates, share_config, share_coordinator
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import BrokerLayers, broker_value
@@ -91,6 +92,7 @@ class Broker:
         )
         self.verifier = PartitionVerifier(clock, lambda: self.transactions.config, cluster.transaction_coordinator)
         self.share_coordinator = share_coordinator(self, clock)
+        self.share_partitions = SharePartitions(self, self.share_states)
         self.fetch_sessions = FetchSessions(
             cluster.world.clock,
             random.fork(f"fetch sessions of node {node_id}"),
@@ -155,6 +157,7 @@ class Broker:
         for each in self.authentication.values():
             each.configs_changed()
         self.group_configs.changed()
+        self.share_partitions.configs_changed()
         self.transactions.config = TransactionWorld(self).config()
         self.share_coordinator.config = share_config(self)
 

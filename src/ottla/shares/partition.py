@@ -164,7 +164,8 @@ class SharePartition:
 
     def fence(self) -> None:
         """It is over: another leads, or the topic or the group is gone. Nothing that is in flight counts any more."""
-        self.phase = Phase.FENCED
+        if self.phase is not Phase.FAILED:
+            self.phase = Phase.FENCED
         for batch in self.in_flight:
             for run in batch.runs:
                 run.lock = None
@@ -365,8 +366,7 @@ class SharePartition:
                     continue
                 run.leave(RecordState.ARCHIVED if run.last < self.start_offset else RecordState.AVAILABLE, limit)
                 batches.append(StateBatch(run.first, run.last, int(run.state), run.count))
-                if run.state is RecordState.AVAILABLE:
-                    self.look_for_free = True
+                self.look_for_free |= run.is_free
         if not batches:
             return
 
@@ -409,7 +409,7 @@ class SharePartition:
         if done == -1:
             return
         if done == self.in_flight.last.last:
-            self.start_offset = self.end_offset = done + 1
+            self.start_offset = self.end_offset = max(self.start_offset, done + 1)
             self.in_flight.clear()
             return
         holder = self.in_flight.floor(done)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
+_DURATION: Final = re.compile(
+    r"[+]?P(?:[+]?([0-9]+)D)?(?:T(?:[+]?([0-9]+)H)?(?:[+]?([0-9]+)M)?(?:[+]?([0-9]+(?:\.[0-9]*)?)S)?)?", re.IGNORECASE
+)
 
 
 class ShareSettings(NamedTuple):
@@ -29,3 +35,11 @@ class ShareSettings(NamedTuple):
             record_lock_duration_ms=value("share.record.lock.duration.ms"),
             renew_enabled=value("share.renew.acknowledge.enable"),
         )
+
+
+def duration_ms(text: str) -> int:
+    """The milliseconds of an ISO-8601 duration of days and smaller units, which was checked when it was set."""
+    found = _DURATION.fullmatch(text)
+    assert found is not None, text
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000)
