@@ -58,12 +58,12 @@ def test_combined_batches_say_of_each_offset_what_its_furthest_batch_says(
 def test_what_is_initialized_is_a_snapshot_of_nothing() -> None:
     world = ShareWorld()
     assert answered(world.coordinator.initialize(KEY, 3, -1)).error is ErrorCode.NONE
-    assert world.state() == ShareState(ErrorCode.NONE, 3, -1, -1, -1, ())
+    assert world.state() == ShareState(ErrorCode.NONE, 3, 0, -1, -1, ())
     (record,) = world.written()
     assert record.key == KEY
     assert record.value == ShareSnapshotValue(
         state_epoch=3,
-        leader_epoch=-1,
+        leader_epoch=0,
         start_offset=-1,
         delivery_complete_count=-1,
         create_timestamp=world.clock.now_ms(),
@@ -117,7 +117,7 @@ def test_a_later_start_forgets_what_lies_before_it() -> None:
 def test_a_leader_that_reads_fences_the_ones_before_it_also_after_a_restart() -> None:
     world = ShareWorld()
     world.coordinator.initialize(KEY, 0, 0)
-    assert answered(world.coordinator.read(KEY, 5)).state.leader_epoch == -1
+    assert answered(world.coordinator.read(KEY, 5)).state.leader_epoch == 0
     assert len(world.written()) == 2
     answered(world.coordinator.read(KEY, 5))
     assert len(world.written()) == 2, "a leader that is known already changes nothing"
@@ -132,7 +132,7 @@ def test_a_later_state_epoch_begins_anew_and_fences_writers_of_the_old_one() -> 
     world.coordinator.initialize(KEY, 1, 0)
     world.coordinator.write(KEY, 1, 0, 0, 0, [StateBatch(0, 3, ACKNOWLEDGED, 1)])
     world.coordinator.initialize(KEY, 2, 100)
-    assert world.state() == ShareState(ErrorCode.NONE, 2, -1, 100, 0, ())
+    assert world.state() == ShareState(ErrorCode.NONE, 2, 0, 100, 0, ())
     assert answered(world.coordinator.write(KEY, 1, 0, 0, 0, [])).error is ErrorCode.FENCED_STATE_EPOCH
     assert answered(world.coordinator.initialize(KEY, 1, 0)).error is ErrorCode.FENCED_STATE_EPOCH
 

@@ -146,9 +146,8 @@ class ShareGroup:
         """Nobody commits offsets of a share group."""
         raise self._not_a_consumer_group()
 
-    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> NoReturn:
-        """Nor does anybody fetch them."""
-        raise self._not_a_consumer_group()
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Whoever fetches them finds none."""
 
     def validate_offset_delete(self) -> NoReturn:
         """Nor delete them, this way."""

@@ -21,7 +21,7 @@ def on_error(
     request: ShareGroupHeartbeatRequest, version: int, code: ErrorCode, message: str | None
 ) -> ShareGroupHeartbeatResponse:
     """The heartbeat did not count."""
-    return ShareGroupHeartbeatResponse(error_code=code, error_message=message)
+    return ShareGroupHeartbeatResponse(error_code=code)
 
 
 @api(

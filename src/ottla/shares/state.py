@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
 NO_EPOCH: Final = -1
+FIRST_EPOCH: Final = 0
 NO_COUNT: Final = -1
-NO_TIMESTAMP: Final = -1
+NO_TIMESTAMP: Final = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -138,7 +139,7 @@ class ShareShard:
         if before is None:
             self.kept[key] = Kept(
                 value.snapshot_epoch,
-                NO_EPOCH,
+                FIRST_EPOCH,
                 value.leader_epoch,
                 value.start_offset,
                 value.delivery_complete_count,
@@ -172,7 +173,7 @@ class ShareShard:
             Kept(
                 snapshot_epoch=0 if before is None else before.snapshot_epoch + 1,
                 state_epoch=state_epoch,
-                leader_epoch=NO_EPOCH,
+                leader_epoch=FIRST_EPOCH,
                 start_offset=start_offset,
                 delivery_complete_count=NO_COUNT if start_offset == NO_START_OFFSET else 0,
                 batches=(),
