@@ -41,12 +41,12 @@ def assign(
     if subscription_type is SubscriptionType.HOMOGENEOUS:
         topics = members[ids[0]].topics
         old = {
-            member_id: {
+            member_id: [
                 (topic_id, partition)
-                for topic_id, partitions in members[member_id].target.items()
+                for topic_id in hash_order(members[member_id].target, _topic_hash)
                 if topic_id in topics
-                for partition in partitions
-            }
+                for partition in members[member_id].target[topic_id]
+            ]
             for member_id in ids
         }
         targets = [(topic_id, each) for topic_id in topics for each in sorted(assignable.get(topic_id, ()))]
@@ -55,7 +55,7 @@ def assign(
     # Each topic for itself, among those who want it.
     result: dict[str, dict[Uuid, tuple[int, ...]]] = {member_id: dict(members[member_id].target) for member_id in ids}
     for topic_id in dict.fromkeys(topic_id for member_id in ids for topic_id in members[member_id].topics):
-        held = {member_id: set(members[member_id].target.get(topic_id, ())) for member_id in ids}
+        held = {member_id: members[member_id].target.get(topic_id, ()) for member_id in ids}
         subscribers = [member_id for member_id in ids if topic_id in members[member_id].topics]
         indexes = sorted(assignable.get(topic_id, ()))
         for member_id, partitions in _share(held, subscribers, indexes, _number_order).items():
@@ -67,36 +67,36 @@ def assign(
 
 
 def _share(
-    old: Mapping[str, set[K]],
+    old: Mapping[str, Iterable[K]],
     subscribers: Sequence[str],
     targets: Sequence[K],
     order: Callable[[Iterable[K], int], list[K]],
-) -> dict[str, set[K]]:
+) -> dict[str, dict[K, None]]:
     """Share partitions among members: `old` names all members of the group, in order."""
     sharing = ceil(len(subscribers) / len(targets)) if targets else 0
     precise = sharing * len(targets) / len(subscribers)
     desired = {
         member_id: ceil(precise * (index + 1)) - ceil(precise * index) for index, member_id in enumerate(subscribers)
     }
-    owned = {member_id: set(partitions) for member_id, partitions in old.items()}
+    owned = {member_id: dict.fromkeys(partitions) for member_id, partitions in old.items()}
     for member_id, partitions in owned.items():
         too_many = len(partitions) - desired.get(member_id, 0)
         for each in order(partitions, 16)[: max(too_many, 0)]:
-            partitions.remove(each)
-    holders: dict[K, list[str]] = {}
+            del partitions[each]
+    holders: dict[K, list[str]] = {each: [] for partitions in old.values() for each in partitions}
     for member_id, partitions in owned.items():
         for each in partitions:
-            holders.setdefault(each, []).append(member_id)
+            holders[each].append(member_id)
     capacity = int((len(targets) + 1) / 0.75 + 1)
-    for each in order(holders, capacity):
+    for each in order(reversed(holders), capacity):  # computeIfAbsent puts a key before those of the same bucket
         for member_id in holders[each][: max(len(holders[each]) - sharing, 0)]:
-            owned[member_id].remove(each)
+            del owned[member_id][each]
             holders[each].remove(member_id)
     for each in targets:
         holders.setdefault(each, [])
     unfilled = [member_id for member_id in subscribers if len(owned[member_id]) < desired[member_id]]
     position, progress = 0, False
-    for each in order(holders, capacity):
+    for each in order(reversed(holders), capacity):
         missing = sharing - len(holders[each])
         while missing > 0:
             if position == len(unfilled):
@@ -106,7 +106,7 @@ def _share(
             member_id = unfilled[position]
             position += 1
             if member_id not in holders[each]:
-                owned[member_id].add(each)
+                owned[member_id][each] = None
                 missing -= 1
                 progress = True
                 if len(owned[member_id]) >= desired[member_id]:
@@ -127,12 +127,16 @@ def _number_order(keys: Iterable[int], capacity: int) -> list[int]:
 
 
 def _partition_order(keys: Iterable[tuple[Uuid, int]], capacity: int) -> list[tuple[Uuid, int]]:
-    return hash_order(sorted(keys), _partition_hash, capacity)
+    return hash_order(keys, _partition_hash, capacity)
 
 
 def _partition_hash(key: tuple[Uuid, int]) -> int:
     """The hash code of Java's TopicIdPartition."""
     topic_id, partition = key
+    return 31 * _topic_hash(topic_id) + partition
+
+
+def _topic_hash(topic_id: Uuid) -> int:
     high, low = _HALVES.unpack(topic_id)
     mixed: int = high ^ low
-    return 31 * ((mixed >> 32) ^ (mixed & 0xFFFFFFFF)) + partition
+    return (mixed >> 32) ^ (mixed & 0xFFFFFFFF)

@@ -10,6 +10,7 @@ from ottla.groups import share_records, share_state
 from ottla.groups.consumer import MemberState, Partitions
 from ottla.groups.downgrade import SESSION, member_timer
 from ottla.groups.group_events import LEFT
+from ottla.groups.hash_order import hash_map_order
 from ottla.groups.reconciliation import Target
 from ottla.groups.shard import Outcome
 from ottla.groups.share import LEAVE_GROUP_EPOCH, ShareGroup, ShareMember, subscription_type
@@ -183,7 +184,7 @@ def _update_target(
     ids = {name: topic.id for name in topics if (topic := shard.topics.by_name(name)) is not None}
     specs = {
         each.member_id: ShareMemberSpec(
-            tuple(ids[name] for name in sorted(each.subscribed_topic_names) if name in ids),
+            tuple(ids[name] for name in hash_map_order(sorted(each.subscribed_topic_names)) if name in ids),
             group.targets.get(each.member_id, {}),
         )
         for each in members.values()
