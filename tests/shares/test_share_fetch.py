@@ -15,6 +15,13 @@ from ottla.protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ottla.protocol.messages.k49_alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    OpData,
+    RequestEntryData,
+)
 from ottla.protocol.messages.k78_share_fetch import (
     AcknowledgementBatch,
     FetchPartition,
@@ -557,3 +564,22 @@ def test_incremental_answers_mention_only_news(talk: Talk) -> None:
     assert [each.partition_index for each in parts(talk.fetch(ANN, 2, forgotten=(0,)))] == [1]
     talk.write(b"c", partition=0)
     assert parts(talk.fetch(ANN, 3)) == []
+
+
+def test_a_member_over_its_quota_gets_nothing_but_what_became_of_its_acknowledgements(talk: Talk) -> None:
+    talk.write(b"a")
+    talk.fetch(ANN, 0, (0,))
+    talk.write(b"x" * 5_000)
+    quota = AlterClientQuotasRequest(
+        entries=[
+            RequestEntryData(
+                entity=[EntityData(entity_type="client-id", entity_name=None)],
+                ops=[OpData(key="consumer_byte_rate", value=10.0)],
+            )
+        ]
+    )
+    assert talk.quietly(quota, AlterClientQuotasResponse).entries[0].error_code == 0
+    answer = talk.fetch(ANN, 1, acks={0: [(0, 0, [ACCEPT])]})
+    assert answer.throttle_time_ms > 0
+    assert acquired(answer) == {}
+    assert [(bytes(each.records or b""), each.acknowledge_error_code) for each in parts(answer)] == [(b"", 0)]

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.pending import Pending, kept
+from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.environment import NO_START_OFFSET, StateBatch
 from ottla.shares.in_flight import Change, InFlight, Lock, RecordState, Run
@@ -140,7 +141,7 @@ class SharePartition:
 
     def _load(self, state: ShareState) -> None:
         if state.error is not ErrorCode.NONE:
-            raise store_error(state.error)
+            raise _store_error(state.error, "read")
         unread = state.start_offset == NO_START_OFFSET
         self.start_offset = self._reset_offset() if unread else state.start_offset
         self.state_epoch = state.state_epoch
@@ -334,7 +335,7 @@ class SharePartition:
         def written(code: ErrorCode) -> None:
             self._settle(change, written=code is ErrorCode.NONE)
             self.move_start()
-            answer.complete(None if code is ErrorCode.NONE else store_error(code))
+            answer.complete(None if code is ErrorCode.NONE else _store_error(code, "write"))
             self._changed(self)
 
         self._store_write(change.batches).on_complete(written)
@@ -453,9 +454,10 @@ class SharePartition:
         return done
 
 
-def store_error(code: ErrorCode) -> KafkaError:
+def _store_error(code: ErrorCode, action: str) -> KafkaError:
     """What a client is told when the state could not be read or written."""
-    return KafkaError(_STORE_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR))
+    message = f"Error in {action} state RPC. {error_text(code)}"
+    return KafkaError(_STORE_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR), message)
 
 
 def _invalid(message: str) -> KafkaError:
