@@ -129,6 +129,11 @@ class SharePartitions:
         """A group has nobody here any more."""
         self.drop(key for key in self._partitions if key.group_id == group_id)
 
+    def stop(self) -> None:
+        """Forget all of them and every session; no lock ends any more."""
+        self.drop(self._partitions)
+        self.sessions.clear()
+
     # What members say.
 
     def acknowledge(

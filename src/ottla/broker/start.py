@@ -186,6 +186,7 @@ def close_cluster(cluster: Cluster) -> None:
             listener.close()
         node.groups.unload_all()
         node.transactions.stop()
+        node.share_partitions.stop()
         node.share_coordinator.stop()
     try:
         for node in cluster.nodes.values():

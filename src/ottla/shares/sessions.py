@@ -140,6 +140,11 @@ class ShareSessions:
         """End a session; the session, if there was one."""
         return self._sessions.pop(key, None)
 
+    def clear(self) -> None:
+        """End them all."""
+        self._sessions.clear()
+        self._connections.clear()
+
     def disconnected(self, connection: int) -> tuple[ShareSession | None, str | None]:
         """A connection is gone: the session that ends with it, and the group that has no session here any more."""
         key = self._connections.pop(connection, None)
