@@ -583,3 +583,13 @@ def test_a_member_over_its_quota_gets_nothing_but_what_became_of_its_acknowledge
     assert answer.throttle_time_ms > 0
     assert acquired(answer) == {}
     assert [(bytes(each.records or b""), each.acknowledge_error_code) for each in parts(answer)] == [(b"", 0)]
+
+
+def test_a_group_whose_state_is_deleted_shares_no_more(talk: Talk) -> None:
+    talk.write(b"a")
+    talk.fetch(ANN, 0, (0,))
+    deleted = talk.node.share_states.delete(SharePartitionKey(GROUP, talk.topic_id, 0))
+    talk.wait_until(lambda: deleted.done, "not deleted")
+    assert talk.acknowledge(ANN, 1, {0: [(0, 0, [ACCEPT])]}) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    talk.share(0)
+    assert acquired(talk.fetch(ANN, 2)) == {0: [(0, 0, 1)]}

@@ -110,7 +110,9 @@ class ShareStates:
         return self._ask(key, lambda found: found.summary(key)).map(_state)
 
     def delete(self, key: SharePartitionKey) -> Pending[ErrorCode]:
-        """Keep no state of a partition any more."""
+        """Keep no state of a partition any more; its leader shares it no more either."""
+        for node in self._cluster.nodes.values():
+            node.share_partitions.drop([key])
         return self._ask(key, lambda found: found.delete(key)).map(_error)
 
     def _ask(
