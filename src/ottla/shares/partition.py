@@ -141,7 +141,7 @@ class SharePartition:
 
     def _load(self, state: ShareState) -> None:
         if state.error is not ErrorCode.NONE:
-            raise _store_error(state.error, "read")
+            raise _store_error(state.error)
         unread = state.start_offset == NO_START_OFFSET
         self.start_offset = self._reset_offset() if unread else state.start_offset
         self.state_epoch = state.state_epoch
@@ -335,7 +335,7 @@ class SharePartition:
         def written(code: ErrorCode) -> None:
             self._settle(change, written=code is ErrorCode.NONE)
             self.move_start()
-            answer.complete(None if code is ErrorCode.NONE else _store_error(code, "write"))
+            answer.complete(None if code is ErrorCode.NONE else _write_error(code))
             self._changed(self)
 
         self._store_write(change.batches).on_complete(written)
@@ -454,10 +454,13 @@ class SharePartition:
         return done
 
 
-def _store_error(code: ErrorCode, action: str) -> KafkaError:
+def _store_error(code: ErrorCode, message: str | None = None) -> KafkaError:
     """What a client is told when the state could not be read or written."""
-    message = f"Error in {action} state RPC. {error_text(code)}"
     return KafkaError(_STORE_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR), message)
+
+
+def _write_error(code: ErrorCode) -> KafkaError:
+    return _store_error(code, f"Error in write state RPC. {error_text(code)}")
 
 
 def _invalid(message: str) -> KafkaError:
