@@ -152,8 +152,8 @@ def test_an_acknowledgement_counts_when_it_is_written() -> None:
 def test_an_acknowledgement_that_is_not_written_never_was() -> None:
     sharing = Sharing(log_of(10))
     sharing.fetch(ANN)
-    sharing.store.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert acknowledge(sharing, ANN, 0, 4, ACCEPT) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    sharing.store.refusal = ErrorCode.KAFKA_STORAGE_ERROR
+    assert acknowledge(sharing, ANN, 0, 4, ACCEPT) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert sharing.partition.delivery_complete_count == 0
     assert sharing.fetch(BOB) == []
     sharing.store.refusal = ErrorCode.NONE
@@ -167,10 +167,30 @@ def test_a_lock_that_ends_while_a_write_is_refused_gives_the_records_back() -> N
     sharing.store.holding = True
     assert acknowledge(sharing, ANN, 0, 9, ACCEPT) is None
     sharing.clock.advance(31)
-    sharing.store.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    sharing.store.refusal = ErrorCode.KAFKA_STORAGE_ERROR
     sharing.store.let_go()
     sharing.store.holding, sharing.store.refusal = False, ErrorCode.NONE
     assert sharing.fetch(BOB) == [Acquired(0, 9, 2)]
+
+
+def test_a_coordinator_that_is_not_there_is_asked_again_for_a_while() -> None:
+    sharing = Sharing(log_of(10, 10))
+    sharing.fetch(ANN)
+    sharing.store.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    late = sharing.partition.acknowledge(ANN, [Acknowledgement(0, 4, [ACCEPT])])
+    sharing.clock.advance(2)
+    assert not late.done
+    sharing.store.refusal = ErrorCode.NONE
+    sharing.clock.advance(2)
+    assert late.response is None
+    assert sharing.partition.start_offset == 5
+    sharing.store.refusal = ErrorCode.NOT_COORDINATOR
+    never = sharing.partition.acknowledge(ANN, [Acknowledgement(5, 9, [ACCEPT])])
+    sharing.clock.advance(16)
+    assert never.response is not None
+    assert never.response.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    sharing.store.refusal = ErrorCode.NONE
+    assert acknowledge(sharing, ANN, 5, 9, ACCEPT) is ErrorCode.NONE
 
 
 def test_a_lock_ends_after_its_time_and_that_is_written() -> None:

@@ -139,7 +139,7 @@ class Play:
     def slow_store(self) -> None:
         store = self.sharing.store
         if store.holding:
-            store.refusal = self.random.choice((ErrorCode.NONE, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            store.refusal = self.random.choice((ErrorCode.NONE, ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR))
             store.let_go()
             store.holding, store.refusal = False, ErrorCode.NONE
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.pending import Pending, kept
 from ottla.protocol.error_texts import error_text
@@ -52,6 +52,15 @@ _STORE_ERRORS = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
+
+
+TRIED_AGAIN = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+"""A store that answers so is asked again, after a second, then two, and so on."""
+ATTEMPTS, FIRST_PAUSE = 5, 1.0
+
+R = TypeVar("R")
 
 
 class Phase(Enum):
@@ -126,7 +135,8 @@ class SharePartition:
         if self.phase is not Phase.EMPTY:
             return
         self.phase = Phase.INITIALIZING
-        self._store.read(self.key, self.leader_epoch).on_complete(self._begin)
+        read = self._patiently(lambda: self._store.read(self.key, self.leader_epoch), lambda state: state.error)
+        read.on_complete(self._begin)
 
     def _begin(self, state: ShareState) -> None:
         if self.phase is not Phase.INITIALIZING:
@@ -342,9 +352,33 @@ class SharePartition:
         return answer
 
     def _store_write(self, batches: Sequence[StateBatch]) -> Pending[ErrorCode]:
-        return self._store.write(
-            self.key, self.state_epoch, self.leader_epoch, self.start_offset, self.delivery_complete_count, batches
+        start, done = self.start_offset, self.delivery_complete_count
+        return self._patiently(
+            lambda: self._store.write(self.key, self.state_epoch, self.leader_epoch, start, done, batches),
+            lambda code: code,
         )
+
+    def _patiently(self, ask: Callable[[], Pending[R]], code: Callable[[R], ErrorCode]) -> Pending[R]:
+        """What the store answers, asked some times while its coordinator is not to be had."""
+        answer: Pending[R] = Pending()
+
+        def attempt(left: int, pause: float) -> None:
+            ask().on_complete(lambda response: answered(response, left, pause))
+
+        def answered(response: R, left: int, pause: float) -> None:
+            if left and code(response) in TRIED_AGAIN:
+                self._clock.call_later(pause, again, response, left - 1, pause * 2)
+            else:
+                answer.complete(response)
+
+        def again(response: R, left: int, pause: float) -> None:
+            if self.phase is Phase.FENCED:
+                answer.complete(response)
+            else:
+                attempt(left, pause)
+
+        attempt(ATTEMPTS - 1, FIRST_PAUSE)
+        return answer
 
     def _settle(self, change: Change, *, written: bool) -> None:
         for run in change.runs:

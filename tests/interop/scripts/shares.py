@@ -8,6 +8,14 @@ from ottla.protocol.messages import k78_share_fetch as k78
 from ottla.protocol.messages import k79_share_acknowledge as k79
 from ottla.protocol.messages.k00_produce import ProduceResponse
 from ottla.protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+from ottla.protocol.messages.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from ottla.protocol.messages.k83_initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
     from ..side_by_side import Talk
 
 NOBODY = Uuid(bytes(range(16)))
+GROUP = 32
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 UNORDERED = ("responses", "partitions")
 
@@ -73,6 +82,53 @@ class Sharing:
         for size in sizes:
             answer = self.talk.quietly(produce("t", batch(size), first=partition), ProduceResponse, version=12)
             assert answer.responses[0].partition_responses[0].error_code == 0, answer
+
+    def configure(self, name: str, value: str) -> None:
+        """Set a config of the group."""
+        resource = AlterConfigsResource(
+            resource_type=GROUP, resource_name=self.group, configs=[AlterableConfig(name=name, value=value)]
+        )
+        answer = self.talk.quietly(
+            IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse
+        )
+        assert answer.responses[0].error_code == 0, answer
+
+    def begin(self, name: str, size: int) -> EndTxnRequest:
+        """Write a batch in a transaction; what this returns ends it."""
+        found = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
+        self.talk.wait_until(
+            lambda: self.talk.quietly(found, FindCoordinatorResponse).coordinators[0].error_code == 0,
+            "there is no transaction coordinator",
+        )
+        wanted = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        given: list[InitProducerIdResponse] = []
+
+        def initialized() -> bool:
+            given[:] = [self.talk.quietly(wanted, InitProducerIdResponse, version=5)]
+            return given[0].error_code == 0
+
+        self.talk.wait_until(initialized, "there is no producer id")
+        producer = given[0]
+        data = batch(
+            size,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        request = produce("t", data)
+        request.transactional_id = name
+        answer = self.talk.quietly(request, ProduceResponse, version=12)
+        assert answer.responses[0].partition_responses[0].error_code == 0, answer
+        return EndTxnRequest(
+            transactional_id=name, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
+        )
+
+    def end(self, transaction: EndTxnRequest, *, commit: bool) -> None:
+        """End a transaction."""
+        transaction.committed = commit
+        answer = self.talk.quietly(transaction, EndTxnResponse, version=5)
+        assert answer.error_code == 0, answer
 
     def fetch(
         self,
@@ -325,3 +381,20 @@ def share_starts(talk: Talk) -> None:
     shared.write(3)
     shared.fetch("what came later", "m", 1, wait=2000)
     shared.fetch("never initialized", "m", 0, 0, group="nobody's group", wait=300)
+
+
+@script()
+def share_transactions(talk: Talk) -> None:
+    shared = Sharing(talk)
+    shared.configure("share.isolation.level", "read_committed")
+    lost = shared.begin(f"lost {shared.topic_id}", 3)
+    shared.fetch("open", "m", 0, 0, wait=500)
+    shared.write(2)
+    shared.fetch("still open", "m", 1, wait=500)
+    shared.end(lost, commit=False)
+    good = shared.begin(f"good {shared.topic_id}", 2)
+    shared.fetch("aborted", "m", 2, wait=5000)
+    shared.end(good, commit=True)
+    shared.fetch("committed", "m", 3, wait=5000)
+    shared.acknowledge("what is left", "m", 4, {0: [(3, 5, [GAP, ACCEPT, ACCEPT])]})
+    shared.fetch("aborted ones are over", "m", -1)
