@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.record_schemas.share import ShareSnapshotValue, ShareUpdateValue
 from ottla.protocol.uuids import Uuid
+from ottla.records.builder import BatchBuilder
 from ottla.shares.coordinator import ShareConfig
 from ottla.shares.environment import SharePartitionKey, ShareState, StateBatch
 from ottla.shares.records import ShareRecord, decode_record
@@ -227,6 +228,16 @@ def test_another_nodes_partitions_are_not_answered_for() -> None:
     world = ShareWorld(partitions=3)
     world.coordinator.initialize(KEY, 0, 0)
     world.coordinator.unload(world.coordinator.partition_for(KEY))
+    assert answered(world.coordinator.read(KEY, 0)).error is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_partition_that_cannot_be_read_is_not_served() -> None:
+    world = ShareWorld()
+    world.coordinator.initialize(KEY, 0, 0)
+    builder = BatchBuilder()
+    builder.append(b"\x00\x00broken", b"\x00\x00")
+    world.log.append(0, builder.build())
+    world.restart()
     assert answered(world.coordinator.read(KEY, 0)).error is ErrorCode.NOT_COORDINATOR
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.cluster.coordinator_partition import partition_for
 from ottla.pending import Pending, kept
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.records.builder import BatchBuilder
 from ottla.shares.environment import SharePartitionKey, ShareState
 from ottla.shares.records import decode_record
@@ -110,14 +110,19 @@ class ShareCoordinator:
         self._shards.clear()
 
     def load(self, partition: int, records: Iterable[Record]) -> None:
-        """This node leads a partition now, whose log holds these records."""
+        """This node leads a partition now, whose log holds these records; one that cannot be read is not served."""
+        self.unload(partition)
         shard = ShareShard(partition, lambda key: self._topic_partition_count(key.topic_id))
-        for record in records:
-            decoded = decode_record(record.key, record.value)
-            if decoded is None:
-                log.warning("share state partition %d: the record at %d is of no known type", partition, record.offset)
-            else:
-                shard.replay(decoded, record.offset, self.config.updates_per_snapshot)
+        try:
+            for record in records:
+                decoded = decode_record(record.key, record.value)
+                if decoded is None:
+                    log.warning("share state partition %d: the type of record %d is unknown", partition, record.offset)
+                else:
+                    shard.replay(decoded, record.offset, self.config.updates_per_snapshot)
+        except (KafkaError, ProtocolError) as error:
+            log.error("share state partition %d cannot be loaded: %s", partition, error)
+            return
         self._shards[partition] = shard
 
     def unload(self, partition: int) -> None:
