@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING
 from ottla.protocol.messages import k78_share_fetch as k78
 from ottla.protocol.messages import k79_share_acknowledge as k79
 from ottla.protocol.messages.k00_produce import ProduceResponse
+from ottla.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from ottla.protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
@@ -125,10 +131,18 @@ class Sharing:
         )
 
     def end(self, transaction: EndTxnRequest, *, commit: bool) -> None:
-        """End a transaction."""
+        """End a transaction, and wait for its marker."""
+        end = self._end_offset()
         transaction.committed = commit
         answer = self.talk.quietly(transaction, EndTxnResponse, version=5)
         assert answer.error_code == 0, answer
+        self.talk.wait_until(lambda: self._end_offset() > end, "there is no marker")
+        self.talk.wait_until(lambda: self._end_offset(committed=True) > end, "the transaction is not over")
+
+    def _end_offset(self, *, committed: bool = False) -> int:
+        wanted = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=[wanted])
+        return self.talk.quietly(request, ListOffsetsResponse).topics[0].partitions[0].offset
 
     def fetch(
         self,
@@ -396,5 +410,5 @@ def share_transactions(talk: Talk) -> None:
     shared.fetch("aborted", "m", 2, wait=5000)
     shared.end(good, commit=True)
     shared.fetch("committed", "m", 3, wait=5000)
-    shared.acknowledge("what is left", "m", 4, {0: [(3, 5, [GAP, ACCEPT, ACCEPT])]})
+    shared.acknowledge("what is left", "m", 4, {0: [(3, 5, [ACCEPT, ACCEPT, GAP])]})
     shared.fetch("aborted ones are over", "m", -1)
