@@ -397,7 +397,7 @@ def share_starts(talk: Talk) -> None:
     shared.fetch("never initialized", "m", 0, 0, group="nobody's group", wait=300)
 
 
-@script()
+@script(differs={"committed": "the markers in it have the time at which they were written"})
 def share_transactions(talk: Talk) -> None:
     shared = Sharing(talk)
     shared.configure("share.isolation.level", "read_committed")
@@ -409,6 +409,8 @@ def share_transactions(talk: Talk) -> None:
     good = shared.begin(f"good {shared.topic_id}", 2)
     shared.fetch("aborted", "m", 2, wait=5000)
     shared.end(good, commit=True)
-    shared.fetch("committed", "m", 3, wait=5000)
+    answer = shared.fetch("committed", "m", 3, wait=5000)
+    given = [each for topic in answer.responses for data in topic.partitions for each in data.acquired_records]
+    talk.note("committed records", [(each.first_offset, each.last_offset, each.delivery_count) for each in given])
     shared.acknowledge("what is left", "m", 4, {0: [(3, 5, [ACCEPT, ACCEPT, GAP])]})
     shared.fetch("aborted ones are over", "m", -1)
