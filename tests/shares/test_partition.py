@@ -321,3 +321,16 @@ def test_a_fenced_partition_gives_nothing_and_lets_its_timers_go() -> None:
     sharing.clock.advance(100)
     assert sharing.store.writes == []
     assert sharing.fetch(BOB) == []
+
+
+def test_a_long_aborted_transaction_does_not_stop_a_group() -> None:
+    batches = [
+        LogBatch(0, 149, 7, is_transactional=True),
+        LogBatch(150, 299, 7, is_transactional=True),
+        LogBatch(300, 300, 7, is_transactional=True, is_control=True),
+        LogBatch(301, 302),
+    ]
+    sharing = Sharing(batches, read_committed=True, max_record_locks=100)
+    sharing.aborted = [AbortedTransaction(7, 0, 300)]
+    found = [each for _ in range(4) for each in sharing.fetch(ANN)]
+    assert found == [Acquired(300, 302, 1)]
