@@ -607,6 +607,7 @@ def _shadow(world: World) -> Shard:
         topics=world.topics,
         settings=world.settings,
         topic_hashes=live.topic_hashes,
+        share_states=world.share_states,
     )
 
 

@@ -9,7 +9,7 @@ from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.environment import Appended, DeletedTopic, RequestContext
 from ottla.groups.records import GroupRecord, decode_record
 from ottla.groups.settings import CoordinatorSettings, GroupSettings
-from ottla.pending import Pending
+from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -26,6 +26,7 @@ from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolSubs
 from ottla.protocol.uuids import Uuid
 from ottla.records.batch import read_header, stamp_offset
 from ottla.records.iterate import iter_all_records
+from ottla.shares.environment import SharePartitionKey, ShareState
 from ottla.world.clock import VirtualClock
 from ottla.world.random import SeededRandom
 
@@ -121,6 +122,33 @@ def subscription(*topics: str, version: int = 3, **more: Any) -> bytes:
     return version.to_bytes(2) + body
 
 
+class MemoryShareStates:
+    """The state of share partitions in a dictionary; some may be told to fail."""
+
+    def __init__(self) -> None:
+        self.states: dict[SharePartitionKey, ShareState] = {}
+        self.broken: ErrorCode = ErrorCode.NONE
+
+    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Pending[ErrorCode]:
+        if not self.broken:
+            self.states[key] = ShareState(ErrorCode.NONE, state_epoch, -1, start_offset)
+        return kept(self.broken)
+
+    def read(self, key: SharePartitionKey, leader_epoch: int) -> Pending[ShareState]:
+        return self.summary(key)
+
+    def write(self, key: SharePartitionKey, *change: Any) -> Pending[ErrorCode]:
+        raise AssertionError("groups change nothing in what was read")
+
+    def summary(self, key: SharePartitionKey) -> Pending[ShareState]:
+        return kept(self.states.get(key, ShareState(ErrorCode.NONE)))
+
+    def delete(self, key: SharePartitionKey) -> Pending[ErrorCode]:
+        if not self.broken:
+            self.states.pop(key, None)
+        return kept(self.broken)
+
+
 class World:
     """One node that leads all partitions of `__consumer_offsets`, and the requests that are sent to it."""
 
@@ -131,6 +159,7 @@ class World:
         self.topics = MemoryTopics()
         self.settings = MemorySettings()
         self.partitions = partitions
+        self.share_states = MemoryShareStates()
         self.coordinator = self.new_coordinator()
         for partition in range(partitions):
             self.coordinator.load(partition, [])
@@ -143,6 +172,7 @@ class World:
             topics=self.topics,
             settings=self.settings,
             partition_count=lambda: self.partitions,
+            share_states=self.share_states,
         )
 
     def restart(self) -> None:

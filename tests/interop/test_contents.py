@@ -107,20 +107,7 @@ def ottla_on_kafkas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaN
         yield node
 
 
-# What ottla cannot answer yet; each goes when its handler is there.
-GAPS = {
-    "groups": "share groups",
-    "share_group_offsets": "share groups",
-}
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        pytest.param(each, marks=pytest.mark.xfail(reason=GAPS[each], strict=True) if each in GAPS else ())
-        for each in QUESTIONS
-    ],
-)
+@pytest.mark.parametrize("question", QUESTIONS)
 def test_ottla_says_of_kafkas_directory_what_kafka_said(
     ottla_on_kafkas: OttlaNode, java_clients: JavaClients, question: str
 ) -> None:

@@ -32,17 +32,7 @@ STEPS: dict[str, Callable[[scenario.Broker, JavaClients], None]] = {
     "groups": scenario.write_groups,
     "share groups": scenario.write_share_groups,
 }
-# What ottla does not do yet; each goes when its handlers are there.
-MISSING_STEPS = {"share groups": "share groups"}
 QUESTIONS = [name for name in scenario.QUESTIONS if name not in ("quorum", "tokens", "log_dirs", "share_groups")]
-
-
-def except_for(names: list[str], missing: dict[str, str]) -> list[Any]:
-    """Parameters of which some are known to fail."""
-    return [
-        pytest.param(each, marks=pytest.mark.xfail(reason=missing[each], strict=True) if each in missing else ())
-        for each in names
-    ]
 
 
 @dataclass(slots=True)
@@ -87,7 +77,7 @@ def told(
         yield ottla, kafka
 
 
-@pytest.mark.parametrize("step", except_for(list(STEPS), MISSING_STEPS))
+@pytest.mark.parametrize("step", STEPS)
 def test_kafkas_clients_write_everything_to_ottla(told: tuple[Told, Told], step: str) -> None:
     if step in told[0].problems:
         raise told[0].problems[step]

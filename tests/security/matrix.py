@@ -49,6 +49,16 @@ from ottla.protocol.messages import (
     k57_update_features,
     k61_describe_producers,
     k75_describe_topic_partitions,
+    k78_share_fetch,
+    k79_share_acknowledge,
+    k83_initialize_share_group_state,
+    k84_read_share_group_state,
+    k85_write_share_group_state,
+    k86_delete_share_group_state,
+    k87_read_share_group_state_summary,
+    k90_describe_share_group_offsets,
+    k91_alter_share_group_offsets,
+    k92_delete_share_group_offsets,
 )
 from ottla.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -78,6 +88,8 @@ from ottla.protocol.messages.k66_list_transactions import ListTransactionsReques
 from ottla.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from ottla.protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.k74_list_config_resources import ListConfigResourcesRequest
+from ottla.protocol.messages.k76_share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.protocol.messages.k77_share_group_describe import ShareGroupDescribeRequest
 from ottla.protocol.messages.k80_add_raft_voter import AddRaftVoterRequest
 from ottla.protocol.messages.k81_remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.schema import ZERO_UUID, Message, Struct, Uuid
@@ -91,6 +103,7 @@ KINDS = ("none", "denied", "exact", "prefixed", "implied", "super")
 IMPLIED_BY = {Op.DESCRIBE: Op.ALTER, Op.DESCRIBE_CONFIGS: Op.ALTER_CONFIGS}
 CLUSTER_NAME = "kafka-cluster"
 NO_TOPIC = Uuid(b"\x11" * 16)
+MEMBER = "AAAAAAAAAAAAAAAAAAAAAQ"
 RETRY = {14, 15, 16}
 """COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: a topic that is being made."""
 
@@ -167,6 +180,53 @@ def _produce(c: Cell, *, by_id: bool = False, transactional: bool = False) -> Me
         topics = [k00_produce.TopicProduceData(name=each, partition_data=[data]) for each in (c.topic, c.missing)]
     return k00_produce.ProduceRequest(
         transactional_id=c.txn if transactional else None, acks=-1, timeout_ms=5000, topic_data=topics
+    )
+
+
+def _share_fetch(c: Cell, session_epoch: int) -> Message:
+    partition = k78_share_fetch.FetchPartition(partition_index=0)
+    # Only a topic that exists: over the id of none Kafka trips, and fails the fetch as a whole.
+    topics = [k78_share_fetch.FetchTopic(topic_id=c.topic_id, partitions=[partition])]
+    return k78_share_fetch.ShareFetchRequest(
+        group_id=c.group,
+        member_id=MEMBER,
+        share_session_epoch=session_epoch,
+        max_wait_ms=3000,
+        min_bytes=1,
+        max_bytes=1000,
+        max_records=10,
+        batch_size=10,
+        topics=topics,
+    )
+
+
+def _share_acknowledge(c: Cell) -> Message:
+    batch = k79_share_acknowledge.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[1])
+    partition = k79_share_acknowledge.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+    topic = k79_share_acknowledge.AcknowledgeTopic(topic_id=c.topic_id, partitions=[partition])
+    return k79_share_acknowledge.ShareAcknowledgeRequest(
+        group_id=c.group, member_id=MEMBER, share_session_epoch=5, topics=[topic]
+    )
+
+
+def _describe_share_offsets(c: Cell) -> Message:
+    topics = [
+        k90_describe_share_group_offsets.DescribeShareGroupOffsetsRequestTopic(topic_name=each, partitions=[0])
+        for each in (c.topic, c.missing)
+    ]
+    return k90_describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
+        groups=[k90_describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=c.group, topics=topics)]
+    )
+
+
+def _alter_share_offsets(c: Cell) -> Message:
+    partition = k91_alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+    return k91_alter_share_group_offsets.AlterShareGroupOffsetsRequest(
+        group_id=c.group,
+        topics=[
+            k91_alter_share_group_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=each, partitions=[partition])
+            for each in (c.topic, c.missing)
+        ],
     )
 
 
@@ -328,6 +388,12 @@ CASES = [
         4,
         _txn(Op.DESCRIBE),
         lambda c: FindCoordinatorRequest(key_type=1, coordinator_keys=[c.txn]),
+    ),
+    Case(
+        "find a share partition's coordinator",
+        6,
+        _cluster(Op.CLUSTER_ACTION),
+        lambda c: FindCoordinatorRequest(key_type=2, coordinator_keys=[f"{c.group}:{NO_TOPIC}:0"]),
     ),
     Case(
         "join group",
@@ -819,6 +885,110 @@ CASES = [
             response_partition_limit=10,
         ),
     ),
+    Case(
+        "share group heartbeat",
+        1,
+        _all(_group(Op.READ), _topic(Op.DESCRIBE)),
+        lambda c: ShareGroupHeartbeatRequest(group_id=c.group, member_id="m", subscribed_topic_names=[c.topic]),
+    ),
+    Case(
+        "share group heartbeat without the topic",
+        1,
+        _group(Op.READ),
+        lambda c: ShareGroupHeartbeatRequest(group_id=c.group, member_id="m", subscribed_topic_names=[c.topic]),
+    ),
+    Case(
+        "describe share groups",
+        1,
+        _group(Op.DESCRIBE),
+        lambda c: ShareGroupDescribeRequest(group_ids=[c.group], include_authorized_operations=True),
+    ),
+    Case("share fetch", 2, _all(_group(Op.READ), _topic(Op.READ)), lambda c: _share_fetch(c, 5)),
+    Case("share fetch without the topic", 2, _group(Op.READ), lambda c: _share_fetch(c, 0)),
+    Case("share acknowledge", 2, _all(_group(Op.READ), _topic(Op.READ)), lambda c: _share_acknowledge(c)),
+    Case(
+        "initialize share state",
+        0,
+        _cluster(Op.CLUSTER_ACTION),
+        lambda c: k83_initialize_share_group_state.InitializeShareGroupStateRequest(
+            group_id=c.group,
+            topics=[
+                k83_initialize_share_group_state.InitializeStateData(
+                    topic_id=c.topic_id, partitions=[k83_initialize_share_group_state.PartitionData(partition=0)]
+                )
+            ],
+        ),
+    ),
+    Case(
+        "read share state",
+        0,
+        _cluster(Op.CLUSTER_ACTION),
+        lambda c: k84_read_share_group_state.ReadShareGroupStateRequest(
+            group_id=c.group,
+            topics=[
+                k84_read_share_group_state.ReadStateData(
+                    topic_id=c.topic_id, partitions=[k84_read_share_group_state.PartitionData(partition=0)]
+                )
+            ],
+        ),
+    ),
+    Case(
+        "write share state",
+        1,
+        _cluster(Op.CLUSTER_ACTION),
+        lambda c: k85_write_share_group_state.WriteShareGroupStateRequest(
+            group_id=c.group,
+            topics=[
+                k85_write_share_group_state.WriteStateData(
+                    topic_id=c.topic_id, partitions=[k85_write_share_group_state.PartitionData(partition=0)]
+                )
+            ],
+        ),
+    ),
+    Case(
+        "delete share state",
+        0,
+        _cluster(Op.CLUSTER_ACTION),
+        lambda c: k86_delete_share_group_state.DeleteShareGroupStateRequest(
+            group_id=c.group,
+            topics=[
+                k86_delete_share_group_state.DeleteStateData(
+                    topic_id=c.topic_id, partitions=[k86_delete_share_group_state.PartitionData(partition=0)]
+                )
+            ],
+        ),
+    ),
+    Case(
+        "read share state summary",
+        1,
+        _cluster(Op.CLUSTER_ACTION),
+        lambda c: k87_read_share_group_state_summary.ReadShareGroupStateSummaryRequest(
+            group_id=c.group,
+            topics=[
+                k87_read_share_group_state_summary.ReadStateSummaryData(
+                    topic_id=c.topic_id, partitions=[k87_read_share_group_state_summary.PartitionData(partition=0)]
+                )
+            ],
+        ),
+    ),
+    Case(
+        "describe share offsets",
+        1,
+        _all(_group(Op.DESCRIBE), _topic(Op.DESCRIBE)),
+        lambda c: _describe_share_offsets(c),
+    ),
+    Case("describe share offsets without the topic", 1, _group(Op.DESCRIBE), lambda c: _describe_share_offsets(c)),
+    Case("alter share offsets", 0, _all(_group(Op.READ), _topic(Op.READ)), lambda c: _alter_share_offsets(c)),
+    Case("alter share offsets without the topic", 0, _group(Op.READ), lambda c: _alter_share_offsets(c)),
+    Case(
+        "delete share offsets",
+        0,
+        _all(_group(Op.DELETE), _topic(Op.READ)),
+        lambda c: k92_delete_share_group_offsets.DeleteShareGroupOffsetsRequest(
+            group_id=c.group,
+            topics=[k92_delete_share_group_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=c.topic)],
+        ),
+    ),
     Case("add a voter", 0, _cluster(Op.ALTER), lambda c: AddRaftVoterRequest(cluster_id=None, voter_id=-1)),
     Case("remove a voter", 0, _cluster(Op.ALTER), lambda c: RemoveRaftVoterRequest(cluster_id=None, voter_id=-1)),
 ]
@@ -952,6 +1122,7 @@ def _prepare(admin: BrokerConnection) -> None:
         assert all(not each.error_code for each in answer.topics), answer
     for key_type, key in ((0, "warm"), (1, "warm")):
         _until_ready(admin, FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
+    _until_ready(admin, FindCoordinatorRequest(key_type=2, coordinator_keys=[f"warm:{NO_TOPIC}:0"]), 6)
 
 
 def _until_ready(connection: BrokerConnection, request: Message, version: int) -> Message:

@@ -17,7 +17,13 @@ from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_values
 from ottla.cluster.coordinator_partition import partition_for
 from ottla.cluster.leadership import change_isr
-from ottla.cluster.registrations import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
+from ottla.cluster.registrations import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    NO_LEADER,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from ottla.cluster.topics import create_topics
 from ottla.groups.environment import DeletedTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -122,6 +128,8 @@ class Cluster:
             prefix, size = "offsets.topic", "offsets.topic.segment.bytes"
         elif name == TRANSACTION_STATE_TOPIC:
             prefix, size = "transaction.state.log", "transaction.state.log.segment.bytes"
+        elif name == SHARE_GROUP_STATE_TOPIC:
+            prefix, size = "share.coordinator.state.topic", "share.coordinator.state.topic.segment.bytes"
         else:
             return None
         configs = {
@@ -135,6 +143,12 @@ class Cluster:
             configs["min.insync.replicas"] = str(min(broker.config_int("transaction.state.log.min.isr"), replicas))
             configs["unclean.leader.election.enable"] = "false"
             configs["compression.type"] = "uncompressed"
+        elif name == SHARE_GROUP_STATE_TOPIC:
+            # What was overtaken is pruned by the coordinator; nothing else may go (KIP-932).
+            configs["cleanup.policy"] = "delete"
+            configs["retention.ms"] = "-1"
+            least = broker.config_int("share.coordinator.state.topic.min.isr")
+            configs["min.insync.replicas"] = str(min(least, replicas))
         return CreatableTopic(
             name=name,
             num_partitions=broker.config_int(f"{prefix}.num.partitions"),
@@ -235,8 +249,11 @@ class Cluster:
         for node in self.nodes.values():
             if created or changed or deleted:
                 node.groups.topics_changed(created=created, changed=changed, deleted=deleted)
+            if deleted:
+                node.share_coordinator.topics_deleted({topic.id for topic in deleted})
             if any(resource.type is ConfigResourceType.GROUP for resource in changes.configs):
                 node.group_configs.changed()
+                node.share_partitions.configs_changed()
 
     def log_config(self, topic: str, node: Broker) -> tuple[LogConfig, int]:
         """How a topic's logs are kept, and how many replicas must be in sync for acks=all."""
@@ -290,6 +307,7 @@ class Cluster:
                 previous=before,
                 leader_epoch=partition.state.leader_epoch,
             )
+        self._stop_sharing(partition)
         for wait in list(partition.waits):
             wait.finish()
         if partition.state.leader in self.nodes:
@@ -299,6 +317,12 @@ class Cluster:
                 unload_coordinator(self.nodes[before], partition)
             if partition.state.leader in self.nodes:
                 load_coordinator(self.nodes[partition.state.leader], partition)
+
+    def _stop_sharing(self, partition: Partition, *, deleted: bool = False) -> None:
+        """Whoever does not lead a partition shares it with no group."""
+        for node_id, node in self.nodes.items():
+            if deleted or node_id != partition.state.leader:
+                node.share_partitions.partition_gone(partition.topic_id, partition.index)
 
     def _remove(self, topic: Topic) -> None:
         for index in topic.partitions:
@@ -312,6 +336,7 @@ class Cluster:
                         directory.delete_log(place)
             if topic.name in INTERNAL_TOPICS and partition.state.leader in self.nodes:
                 unload_coordinator(self.nodes[partition.state.leader], partition)
+            self._stop_sharing(partition, deleted=True)
             for wait in list(partition.waits):
                 wait.finish()
 

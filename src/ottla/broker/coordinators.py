@@ -13,7 +13,7 @@ from ottla.cluster.brokers import allocate_producer_ids
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import group_values
 from ottla.cluster.features import TRANSACTION_VERSION
-from ottla.cluster.registrations import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.cluster.registrations import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.groups.environment import Appended
 from ottla.groups.settings import CoordinatorSettings, GroupSettings
 from ottla.pending import Pending, kept
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.cluster.registrations import Topic as TopicState
     from ottla.groups.environment import Topic
     from ottla.protocol.schema import Uuid
+    from ottla.records.iterate import Record
     from ottla.storage.names import TopicPartition
     from ottla.transactions.environment import LogRecord, TransactionMarker
 
@@ -271,9 +272,12 @@ def load_coordinator(broker: Broker, partition: Partition) -> None:
     if partition.topic == GROUP_METADATA_TOPIC:
         broker.groups.load(partition.index, _buffers(partition))
     elif partition.topic == TRANSACTION_STATE_TOPIC:
-        problem = broker.transactions.load(partition.index, partition.state.leader_epoch, _records(partition))
+        records = ((record.key, record.value) for record in _records(partition))
+        problem = broker.transactions.load(partition.index, partition.state.leader_epoch, records)
         if problem is not None:
             log.error("%s-%d: %s", partition.topic, partition.index, problem)
+    elif partition.topic == SHARE_GROUP_STATE_TOPIC:
+        broker.share_coordinator.load(partition.index, _records(partition))
     if broker.events is not None:
         broker.events.emit(
             "coordinator.loaded",
@@ -289,6 +293,8 @@ def unload_coordinator(broker: Broker, partition: Partition) -> None:
         broker.groups.unload(partition.index)
     elif partition.topic == TRANSACTION_STATE_TOPIC:
         broker.transactions.unload(partition.index)
+    elif partition.topic == SHARE_GROUP_STATE_TOPIC:
+        broker.share_coordinator.unload(partition.index)
     if broker.events is not None:
         broker.events.emit("coordinator.unloaded", topic=partition.topic, partition=partition.index)
 
@@ -307,9 +313,8 @@ def _buffers(partition: Partition) -> Iterator[bytes]:
         yield data
 
 
-def _records(partition: Partition) -> Iterator[tuple[bytes | None, bytes | None]]:
+def _records(partition: Partition) -> Iterator[Record]:
     for data in _buffers(partition):
         for header in iter_batches(data):
             if not header.is_control:
-                for record in iter_records(data, header):
-                    yield record.key, record.value
+                yield from iter_records(data, header)

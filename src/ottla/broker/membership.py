@@ -48,6 +48,7 @@ def start_node(cluster: Cluster, node_id: int) -> None:
         cluster.world.random.fork(f"fetch sessions of node {node_id} at {cluster.metadata_offset}"),
         node.config_int("max.incremental.fetch.session.cache.slots"),
     )
+    node.share_partitions.stop()
     known = cluster.image.brokers[node_id]
     node.epoch, records = register_broker(
         cluster.image,

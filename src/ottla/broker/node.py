@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionWorld
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.share_partitions import SharePartitions
+from ottla.broker.share_states import ShareStates, share_config, share_coordinator
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import BrokerLayers, broker_value
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC
@@ -73,6 +75,7 @@ class Broker:
         logs = CoordinatorLogs(self)
         random, clock = cluster.world.random, cluster.world.node_clock(node_id)
         self.events = cluster.events.of_node(node_id) if cluster.events is not None else None
+        self.share_states = ShareStates(cluster)
         self.groups = GroupCoordinator(
             clock=clock,
             random=random.fork(f"groups of node {node_id}"),
@@ -80,6 +83,7 @@ class Broker:
             topics=GroupTopics(cluster),
             settings=self.group_configs,
             partition_count=lambda: cluster.partition_count(GROUP_METADATA_TOPIC, "offsets.topic.num.partitions"),
+            share_states=self.share_states,
             events=self.events,
         )
         transactions = TransactionWorld(self)
@@ -87,6 +91,8 @@ class Broker:
             clock, logs, transactions, transactions, transactions, transactions.config(), self.events
         )
         self.verifier = PartitionVerifier(clock, lambda: self.transactions.config, cluster.transaction_coordinator)
+        self.share_coordinator = share_coordinator(self, clock)
+        self.share_partitions = SharePartitions(self, self.share_states)
         self.fetch_sessions = FetchSessions(
             cluster.world.clock,
             random.fork(f"fetch sessions of node {node_id}"),
@@ -151,7 +157,9 @@ class Broker:
         for each in self.authentication.values():
             each.configs_changed()
         self.group_configs.changed()
+        self.share_partitions.configs_changed()
         self.transactions.config = TransactionWorld(self).config()
+        self.share_coordinator.config = share_config(self)
 
     # Partitions.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.producer_state import AppendOrigin
@@ -11,7 +11,6 @@ from ottla.transactions.verification import Verifications
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.broker.fetch_wait import FetchWait
     from ottla.cluster.registrations import Partition as PartitionState
     from ottla.protocol.schema import Uuid
     from ottla.records.batch import BatchHeader
@@ -20,6 +19,18 @@ if TYPE_CHECKING:
     from ottla.world.disk import Buffer
 
 NO_LEADER_EPOCH = -1
+
+
+class Waiting(Protocol):
+    """A fetch of some kind that waits for a partition to have more."""
+
+    def changed(self, partition: Partition) -> None:
+        """It has more, or lost some."""
+        ...
+
+    def finish(self) -> None:
+        """Answer now with whatever there is."""
+        ...
 
 
 class Partition:
@@ -54,7 +65,7 @@ class Partition:
         self.log = log
         self.min_insync_replicas = min_insync_replicas
         self.verifications = Verifications()
-        self.waits: dict[FetchWait, None] = {}
+        self.waits: dict[Waiting, None] = {}
         self._on_readable = on_readable
         log.on_high_watermark = self._high_watermark_moved
 

@@ -140,6 +140,7 @@ def _open(
     resume_moves(cluster)
     for node in cluster.nodes.values():
         node.transactions.start()
+        node.share_coordinator.start()
     cluster.housekeeping.start()
     return cluster
 
@@ -172,6 +173,7 @@ def add_node(cluster: Cluster, config: ServerConfig, advertised: Sequence[Endpoi
     cluster.change(records)
     cluster.change(unfence_broker(cluster.image, broker.node_id, layers=broker.layers))
     broker.transactions.start()
+    broker.share_coordinator.start()
     return broker
 
 
@@ -184,6 +186,8 @@ def close_cluster(cluster: Cluster) -> None:
             listener.close()
         node.groups.unload_all()
         node.transactions.stop()
+        node.share_partitions.stop()
+        node.share_coordinator.stop()
     try:
         for node in cluster.nodes.values():
             # Whoever opens the directory next must not wait for a broker that seems to be alive.

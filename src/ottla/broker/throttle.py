@@ -9,12 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.protocol.messages.k01_fetch import FetchResponse
+from ottla.protocol.messages.k78_share_fetch import PartitionData as SharePartitionData
+from ottla.protocol.messages.k78_share_fetch import ShareFetchResponse
 from ottla.security.quotas import FETCH, PRODUCE, REQUEST
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
 
-PRODUCE_API, FETCH_API = 0, 1
+PRODUCE_API = 0
+FETCH_APIS: Final = frozenset({1, 78})
 LONGEST_MS: Final = 2**31 - 1
 UNLIMITED: Final = 2**31 - 1
 
@@ -32,13 +35,13 @@ def throttle(call: Call, response: Any, handled: float | None = None) -> Any:
     fetched = 0
     if call.api_key == PRODUCE_API:
         wait = max(wait, quotas.wait(PRODUCE, user, client_id, call.size))
-    elif call.api_key == FETCH_API:
+    elif call.api_key in FETCH_APIS:
         fetched = _bytes_of(response)
         wait = max(wait, quotas.wait(FETCH, user, client_id, fetched))
     milliseconds = min(round(wait * 1000), LONGEST_MS)
     if milliseconds <= 0:
         return response
-    if call.api_key == FETCH_API:
+    if call.api_key in FETCH_APIS:
         quotas.take_back(FETCH, user, client_id, fetched)
         response = _emptied(response)
     if response is not None and hasattr(response, "throttle_time_ms"):
@@ -58,14 +61,18 @@ def quota_names(call: Call) -> tuple[str, str]:
     return call.session.principal.partition(":")[2], call.client_id or ""
 
 
-def _bytes_of(response: FetchResponse) -> int:
+def _bytes_of(response: FetchResponse | ShareFetchResponse) -> int:
     return sum(len(data.records) for topic in response.responses for data in topic.partitions if data.records)
 
 
-def _emptied(response: FetchResponse) -> FetchResponse:
+def _emptied(response: FetchResponse | ShareFetchResponse) -> FetchResponse | ShareFetchResponse:
     for topic in response.responses:
         for data in topic.partitions:
             release = getattr(data.records, "release", None)
             if release is not None:
                 release()
+            if isinstance(data, SharePartitionData):
+                data.records, data.acquired_records = b"", []
+    if isinstance(response, ShareFetchResponse):
+        return response  # it tells what became of acknowledgements; what was acquired stays locked, as in Kafka
     return FetchResponse(session_id=response.session_id)

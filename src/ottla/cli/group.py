@@ -30,6 +30,7 @@ from ottla.client.groups import (
     delete_offsets,
     describe_group,
     list_groups,
+    share_lags,
 )
 from ottla.client.reading import bounds, offsets_at
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -310,7 +311,8 @@ def _refuse_active(client: Client, name: str) -> None:
 
 
 def _lags(client: Client, group: GroupDescription) -> list[dict[str, Any]]:
-    offsets = committed(client, group.group)
+    shared = share_lags(client, group.group) if group.type == Kind.SHARE else {}
+    offsets = {place: start for place, (start, _) in shared.items()} if shared else committed(client, group.group)
     owners = {place: member for member in group.members for place in member.assigned}
     places = sorted({*offsets, *owners})
     ends: dict[Place, int | None] = {}
@@ -332,13 +334,17 @@ def _lags(client: Client, group: GroupDescription) -> list[dict[str, Any]]:
                 "partition": index,
                 "offset": current,
                 "end": end,
-                "lag": None if current is None or end is None else max(end - current, 0),
+                "lag": _lag(current, end) if (topic, index) not in shared else shared[topic, index][1],
                 "member": owner.member if owner else None,
                 "client_id": owner.client_id if owner else None,
                 "host": owner.host if owner else None,
             }
         )
     return rows
+
+
+def _lag(current: int | None, end: int | None) -> int | None:
+    return None if current is None or end is None else max(end - current, 0)
 
 
 def _json(group: GroupDescription, rows: list[dict[str, Any]]) -> dict[str, Any]:

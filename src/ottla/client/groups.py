@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,6 +33,13 @@ from ottla.protocol.messages.k69_consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
+)
+from ottla.protocol.messages.k77_share_group_describe import Assignment as ShareAssignment
+from ottla.protocol.messages.k77_share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from ottla.protocol.messages.k90_describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
 )
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment
 
@@ -108,12 +116,13 @@ def list_groups(client: Client, states: Sequence[str] = (), types: Sequence[str]
 def describe_group(client: Client, group: str) -> GroupDescription:
     """One group with its members, whichever protocol they use; GROUP_ID_NOT_FOUND if there is none."""
     coordinator = client.coordinator(group)
-    if 69 in client.node(coordinator).versions:
-        try:
-            return _with_coordinator(client, group, lambda node: _describe_consumer(client, group, node))
-        except KafkaError as error:
-            if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-                raise
+    for key, ask in ((69, _describe_consumer), (77, _describe_share)):
+        if key in client.node(coordinator).versions:
+            try:
+                return _with_coordinator(client, group, partial(ask, client, group))
+            except KafkaError as error:
+                if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                    raise
     return _with_coordinator(client, group, lambda node: _describe_classic(client, group, node))
 
 
@@ -231,6 +240,55 @@ def _with_coordinator(client: Client, group: str, ask: Callable[[int], T]) -> T:
     return client.retrying(attempt)
 
 
+def share_lags(client: Client, group: str) -> dict[Place, tuple[int, int | None]]:
+    """Where a share group begins in each partition that it has read from, and how far it is behind where known."""
+
+    def ask(node: int) -> dict[Place, tuple[int, int | None]]:
+        request = DescribeShareGroupOffsetsRequest(
+            groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
+        )
+        found = client.to_node(node, request, DescribeShareGroupOffsetsResponse).groups[0]
+        if found.error_code:
+            raise KafkaError(found.error_code, found.error_message or f"offsets of group {group}")
+        return {
+            (topic.topic_name, each.partition_index): (each.start_offset, each.lag if each.lag >= 0 else None)
+            for topic in found.topics
+            for each in topic.partitions
+            if not each.error_code and each.start_offset >= 0
+        }
+
+    return _with_coordinator(client, group, ask)
+
+
+def _describe_share(client: Client, group: str, node: int) -> GroupDescription:
+    found = client.to_node(node, ShareGroupDescribeRequest(group_ids=[group]), ShareGroupDescribeResponse).groups[0]
+    if found.error_code:
+        raise KafkaError(found.error_code, found.error_message or f"group {group}")
+    members = [
+        GroupMember(
+            each.member_id,
+            None,
+            each.client_id,
+            each.client_host,
+            _places(each.assignment),
+            None,
+            each.member_epoch,
+            list(each.subscribed_topic_names),
+        )
+        for each in found.members
+    ]
+    return GroupDescription(
+        group,
+        "share",
+        found.group_state,
+        node,
+        found.assignor_name,
+        members,
+        found.group_epoch,
+        found.assignment_epoch,
+    )
+
+
 def _describe_consumer(client: Client, group: str, node: int) -> GroupDescription:
     found = client.to_node(node, ConsumerGroupDescribeRequest(group_ids=[group]), ConsumerGroupDescribeResponse).groups[
         0
@@ -281,7 +339,7 @@ def _describe_classic(client: Client, group: str, node: int) -> GroupDescription
     return GroupDescription(group, "classic", found.group_state, node, found.protocol_data, members)
 
 
-def _places(assignment: Assignment) -> list[Place]:
+def _places(assignment: Assignment | ShareAssignment) -> list[Place]:
     return sorted((each.topic_name, index) for each in assignment.topic_partitions for index in each.partitions)
 
 

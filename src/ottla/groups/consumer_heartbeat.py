@@ -155,6 +155,8 @@ def _group(shard: Shard, group_id: str, written: list[GroupRecord]) -> ConsumerG
         if not group.is_empty:
             return upgrade.upgrade(shard, group, written)
         written += group.tombstones()
+    elif group is not None:
+        return _known_group(shard, group_id)
     return ConsumerGroup(group_id)
 
 

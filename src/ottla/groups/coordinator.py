@@ -18,13 +18,18 @@ from ottla.groups import (
     mixed,
     offset_requests,
     refusals,
+    share_heartbeat,
+    share_offsets,
+    share_state,
 )
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.group_events import GroupEvents
 from ottla.groups.loading import Loading
-from ottla.groups.shard import Group, Outcome, Shard
+from ottla.groups.shard import Outcome, Shard
+from ottla.groups.share import ShareGroup
 from ottla.groups.subscriptions import TopicHashes
 from ottla.pending import Pending
+from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
@@ -36,11 +41,22 @@ from ottla.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from ottla.protocol.messages.k76_share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from ottla.protocol.messages.k77_share_group_describe import DescribedGroup as DescribedShareGroup
+from ottla.protocol.messages.k91_alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
+from ottla.protocol.messages.k92_delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ottla.events import NodeEvents
+    from ottla.groups.consumer import ConsumerGroup
     from ottla.groups.environment import DeletedTopic, GroupLog, RequestContext, Settings, Topics
     from ottla.protocol.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitResponse
     from ottla.protocol.messages.k09_offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
@@ -48,6 +64,8 @@ if TYPE_CHECKING:
     from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse
     from ottla.protocol.messages.k15_describe_groups import DescribedGroup
     from ottla.protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+    from ottla.protocol.uuids import Uuid
+    from ottla.shares.environment import ShareStateStore
     from ottla.world.clock import Clock
     from ottla.world.random import Random
 
@@ -66,6 +84,7 @@ class GroupCoordinator:
         topics: Topics,
         settings: Settings,
         partition_count: Callable[[], int],
+        share_states: ShareStateStore,
         events: NodeEvents | None = None,
     ) -> None:
         self._clock = clock
@@ -74,6 +93,7 @@ class GroupCoordinator:
         self._topics = topics
         self._settings = settings
         self._partition_count = partition_count
+        self._share_states = share_states
         self._topic_hashes = TopicHashes(topics)
         self._events = GroupEvents(events, topics) if events is not None else None
         self._shards: dict[int, Shard] = {}
@@ -95,6 +115,7 @@ class GroupCoordinator:
             topics=self._topics,
             settings=self._settings,
             topic_hashes=self._topic_hashes,
+            share_states=self._share_states,
             events=self._events,
         )
         self._shards[partition] = shard
@@ -146,6 +167,24 @@ class GroupCoordinator:
             return on_error(error.code, None)
         return shard.run(partial(operation, shard), on_error)
 
+    def _run_with(
+        self,
+        group_id: str,
+        operation: Callable[..., Outcome[None]],
+        on_error: Callable[[ErrorCode, str | None], R],
+    ) -> R | Pending[R]:
+        """The same for an operation that answers later, because it has others do something first."""
+        answer: Pending[R] = Pending(effect_applied=True)
+
+        def failed(code: ErrorCode, message: str | None) -> None:
+            if not answer.settled:
+                answer.complete(on_error(code, message))
+
+        written = self._run(group_id, lambda shard: operation(shard, answer=answer), failed)
+        if isinstance(written, Pending):
+            written.on_complete(lambda _: None)
+        return answer.response if answer.done else answer
+
     # Classic members
 
     def join_group(
@@ -163,6 +202,8 @@ class GroupCoordinator:
             group = shard.groups.get(request.group_id)
             if isinstance(group, ClassicGroup) or group is None:
                 return classic_join.join(shard, context, request, answer)
+            if isinstance(group, ShareGroup):
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if not group.is_empty:
                 return mixed.join(shard, context, group, request, answer)
             return classic_join.join_instead_of(shard, context, request, answer, group)
@@ -184,7 +225,7 @@ class GroupCoordinator:
 
         def sync(shard: Shard) -> Outcome[None]:
             group = shard.groups.get(request.group_id)
-            if group is None or group.is_empty:
+            if group is None or group.is_empty or isinstance(group, ShareGroup):
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             if isinstance(group, ClassicGroup):
                 return classic_membership.sync(shard, group, request, answer)
@@ -250,6 +291,50 @@ class GroupCoordinator:
         except KafkaError as error:
             return failed(error.code, error.message)
         return self._run(request.group_id, lambda shard: consumer_heartbeat.heartbeat(shard, context, request), failed)
+
+    # Share groups
+
+    def share_group_heartbeat(
+        self, context: RequestContext, request: ShareGroupHeartbeatRequest
+    ) -> ShareGroupHeartbeatResponse | Pending[ShareGroupHeartbeatResponse]:
+        """A member of the share protocol joins, stays or leaves."""
+
+        def failed(code: ErrorCode, message: str | None) -> ShareGroupHeartbeatResponse:
+            return ShareGroupHeartbeatResponse(error_code=code, error_message=message or error_text(code))
+
+        try:
+            share_heartbeat.validate(request)
+        except KafkaError as error:
+            return failed(error.code, error.message)
+        return self._run(request.group_id, lambda shard: share_heartbeat.heartbeat(shard, context, request), failed)
+
+    def initialized_share_partitions(self, group_id: str) -> dict[Uuid, list[int]]:
+        """The partitions of a share group that have state; KafkaError if this node does not coordinate the group."""
+        return share_offsets.initialized_partitions(self._active(self.partition_for(group_id)), group_id)
+
+    def alter_share_group_offsets(
+        self, request: AlterShareGroupOffsetsRequest
+    ) -> AlterShareGroupOffsetsResponse | Pending[AlterShareGroupOffsetsResponse]:
+        """Let a share group begin at other offsets."""
+
+        def failed(code: ErrorCode, message: str | None) -> AlterShareGroupOffsetsResponse:
+            return AlterShareGroupOffsetsResponse(error_code=code, error_message=message or error_text(code))
+
+        if not request.group_id:
+            return failed(ErrorCode.INVALID_GROUP_ID, None)
+        return self._run_with(request.group_id, partial(share_offsets.alter, request=request), failed)
+
+    def delete_share_group_offsets(
+        self, request: DeleteShareGroupOffsetsRequest
+    ) -> DeleteShareGroupOffsetsResponse | Pending[DeleteShareGroupOffsetsResponse]:
+        """Forget how far a share group has come in some topics."""
+
+        def failed(code: ErrorCode, message: str | None) -> DeleteShareGroupOffsetsResponse:
+            return DeleteShareGroupOffsetsResponse(error_code=code, error_message=message or error_text(code))
+
+        if not request.group_id:
+            return failed(ErrorCode.INVALID_GROUP_ID, None)
+        return self._run_with(request.group_id, partial(share_offsets.delete_offsets, request=request), failed)
 
     # Offsets
 
@@ -360,17 +445,35 @@ class GroupCoordinator:
 
         return wait_for_all([one(group_id) for group_id in group_ids], _flat)
 
+    def describe_share_groups(
+        self, group_ids: Sequence[str]
+    ) -> list[DescribedShareGroup] | Pending[list[DescribedShareGroup]]:
+        """Share groups."""
+
+        def one(group_id: str) -> list[DescribedShareGroup] | Pending[list[DescribedShareGroup]]:
+            if not group_id:
+                return [DescribedShareGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
+            return self._run(
+                group_id,
+                lambda shard: Outcome([describe.describe_share_group(shard, group_id)]),
+                lambda code, _: [DescribedShareGroup(group_id=group_id, error_code=code)],
+            )
+
+        return wait_for_all([one(group_id) for group_id in group_ids], _flat)
+
     def delete_groups(
         self, group_ids: Sequence[str]
     ) -> list[DeletableGroupResult] | Pending[list[DeletableGroupResult]]:
         """Delete groups without members."""
 
         def one(group_id: str) -> list[DeletableGroupResult] | Pending[list[DeletableGroupResult]]:
-            return self._run(
-                group_id,
-                lambda shard: describe.delete_groups(shard, [group_id]),
-                lambda code, _: [DeletableGroupResult(group_id=group_id, error_code=code)],
-            )
+            def failed(code: ErrorCode, _: str | None) -> list[DeletableGroupResult]:
+                return [DeletableGroupResult(group_id=group_id, error_code=code)]
+
+            shard = self._shards.get(self.partition_for(group_id))
+            if shard is not None and isinstance(shard.groups.get(group_id), ShareGroup):
+                return self._run_with(group_id, partial(share_offsets.delete_group, group_id=group_id), failed)
+            return self._run(group_id, lambda shard: describe.delete_groups(shard, [group_id]), failed)
 
         return wait_for_all([one(group_id) for group_id in dict.fromkeys(group_ids)], _flat)
 
@@ -392,11 +495,13 @@ class GroupCoordinator:
                         group.request_metadata_refresh()
             if deleted and shard.loaded:
                 shard.run(partial(offset_requests.tombstones_of_topics, shard, deleted), lambda _, __: None)
+                ids = {topic.id for topic in deleted}
+                shard.run(partial(share_state.forget_deleted_topics, shard, ids), lambda _, __: None)
 
 
-def _of_members(shard: Shard, group_id: str) -> Group:
+def _of_members(shard: Shard, group_id: str) -> ClassicGroup | ConsumerGroup:
     group = shard.groups.get(group_id)
-    if group is None:
+    if group is None or isinstance(group, ShareGroup):
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
     return group
 

@@ -1,4 +1,4 @@
-"""ListGroups, DescribeGroups, ConsumerGroupDescribe, DeleteGroups: what a shard tells of its groups, and their end."""
+"""ListGroups, the APIs that describe groups, DeleteGroups: what a shard tells of its groups, and their end."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from ottla.groups.classic import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.offset_requests import tombstones_of_group
 from ottla.groups.shard import Outcome
+from ottla.groups.share import ASSIGNOR
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import k77_share_group_describe as k77
 from ottla.protocol.messages.k15_describe_groups import DescribedGroup, DescribedGroupMember
 from ottla.protocol.messages.k16_list_groups import ListedGroup
 from ottla.protocol.messages.k42_delete_groups import DeletableGroupResult
 from ottla.protocol.messages.k69_consumer_group_describe import Assignment, Member, TopicPartitions
 from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from ottla.protocol.messages.k77_share_group_describe import DescribedGroup as DescribedShareGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,6 +127,40 @@ def _described(topics: Topics, assignment: Iterable[tuple[Uuid, Sequence[int]]])
         if topic is not None:
             found.append(TopicPartitions(topic_id=topic.id, topic_name=topic.name, partitions=list(partitions)))
     return Assignment(topic_partitions=found)
+
+
+def describe_share_group(shard: Shard, group_id: str) -> DescribedShareGroup:
+    """A share group with its members and what they read from."""
+    try:
+        group = shard.share_group(group_id)
+    except KafkaError as error:
+        return DescribedShareGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+    return DescribedShareGroup(
+        group_id=group_id,
+        assignor_name=ASSIGNOR,
+        group_epoch=group.group_epoch,
+        group_state=group.state_name,
+        assignment_epoch=group.assignment_epoch,
+        members=[
+            k77.Member(
+                member_id=member.member_id,
+                member_epoch=member.member_epoch,
+                rack_id=member.rack_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=sorted(member.subscribed_topic_names),
+                assignment=k77.Assignment(
+                    topic_partitions=[
+                        k77.TopicPartitions(
+                            topic_id=each.topic_id, topic_name=each.topic_name, partitions=each.partitions
+                        )
+                        for each in _described(shard.topics, member.assigned.items()).topic_partitions
+                    ]
+                ),
+            )
+            for member in group.members.values()
+        ],
+    )
 
 
 def delete_groups(shard: Shard, group_ids: Iterable[str]) -> Outcome[list[DeletableGroupResult]]:

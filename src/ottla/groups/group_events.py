@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.consumer_protocol import read_assignment
+from ottla.groups.share import ShareGroup
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_schemas.group import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -25,6 +26,10 @@ from ottla.protocol.record_schemas.group import (
     GroupMetadataKey,
     OffsetCommitKey,
     OffsetCommitValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
     from ottla.groups.records import GroupRecord
     from ottla.protocol.schema import Uuid
 
-    Group = ClassicGroup | ConsumerGroup
+    Group = ClassicGroup | ConsumerGroup | ShareGroup
     Groups = Mapping[str, Group]
 
 LEFT = "left"
@@ -103,7 +108,7 @@ class GroupEvents:
             more["timeout_ms"] = timeout_ms
         self._events.emit("timeout", what=what, group=group.group_id, **more)
 
-    def leaving(self, group: ConsumerGroup, member_ids: Iterable[str], reason: str) -> None:
+    def leaving(self, group: ConsumerGroup | ShareGroup, member_ids: Iterable[str], reason: str) -> None:
         """Records that remove these members are about to be written, for this reason."""
         for member_id in member_ids:
             self._reasons[group.group_id, member_id] = reason
@@ -134,6 +139,9 @@ class GroupEvents:
             group = groups.get(group_id)
             if group is not None:
                 touched[group_id] = group
+            if isinstance(key, ShareGroupMemberMetadataKey | ShareGroupMetadataKey):
+                self._share_record(group if isinstance(group, ShareGroup) else ShareGroup(group_id), key, value)
+                continue
             known = group if isinstance(group, ConsumerGroup) else ConsumerGroup(group_id)
             self._record(known, group, key, value, epochs.get(group_id, known.assignment_epoch))
         for group_id, committed in offsets.items():
@@ -147,16 +155,17 @@ class GroupEvents:
 
     def written(self, groups: Groups, records: Sequence[GroupRecord], before: Mapping[str, str]) -> None:
         """The records have been replayed."""
-        seen: dict[str, None] = {}
+        seen: dict[str, str] = {}
         for record in records:
             key = record.key
             if not isinstance(key, OffsetCommitKey):
-                seen[key.group if isinstance(key, GroupMetadataKey) else cast("Any", key).group_id] = None
-        for group_id in seen:
+                group_id = key.group if isinstance(key, GroupMetadataKey) else cast("Any", key).group_id
+                seen[group_id] = "share" if isinstance(key, ShareGroupMetadataKey) else "consumer"
+        for group_id, kind in seen.items():
             group = groups.get(group_id)
             if group is None:
                 if group_id in before:
-                    self._events.emit("group.deleted", group=group_id, type="consumer")
+                    self._events.emit("group.deleted", group=group_id, type=kind)
             elif group.state_name != before.get(group_id, "Empty"):
                 self._state(group, before.get(group_id, "Empty"))
 
@@ -192,6 +201,26 @@ class GroupEvents:
                 )
             case ConsumerGroupCurrentMemberAssignmentKey(), ConsumerGroupCurrentMemberAssignmentValue():
                 self._assigned(group, key.member_id, value)
+
+    def _share_record(self, group: ShareGroup, key: object, value: object) -> None:
+        """Who is in a share group, and its epochs; assignments that may overlap are nobody's property."""
+        match key, value:
+            case ShareGroupMemberMetadataKey(), ShareGroupMemberMetadataValue():
+                if key.member_id not in group.members:
+                    self._emit(
+                        "member.joined",
+                        group,
+                        member=key.member_id,
+                        instance=None,
+                        client_id=value.client_id,
+                        host=value.client_host.lstrip("/"),
+                    )
+            case ShareGroupMemberMetadataKey(), None:
+                reason = self._reasons.pop((group.group_id, key.member_id), REPLACED)
+                if key.member_id in group.members:
+                    self._left(group, key.member_id, None, reason)
+            case ShareGroupMetadataKey(), ShareGroupMetadataValue():
+                self._emit("group.epoch", group, epoch=value.epoch)
 
     def _assigned(self, group: ConsumerGroup, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue) -> None:
         owned = {each.topic_id: list(each.partitions) for each in value.assigned_partitions}

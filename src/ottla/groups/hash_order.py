@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cluster.coordinator_partition import java_string_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+K = TypeVar("K")
 
 
 def hash_map_order(keys: Iterable[str]) -> list[str]:
     """Distinct strings in the order of a `HashMap` that they were put into one after the other."""
+    return hash_order(keys, java_string_hash)
+
+
+def hash_order(keys: Iterable[K], hash_code: Callable[[K], int], capacity: int = 16) -> list[K]:
+    """The same for keys of any kind, and a map that was made for so many."""
     listed = list(keys)
-    buckets = 16
-    while len(listed) > buckets * 3 // 4:
+    buckets = 1
+    while buckets < capacity or len(listed) > buckets * 3 // 4:
         buckets *= 2
 
-    def bucket(key: str) -> int:
-        value = java_string_hash(key) & 0xFFFFFFFF
+    def bucket(key: K) -> int:
+        value = hash_code(key) & 0xFFFFFFFF
         return (value ^ value >> 16) & (buckets - 1)
 
     return sorted(listed, key=bucket)

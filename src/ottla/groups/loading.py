@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.groups import classic_join, offset_requests, replay
+from ottla.groups import classic_join, offset_requests, replay, share_heartbeat
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.consumer import MemberState
 from ottla.groups.consumer_timers import schedule_rebalance_timeout, schedule_session_timeout
 from ottla.groups.records import decode_record
+from ottla.groups.share import ShareGroup
 from ottla.records.batch import iter_batches
 from ottla.records.control import ControlType, parse_control_key
 from ottla.records.iterate import Record, iter_records
@@ -81,6 +82,10 @@ class Loading:
                 if len(group.members) > most:
                     # They may commit once more before those that are too many are sent away.
                     classic_join.prepare_rebalance(shard, group)
+                continue
+            if isinstance(group, ShareGroup):
+                for member_id in group.members:
+                    share_heartbeat.schedule_session_timeout(shard, group.group_id, member_id)
                 continue
             for each in group.members.values():
                 schedule_session_timeout(shard, group.group_id, each.member_id)

@@ -9,6 +9,7 @@ from ottla.groups.classic import ClassicGroup, ClassicState
 from ottla.groups.classic_join import schedule_heartbeat
 from ottla.groups.offsets import OffsetAndMetadata
 from ottla.groups.shard import Outcome
+from ottla.groups.share import ShareGroup
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -247,6 +248,8 @@ def expire(shard: Shard) -> Outcome[None]:
     """Forget offsets that have outlived their retention, and empty groups that are left without any."""
     found: list[GroupRecord] = []
     for group_id, group in shard.groups.items():
+        if isinstance(group, ShareGroup):
+            continue  # its offsets are kept elsewhere, for as long as it is there
         if _expire_group(shard, group_id, group, found) and group.is_empty:
             found.extend(group.tombstones())
     return Outcome(None, found, atomic=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ottla.groups import classic, consumer_replay
+from ottla.groups import classic, consumer_replay, share_replay
 from ottla.groups.offsets import OffsetAndMetadata
 from ottla.protocol.record_schemas.group import (
     GroupMetadataKey,
@@ -32,6 +32,8 @@ def replay(shard: Shard, record: GroupRecord, offset: int, producer_id: int) -> 
             shard.groups.pop(key.group, None)
         else:
             shard.groups[key.group] = classic.from_record(key, cast("GroupMetadataValue", value))
+    elif isinstance(key, share_replay.ShareKey):
+        share_replay.replay(shard, key, record)
     else:
         consumer_replay.replay(shard, record)
 

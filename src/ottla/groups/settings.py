@@ -19,6 +19,8 @@ _NAMES = {
     "consumer_assignors": "group.consumer.assignors",
     "consumer_migration_policy": "group.consumer.migration.policy",
     "consumer_regex_refresh_interval_ms": "group.consumer.regex.refresh.interval.ms",
+    "share_max_size": "group.share.max.size",
+    "share_initialize_retry_interval_ms": "group.share.initialize.retry.interval.ms",
     "offset_metadata_max_bytes": "offset.metadata.max.bytes",
     "offsets_retention_minutes": "offsets.retention.minutes",
     "offsets_retention_check_interval_ms": "offsets.retention.check.interval.ms",
@@ -37,6 +39,8 @@ class CoordinatorSettings:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
+    share_max_size: int = 200
+    share_initialize_retry_interval_ms: int = 30_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
@@ -73,6 +77,9 @@ class GroupSettings(NamedTuple):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_assignment_interval_ms: int = 1_000
 
     @classmethod
     def read(cls, value: Callable[[str], Any]) -> GroupSettings:
@@ -81,4 +88,7 @@ class GroupSettings(NamedTuple):
             value("consumer.session.timeout.ms"),
             value("consumer.heartbeat.interval.ms"),
             value("consumer.assignment.interval.ms"),
+            value("share.session.timeout.ms"),
+            value("share.heartbeat.interval.ms"),
+            value("share.assignment.interval.ms"),
         )

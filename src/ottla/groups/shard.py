@@ -15,6 +15,7 @@ from ottla.groups import replay
 from ottla.groups.classic import ClassicGroup, ClassicState
 from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.offsets import Offsets
+from ottla.groups.share import ShareGroup
 from ottla.groups.timers import Timers
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
     from ottla.groups.group_events import GroupEvents
     from ottla.groups.records import GroupRecord
     from ottla.groups.subscriptions import TopicHashes
+    from ottla.shares.environment import ShareStateStore
     from ottla.world.clock import Clock
     from ottla.world.random import Random
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
-Group = ClassicGroup | ConsumerGroup
+Group = ClassicGroup | ConsumerGroup | ShareGroup
 
 LARGEST_BATCH: Final = 1_000_000
 RETRY_MS: Final = 500
@@ -77,6 +79,7 @@ class Shard:
         topics: Topics,
         settings: Settings,
         topic_hashes: TopicHashes,
+        share_states: ShareStateStore,
         events: GroupEvents | None = None,
     ) -> None:
         self.partition = partition
@@ -86,12 +89,14 @@ class Shard:
         self.topics = topics
         self.settings = settings
         self.topic_hashes = topic_hashes
+        self.share_states = share_states
         self.timers = Timers(clock)
         self.groups: dict[str, Group] = {}
         self.groups_by_topic: dict[str, dict[str, None]] = {}
         self.offsets = Offsets()
         self.newest_topic_version = topics.version
         self.loaded = False
+        self.closed = False
         self._log = log
         self._appended = 0
         self._durable = 0
@@ -120,6 +125,13 @@ class Shard:
         if isinstance(group, ConsumerGroup):
             return group
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """The share group of that name; GROUP_ID_NOT_FOUND if there is none or it is of another kind."""
+        group = self.group(group_id)
+        if isinstance(group, ShareGroup):
+            return group
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
 
     def new_classic_group(self, group_id: str) -> ClassicGroup:
         """Make an empty classic group; it is soft until a record names it."""
@@ -238,6 +250,7 @@ class Shard:
 
     def unload(self) -> None:
         """Another node leads now: whoever waits here has to ask there."""
+        self.closed = True
         self.timers.cancel_all()
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation, ResourceType
-from ottla.cluster.registrations import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.cluster.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
+from ottla.cluster.registrations import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -18,11 +18,14 @@ from ottla.protocol.messages.k10_find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from ottla.protocol.uuids import Uuid
+from ottla.shares.environment import SharePartitionKey
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+FIRST_VERSION_WITH_SHARE = 6
 _WORDS = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
@@ -48,13 +51,19 @@ def on_error(
 @api(
     10,
     versions=(0, 6),
-    acl=access.each(access.on_group(AclOperation.DESCRIBE), access.on_transactional_id(AclOperation.DESCRIBE)),
+    acl=access.each(
+        access.on_group(AclOperation.DESCRIBE),
+        access.on_transactional_id(AclOperation.DESCRIBE),
+        access.on_cluster(AclOperation.CLUSTER_ACTION),
+    ),
     on_error=on_error,
 )
 def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Look up the leader of the partition that keeps each key, making the topic if it is not there yet."""
     if request.key_type not in (GROUP, TRANSACTION, SHARE):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if request.key_type == SHARE and call.version >= FIRST_VERSION_WITH_SHARE:
+        call.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
     if call.version < 4:
         found = _find(call, request.key_type, request.key)
         return FindCoordinatorResponse(
@@ -85,8 +94,10 @@ def _lookup(call: Call, key_type: int, key: str) -> Coordinator:
     elif key_type == TRANSACTION:
         call.require(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
         topic, index = TRANSACTION_STATE_TOPIC, broker.transactions.partition_for(key)
-    else:
+    elif call.version < FIRST_VERSION_WITH_SHARE:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+    else:
+        topic, index = SHARE_GROUP_STATE_TOPIC, broker.share_coordinator.partition_for(_share_partition(key))
     if cluster.image.topic(topic) is None:
         cluster.create_topic(topic)
     state = cluster.image.partition(topic, index)
@@ -97,6 +108,18 @@ def _lookup(call: Call, key_type: int, key: str) -> Coordinator:
     return Coordinator(
         key=key, node_id=node.node_id, host=endpoint.host or "localhost", port=endpoint.port, error_message=""
     )
+
+
+def _share_partition(key: str) -> SharePartitionKey:
+    """A share partition as it is asked for: group, topic id, partition; the group's name may have colons in it."""
+    group_id, _, rest = key.rpartition(":")
+    group_id, _, topic_id = group_id.rpartition(":")
+    if not group_id.strip():
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    try:
+        return SharePartitionKey(group_id, Uuid.parse(topic_id), int(rest))
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST) from error
 
 
 def _failure(key: str, code: ErrorCode, message: str) -> Coordinator:

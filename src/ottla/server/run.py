@@ -123,6 +123,7 @@ class RunningCluster:
         broker = remove_node(self._serving, node_id)
         await self.servers.pop(node_id).drain(0)
         broker.transactions.stop()
+        broker.share_coordinator.stop()
         self._removed.append(broker)
 
     @property

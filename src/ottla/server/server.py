@@ -188,6 +188,7 @@ class NodeServer:
     def disconnected(self, connection: Connection, session: Session) -> None:
         """A client left."""
         self.connections.pop(connection, None)
+        self.broker.share_partitions.disconnected(session.id)
         self._tell(
             "connection.closed",
             connection=session.id,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
+    from ottla.records.batch import BatchHeader
     from ottla.storage.indexes import AbortedTxn
     from ottla.storage.open_files import OpenFile
     from ottla.storage.segment import Segment
@@ -42,6 +44,15 @@ class FileSlice:
     def read_all(self) -> bytes:
         """All bytes."""
         return self.read(0, self._length)
+
+    def batches(self) -> Iterator[BatchHeader]:
+        """The headers of its batches, with their positions in the segment."""
+        return self._segment.batches(self.position, self.position + self._length)
+
+    def narrow(self, position: int, length: int) -> None:
+        """Keep only a part of it."""
+        self.position += position
+        self._length = length
 
     def release(self) -> None:
         """Let the segment go. Releasing twice is fine."""

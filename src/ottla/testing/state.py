@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.groups.classic import ClassicGroup
+from ottla.groups.consumer import ConsumerMember
 from ottla.groups.group_events import classic_partitions
 from ottla.records.iterate import iter_all_records
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
     from ottla.groups.consumer import ConsumerGroup
     from ottla.groups.shard import Shard
+    from ottla.groups.share import ShareGroup
     from ottla.protocol.schema import Uuid
     from ottla.server.server import NodeServer
 
@@ -194,7 +196,7 @@ def _classic_members(group: ClassicGroup) -> Iterator[MemberState]:
         )
 
 
-def _members(cluster: Cluster, group: ConsumerGroup) -> Iterator[MemberState]:
+def _members(cluster: Cluster, group: ConsumerGroup | ShareGroup) -> Iterator[MemberState]:
     def named(partitions: Mapping[Uuid, Any]) -> dict[str, tuple[int, ...]]:
         topics = cluster.image.topics
         return {
@@ -205,12 +207,12 @@ def _members(cluster: Cluster, group: ConsumerGroup) -> Iterator[MemberState]:
     for member in group.members.values():
         yield MemberState(
             member.member_id,
-            member.instance_id,
+            member.instance_id if isinstance(member, ConsumerMember) else None,
             member.client_id,
             member.client_host.lstrip("/"),
             member.member_epoch,
             named(member.assigned),
-            named(member.pending_revocation),
+            named(member.pending_revocation) if isinstance(member, ConsumerMember) else {},
         )
 
 

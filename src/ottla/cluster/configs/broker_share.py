@@ -16,6 +16,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Default of `share.assignment.interval.ms` for groups that do not set it.",
         validator=Range(0),
         mode=UpdateMode.CLUSTER_WIDE,
+        acts=True,
     ),
     ConfigKey(
         "group.share.assignors",
@@ -30,6 +31,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         5,
         "Default of `share.delivery.count.limit` for groups that do not set it.",
         validator=Range(2, 10),
+        acts=True,
     ),
     ConfigKey(
         "group.share.heartbeat.interval.ms",
@@ -37,6 +39,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         5000,
         "Default of `share.heartbeat.interval.ms` for groups that do not set it.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.share.initialize.retry.interval.ms",
@@ -45,6 +48,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Pause before the state of a share group's partition is initialized again after a failure.",
         validator=Range(1),
         internal=True,
+        acts=True,
     ),
     ConfigKey(
         "group.share.max.assignment.interval.ms",
@@ -52,6 +56,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         15_000,
         "Upper bound of `share.assignment.interval.ms`.",
         validator=Range(0),
+        acts=True,
     ),
     ConfigKey(
         "group.share.max.delivery.count.limit",
@@ -59,6 +64,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         10,
         "Upper bound of `share.delivery.count.limit`.",
         validator=Range(5, 25),
+        acts=True,
     ),
     ConfigKey(
         "group.share.max.heartbeat.interval.ms",
@@ -66,6 +72,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         15_000,
         "Upper bound of `share.heartbeat.interval.ms`.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.share.max.partition.max.record.locks",
@@ -73,6 +80,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         4000,
         "Upper bound of `share.partition.max.record.locks`.",
         validator=Range(2000, 10_000),
+        acts=True,
     ),
     ConfigKey(
         "group.share.max.record.lock.duration.ms",
@@ -80,6 +88,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         60_000,
         "Upper bound of `share.record.lock.duration.ms`.",
         validator=Range(30_000, 3_600_000),
+        acts=True,
     ),
     ConfigKey(
         "group.share.max.session.timeout.ms",
@@ -87,6 +96,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         60_000,
         "Upper bound of `share.session.timeout.ms`.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.share.max.share.sessions",
@@ -94,6 +104,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         2000,
         "Most share sessions that a broker keeps.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.share.max.size",
@@ -101,6 +112,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         200,
         "Most members that one share group takes.",
         validator=Range(1, 1000),
+        acts=True,
     ),
     ConfigKey(
         "group.share.min.assignment.interval.ms",
@@ -108,6 +120,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         0,
         "Lower bound of `share.assignment.interval.ms`.",
         validator=Range(0),
+        acts=True,
     ),
     ConfigKey(
         "group.share.min.delivery.count.limit",
@@ -115,6 +128,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         2,
         "Lower bound of `share.delivery.count.limit`.",
         validator=Range(2, 5),
+        acts=True,
     ),
     ConfigKey(
         "group.share.min.heartbeat.interval.ms",
@@ -122,6 +136,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         5000,
         "Lower bound of `share.heartbeat.interval.ms`.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.share.min.partition.max.record.locks",
@@ -129,6 +144,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         100,
         "Lower bound of `share.partition.max.record.locks`.",
         validator=Range(100, 2000),
+        acts=True,
     ),
     ConfigKey(
         "group.share.min.record.lock.duration.ms",
@@ -136,6 +152,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         15_000,
         "Lower bound of `share.record.lock.duration.ms`.",
         validator=Range(1000, 30_000),
+        acts=True,
     ),
     ConfigKey(
         "group.share.min.session.timeout.ms",
@@ -143,6 +160,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         45_000,
         "Lower bound of `share.session.timeout.ms`.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.share.partition.max.record.locks",
@@ -150,6 +168,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         2000,
         "Default of `share.partition.max.record.locks` for groups that do not set it.",
         validator=Range(100, 10_000),
+        acts=True,
     ),
     ConfigKey(
         "group.share.persister.class.name",
@@ -164,6 +183,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         30_000,
         "Default of `share.record.lock.duration.ms` for groups that do not set it.",
         validator=Range(1000, 3_600_000),
+        acts=True,
     ),
     ConfigKey(
         "group.share.session.timeout.ms",
@@ -171,6 +191,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         45_000,
         "Default of `share.session.timeout.ms` for groups that do not set it.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "share.coordinator.append.linger.ms",
@@ -194,6 +215,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How often the share coordinator snapshots partitions that see no traffic.",
         validator=Range(1),
         internal=True,
+        acts=True,
     ),
     ConfigKey(
         "share.coordinator.load.buffer.size",
@@ -208,6 +230,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         500,
         "Updates of a share partition between two snapshots.",
         validator=Range(0, 500),
+        acts=True,
     ),
     ConfigKey(
         "share.coordinator.state.topic.compression.codec",
@@ -221,6 +244,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         2,
         "In-sync replicas that the share state topic needs.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "share.coordinator.state.topic.num.partitions",
@@ -228,6 +252,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         50,
         "Partitions of the share state topic; not to be changed later.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "share.coordinator.state.topic.prune.interval.ms",
@@ -236,6 +261,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How often records of the share state topic that are no longer needed are deleted.",
         validator=Range(1),
         internal=True,
+        acts=True,
     ),
     ConfigKey(
         "share.coordinator.state.topic.replication.factor",
@@ -250,6 +276,7 @@ BROKER_SHARE_KEYS: Final[tuple[ConfigKey, ...]] = (
         104_857_600,
         "Segment size of the share state topic.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "share.coordinator.threads",

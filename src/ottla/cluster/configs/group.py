@@ -43,6 +43,7 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Shortest time between two computed assignments of a share group.",
         validator=Range(0),
         synonym="group.share.assignment.interval.ms",
+        acts=True,
     ),
     ConfigKey(
         "share.auto.offset.reset",
@@ -51,6 +52,7 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Where a share group starts in a partition it has never read: `earliest`, `latest`, or "
         "`by_duration:` with an ISO-8601 duration back from now.",
         validator=ShareOffsetReset(),
+        acts=True,
     ),
     ConfigKey(
         "share.delivery.count.limit",
@@ -59,6 +61,7 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Deliveries of one record to a share group before it is given up.",
         validator=Range(2),
         synonym="group.share.delivery.count.limit",
+        acts=True,
     ),
     ConfigKey(
         "share.heartbeat.interval.ms",
@@ -67,6 +70,7 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Heartbeat interval that the members of a share group are told to keep.",
         validator=Range(1),
         synonym="group.share.heartbeat.interval.ms",
+        acts=True,
     ),
     ConfigKey(
         "share.isolation.level",
@@ -75,6 +79,7 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Whether a share group sees records of open and aborted transactions (`read_uncommitted`) or not "
         "(`read_committed`).",
         validator=OneOf(("read_committed", "read_uncommitted")),
+        acts=True,
     ),
     ConfigKey(
         "share.partition.max.record.locks",
@@ -83,6 +88,7 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Records of one partition that may be locked by members of a share group at a time.",
         validator=Range(100),
         synonym="group.share.partition.max.record.locks",
+        acts=True,
     ),
     ConfigKey(
         "share.record.lock.duration.ms",
@@ -91,12 +97,14 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "How long a member of a share group holds a record before it is offered to others.",
         validator=Range(1000),
         synonym="group.share.record.lock.duration.ms",
+        acts=True,
     ),
     ConfigKey(
         "share.renew.acknowledge.enable",
         ConfigType.BOOLEAN,
         True,
         "Whether members of a share group may renew the lock of a record they hold.",
+        acts=True,
     ),
     ConfigKey(
         "share.session.timeout.ms",
@@ -105,6 +113,7 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "A member of a share group that is silent for this long is removed.",
         validator=Range(1),
         synonym="group.share.session.timeout.ms",
+        acts=True,
     ),
     ConfigKey(
         "streams.assignment.interval.ms",

@@ -1,0 +1,38 @@
+"""ShareGroupHeartbeat (76): a member of a share group joins, stays or leaves (KIP-932)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.handlers import access
+from ottla.handlers.group_calls import request_context
+from ottla.handlers.registry import api
+from ottla.handlers.share_group_calls import require_member_id, require_share_groups
+from ottla.protocol.messages.k76_share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: ShareGroupHeartbeatRequest, version: int, code: ErrorCode, message: str | None
+) -> ShareGroupHeartbeatResponse:
+    """The heartbeat did not count."""
+    return ShareGroupHeartbeatResponse(error_code=code)
+
+
+@api(
+    76, versions=(1, 1), acl=access.group(AclOperation.READ, access.on_topic(AclOperation.DESCRIBE)), on_error=on_error
+)
+def share_group_heartbeat(
+    call: Call, request: ShareGroupHeartbeatRequest
+) -> ShareGroupHeartbeatResponse | Pending[ShareGroupHeartbeatResponse]:
+    """Let the member take its next step, and tell it what to read from if that has changed."""
+    require_share_groups(call)
+    require_member_id(request.member_id)
+    for topic in request.subscribed_topic_names or ():
+        call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+    return call.broker.groups.share_group_heartbeat(request_context(call), request)

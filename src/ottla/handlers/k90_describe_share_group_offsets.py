@@ -1,0 +1,140 @@
+"""DescribeShareGroupOffsets (90): where share groups begin to read, and how far behind they are.
+
+v1 adds the lag.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.groups.coordinator import wait_for_all
+from ottla.handlers import access
+from ottla.handlers.registry import api
+from ottla.handlers.share_group_calls import share_groups_enabled
+from ottla.protocol.error_texts import error_text
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k90_describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from ottla.shares.environment import NO_START_OFFSET, SharePartitionKey
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.broker.session import Call
+    from ottla.cluster.registrations import Topic
+    from ottla.pending import Pending
+    from ottla.shares.environment import ShareState
+
+_UNKNOWN_LAG = -1
+
+
+def on_error(
+    request: DescribeShareGroupOffsetsRequest, version: int, code: ErrorCode, message: str | None
+) -> DescribeShareGroupOffsetsResponse:
+    """No group could be described."""
+    return DescribeShareGroupOffsetsResponse(groups=[_refused(group.group_id, code) for group in request.groups])
+
+
+@api(
+    90,
+    versions=(0, 1),
+    acl=access.each(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
+    on_error=on_error,
+)
+def describe_share_group_offsets(
+    call: Call, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse | Pending[DescribeShareGroupOffsetsResponse]:
+    """The start offset and the lag of each partition, of those asked for or of all that a group has read from."""
+    return wait_for_all(
+        [_group(call, group) for group in request.groups],
+        lambda groups: DescribeShareGroupOffsetsResponse(groups=groups),
+    )
+
+
+def _group(
+    call: Call, group: DescribeShareGroupOffsetsRequestGroup
+) -> DescribeShareGroupOffsetsResponseGroup | Pending[DescribeShareGroupOffsetsResponseGroup]:
+    group_id = group.group_id
+    if not share_groups_enabled(call):
+        return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if not call.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+        return DescribeShareGroupOffsetsResponseGroup(
+            group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
+        )
+    image = call.broker.cluster.image
+    known: list[tuple[Topic, Sequence[int]]] = []
+    without: list[DescribeShareGroupOffsetsResponseTopic] = []
+    if group.topics is None:
+        try:
+            initialized = call.broker.groups.initialized_share_partitions(group_id)
+        except KafkaError as error:
+            return _refused(group_id, error.code)
+        found = [(image.topics.get(topic_id), partitions) for topic_id, partitions in initialized.items()]
+        known = [
+            (topic, partitions)
+            for topic, partitions in found
+            if topic is not None and call.may_topic(AclOperation.DESCRIBE, topic.name)
+        ]
+    else:
+        for wanted in group.topics:
+            topic = image.topic(wanted.topic_name)
+            if not call.may_topic(AclOperation.DESCRIBE, wanted.topic_name):
+                without.append(_no_topic(wanted.topic_name, wanted.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif topic is None:
+                without.append(_no_topic(wanted.topic_name, wanted.partitions, ErrorCode.NONE))
+            else:
+                known.append((topic, wanted.partitions))
+    places = [(topic, partition) for topic, partitions in known for partition in partitions]
+
+    def combine(states: list[ShareState]) -> DescribeShareGroupOffsetsResponseGroup:
+        topics: dict[str, DescribeShareGroupOffsetsResponseTopic] = {}
+        for (topic, partition), state in zip(places, states, strict=True):
+            result = topics.setdefault(
+                topic.name, DescribeShareGroupOffsetsResponseTopic(topic_name=topic.name, topic_id=topic.id)
+            )
+            result.partitions.append(_partition(call, topic, partition, state))
+        return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=[*topics.values(), *without])
+
+    states = call.broker.share_states
+    asked: list[ShareState | Pending[ShareState]] = [
+        states.summary(SharePartitionKey(group_id, topic.id, partition)) for topic, partition in places
+    ]
+    return wait_for_all(asked, combine)
+
+
+def _partition(
+    call: Call, topic: Topic, partition: int, state: ShareState
+) -> DescribeShareGroupOffsetsResponsePartition:
+    if state.error:
+        return DescribeShareGroupOffsetsResponsePartition(partition_index=partition, start_offset=NO_START_OFFSET)
+    lag = _UNKNOWN_LAG
+    if state.start_offset != NO_START_OFFSET and state.delivery_complete_count >= 0:
+        end = call.broker.partition(topic.name, partition).log.high_watermark
+        lag = end - state.start_offset - state.delivery_complete_count
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=partition, start_offset=state.start_offset, leader_epoch=state.leader_epoch, lag=lag
+    )
+
+
+def _no_topic(name: str, partitions: Sequence[int], code: ErrorCode) -> DescribeShareGroupOffsetsResponseTopic:
+    """A topic of which nothing can be told; one that is not there is no error."""
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=name,
+        partitions=[
+            DescribeShareGroupOffsetsResponsePartition(
+                partition_index=each, start_offset=NO_START_OFFSET, error_code=code, error_message=error_text(code)
+            )
+            for each in partitions
+        ],
+    )
+
+
+def _refused(group_id: str, code: ErrorCode) -> DescribeShareGroupOffsetsResponseGroup:
+    return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=code, error_message=error_text(code))

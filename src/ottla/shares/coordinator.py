@@ -1,0 +1,254 @@
+"""The share coordinator of one node: keeps the state of share partitions in the `__share_group_state` it leads.
+
+A request's record is appended, then replayed; its answer waits until what was written is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from ottla.cluster.coordinator_partition import partition_for
+from ottla.pending import Pending, kept
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.records.builder import BatchBuilder
+from ottla.shares.environment import SharePartitionKey, ShareState
+from ottla.shares.records import decode_record
+from ottla.shares.state import ShareShard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from ottla.protocol.schema import Uuid
+    from ottla.records.iterate import Record
+    from ottla.shares.environment import StateBatch
+    from ottla.shares.records import ShareRecord
+    from ottla.world.clock import Clock, Timer
+
+log = logging.getLogger(__name__)
+
+_APPEND_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class ShareLog(Protocol):
+    """The partitions of `__share_group_state` that this node leads."""
+
+    def append(self, partition: int, batch: bytearray) -> tuple[int, Pending[ErrorCode] | None]:
+        """Append one batch; its offset, and when it is safe (None: at once). KafkaError when it cannot."""
+        ...
+
+    def delete_before(self, partition: int, offset: int) -> None:
+        """Forget what was written before an offset."""
+        ...
+
+
+@dataclass(slots=True, frozen=True)
+class ShareConfig:
+    """The broker's configs that rule the share coordinator, with Kafka's defaults."""
+
+    updates_per_snapshot: int = 500
+    prune_interval_ms: int = 300_000
+    cold_snapshot_interval_ms: int = 300_000
+
+
+class StateAnswer(NamedTuple):
+    """What became of a request: the state, whose `error` says whether it was granted, and words for the client."""
+
+    state: ShareState
+    message: str | None = None
+
+    @property
+    def error(self) -> ErrorCode:
+        """NONE if the request was granted."""
+        return self.state.error
+
+
+_DONE: Final = ShareState(ErrorCode.NONE)
+
+
+class ShareCoordinator:
+    """Keeps the state of the share partitions whose partition of `__share_group_state` this node leads."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        log: ShareLog,
+        *,
+        state_partition_count: Callable[[], int],
+        topic_partition_count: Callable[[Uuid], int | None],
+        config: ShareConfig | None = None,
+    ) -> None:
+        self.config = config or ShareConfig()
+        self._clock = clock
+        self._log = log
+        self._state_partition_count = state_partition_count
+        self._topic_partition_count = topic_partition_count
+        self._shards: dict[int, ShareShard] = {}
+        self._timers: dict[str, Timer] = {}
+
+    # Life
+
+    def start(self) -> None:
+        """From time to time, snapshot what is cold and forget what was overtaken."""
+        self._every("prune", lambda: self.config.prune_interval_ms, self.prune)
+        self._every("cold", lambda: self.config.cold_snapshot_interval_ms, self.snapshot_cold_partitions)
+
+    def stop(self) -> None:
+        """Stop the clockwork and forget every partition."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._shards.clear()
+
+    def load(self, partition: int, records: Iterable[Record]) -> None:
+        """This node leads a partition now, whose log holds these records; one that cannot be read is not served."""
+        self.unload(partition)
+        shard = ShareShard(partition, lambda key: self._topic_partition_count(key.topic_id))
+        try:
+            for record in records:
+                decoded = decode_record(record.key, record.value)
+                if decoded is None:
+                    log.warning("share state partition %d: the type of record %d is unknown", partition, record.offset)
+                else:
+                    shard.replay(decoded, record.offset, self.config.updates_per_snapshot)
+        except (KafkaError, ProtocolError) as error:
+            log.error("share state partition %d cannot be loaded: %s", partition, error)
+            return
+        self._shards[partition] = shard
+
+    def unload(self, partition: int) -> None:
+        """This node does not lead a partition any more."""
+        self._shards.pop(partition, None)
+
+    def shard(self, partition: int) -> ShareShard | None:
+        """What a partition keeps, for those who look on; None if it is not here."""
+        return self._shards.get(partition)
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """The partition of `__share_group_state` that keeps a share partition."""
+        return partition_for(f"{key.group_id}:{key.topic_id}:{key.partition}", self._state_partition_count())
+
+    # Requests
+
+    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Pending[StateAnswer]:
+        """Keep a partition's state from now on, or begin anew with a later epoch."""
+        now = self._clock.now_ms()
+        return self._run(key, lambda shard: (_DONE, shard.initialize(key, state_epoch, start_offset, now)))
+
+    def read(self, key: SharePartitionKey, leader_epoch: int) -> Pending[StateAnswer]:
+        """The state, for the leader in that epoch; earlier leaders are fenced from then on."""
+        now = self._clock.now_ms()
+        return self._run(key, lambda shard: shard.read(key, leader_epoch, self.config.updates_per_snapshot, now))
+
+    def write(
+        self,
+        key: SharePartitionKey,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        batches: Sequence[StateBatch],
+    ) -> Pending[StateAnswer]:
+        """Change the state; FENCED_STATE_EPOCH or FENCED_LEADER_EPOCH for those whose time is over."""
+        now, limit = self._clock.now_ms(), self.config.updates_per_snapshot
+
+        def write(shard: ShareShard) -> tuple[ShareState, ShareRecord]:
+            return _DONE, shard.write(
+                key, state_epoch, leader_epoch, start_offset, delivery_complete_count, batches, limit, now
+            )
+
+        return self._run(key, write)
+
+    def summary(self, key: SharePartitionKey) -> Pending[StateAnswer]:
+        """The state without its batches."""
+        return self._run(key, lambda shard: (shard.summary(key), None))
+
+    def delete(self, key: SharePartitionKey) -> Pending[StateAnswer]:
+        """Keep no state of a partition any more."""
+        return self._run(key, lambda shard: (_DONE, shard.delete(key)))
+
+    # What comes by itself
+
+    def topics_deleted(self, topic_ids: Collection[Uuid]) -> None:
+        """Topics are no more: neither is what was kept of them."""
+        for shard in list(self._shards.values()):
+            self._write_apart(shard, shard.of_topics(topic_ids))
+
+    def snapshot_cold_partitions(self) -> None:
+        """Write anew what was not written for long, so that the log before it can go."""
+        now = self._clock.now_ms()
+        for shard in list(self._shards.values()):
+            self._write_apart(shard, shard.cold_snapshots(now, self.config.cold_snapshot_interval_ms))
+
+    def prune(self) -> None:
+        """Forget what later snapshots have overtaken."""
+        for shard in list(self._shards.values()):
+            offset = shard.first_needed_offset
+            if offset > shard.pruned_to:
+                try:
+                    self._log.delete_before(shard.partition, offset)
+                    shard.pruned_to = offset
+                except KafkaError as error:
+                    log.warning("share state partition %d cannot be pruned: %s", shard.partition, error)
+
+    # Inside
+
+    def _run(
+        self, key: SharePartitionKey, operation: Callable[[ShareShard], tuple[ShareState, ShareRecord | None]]
+    ) -> Pending[StateAnswer]:
+        shard = self._shards.get(self.partition_for(key))
+        if shard is None:
+            return kept(StateAnswer(ShareState(ErrorCode.NOT_COORDINATOR)))
+        try:
+            state, record = operation(shard)
+        except KafkaError as error:
+            return kept(StateAnswer(ShareState(error.code), error.message))
+        if record is None:
+            return kept(StateAnswer(state))
+        try:
+            durable = self._append(shard, [record])
+        except KafkaError as error:
+            return kept(StateAnswer(ShareState(_APPEND_ERRORS.get(error.code, error.code))))
+        if durable is None:
+            return kept(StateAnswer(state))
+
+        def answer(code: ErrorCode) -> StateAnswer:
+            return StateAnswer(state if code is ErrorCode.NONE else ShareState(_APPEND_ERRORS.get(code, code)))
+
+        return durable.map(answer)
+
+    def _append(self, shard: ShareShard, records: Sequence[ShareRecord]) -> Pending[ErrorCode] | None:
+        builder = BatchBuilder()
+        now = self._clock.now_ms()
+        for record in records:
+            key, value = record.encode()
+            builder.append(key, value, timestamp=now)
+        offset, durable = self._log.append(shard.partition, builder.build())
+        for position, record in enumerate(records):
+            shard.replay(record, offset + position, self.config.updates_per_snapshot)
+        return durable
+
+    def _write_apart(self, shard: ShareShard, records: Sequence[ShareRecord]) -> None:
+        """Write what no client waits for, each record for itself: together they may be too large for a batch."""
+        for record in records:
+            try:
+                self._append(shard, [record])
+            except KafkaError as error:
+                log.warning("share state partition %d cannot be written: %s", shard.partition, error)
+                return
+
+    def _every(self, name: str, interval_ms: Callable[[], int], action: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers[name] = self._clock.call_later(interval_ms() / 1000, run)
+            action()
+
+        self._timers[name] = self._clock.call_later(interval_ms() / 1000, run)

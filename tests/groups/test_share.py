@@ -1,0 +1,422 @@
+"""Share groups: joining, epochs, initialization of state, assignments that overlap, leaving, and the end of groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ottla.groups.environment import RequestContext
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.protocol.messages.k76_share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from ottla.protocol.messages.k91_alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from ottla.protocol.messages.k92_delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from ottla.protocol.record_schemas.group import ShareGroupStatePartitionMetadataKey
+from ottla.shares.environment import SharePartitionKey
+from tests.groups.world import GROUP, World
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.k16_list_groups import ListGroupsResponse
+    from ottla.protocol.uuids import Uuid
+
+CONTEXT = RequestContext(1, "client", "/127.0.0.1")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create_topic("t", 4)
+    return world
+
+
+def beat(
+    world: World, member: str, epoch: int, topics: list[str] | None = None, group: str = GROUP, **more: Any
+) -> ShareGroupHeartbeatResponse:
+    answer = world.coordinator.share_group_heartbeat(
+        CONTEXT,
+        ShareGroupHeartbeatRequest(
+            group_id=group, member_id=member, member_epoch=epoch, subscribed_topic_names=topics, **more
+        ),
+    )
+    world.clock.advance(0)
+    return done(answer)
+
+
+def done(answer: Any) -> Any:
+    if isinstance(answer, Pending):
+        assert answer.done
+        return answer.response
+    return answer
+
+
+def assigned(answer: ShareGroupHeartbeatResponse) -> dict[Uuid, list[int]] | None:
+    if answer.assignment is None:
+        return None
+    return {each.topic_id: each.partitions for each in answer.assignment.topic_partitions}
+
+
+def join(world: World, member: str, topics: list[str] | None = None) -> int:
+    """Join and beat until there is nothing new to learn; the member's epoch."""
+    epoch = beat(world, member, 0, topics or ["t"]).member_epoch
+    world.advance(1_000)
+    return beat(world, member, epoch).member_epoch
+
+
+def topic_id(world: World, name: str = "t") -> Uuid:
+    return world.topics.topics[name].id
+
+
+def state_of(world: World) -> tuple[dict[str, list[int]], dict[str, list[int]], list[str]]:
+    """What is initializing, initialized and deleting."""
+    state = world.group().state_partitions
+    return (
+        {topic.name: sorted(topic.partitions) for topic in state.initializing.values()},
+        {topic.name: sorted(topic.partitions) for topic in state.initialized.values()},
+        list(state.deleting.values()),
+    )
+
+
+# Joining
+
+
+def test_a_member_gets_partitions_once_their_state_is_initialized(world: World) -> None:
+    first = beat(world, "m", 0, ["t"])
+    assert (first.error_code, first.member_id, first.member_epoch) == (0, "m", 2)
+    assert first.heartbeat_interval_ms == 5_000
+    assert assigned(first) == {}
+    assert state_of(world) == ({}, {"t": [0, 1, 2, 3]}, [])
+    assert world.share_states.states[SharePartitionKey(GROUP, topic_id(world), 3)].state_epoch == 2
+    world.advance(1_000)
+    second = beat(world, "m", 2)
+    assert second.member_epoch == 3
+    assert assigned(second) == {topic_id(world): [0, 1, 2, 3]}
+    assert assigned(beat(world, "m", 3)) is None
+
+
+def test_what_was_assigned_just_now_is_not_assigned_anew_before_its_time(world: World) -> None:
+    beat(world, "m", 0, ["t"])
+    early = beat(world, "m", 2)
+    assert (early.member_epoch, assigned(early)) == (2, None)
+    world.advance(1_000)
+    assert assigned(beat(world, "m", 2)) == {topic_id(world): [0, 1, 2, 3]}
+
+
+def test_members_share_partitions_when_there_are_more_of_them(world: World) -> None:
+    world.create_topic("single", 1)
+    for member in ("a", "b", "c"):
+        join(world, member, ["single"])
+    world.advance(1_000)
+    for member in ("a", "b", "c"):
+        found = assigned(beat(world, member, 0, ["single"]))
+        assert found == {topic_id(world, "single"): [0]}
+
+
+def test_a_topic_that_grows_is_initialized_and_assigned_further(world: World) -> None:
+    epoch = join(world, "m")
+    world.change_topic("t", 6)
+    epoch = beat(world, "m", epoch).member_epoch
+    assert state_of(world)[1] == {"t": [0, 1, 2, 3, 4, 5]}
+    world.advance(1_000)
+    assert assigned(beat(world, "m", epoch)) == {topic_id(world): [0, 1, 2, 3, 4, 5]}
+
+
+def test_a_topic_that_comes_later_is_read_when_it_is_there(world: World) -> None:
+    epoch = beat(world, "m", 0, ["late"]).member_epoch
+    assert world.group().state_partitions is None
+    world.advance(1_000)
+    late = world.create_topic("late", 2)
+    epoch = beat(world, "m", epoch).member_epoch
+    world.advance(1_000)
+    assert assigned(beat(world, "m", epoch)) == {late: [0, 1]}
+
+
+def test_state_that_could_not_be_initialized_is_tried_again(world: World) -> None:
+    world.share_states.broken = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    epoch = beat(world, "m", 0, ["t"]).member_epoch
+    assert state_of(world) == ({}, {}, [])
+    world.share_states.broken = ErrorCode.NONE
+    epoch = beat(world, "m", epoch).member_epoch
+    assert state_of(world)[1] == {"t": [0, 1, 2, 3]}
+
+
+def test_a_new_subscription_takes_the_old_topic_away_at_once(world: World) -> None:
+    world.create_topic("other", 1)
+    epoch = join(world, "m")
+    answer = beat(world, "m", epoch, ["other"])
+    assert assigned(answer) == {}
+    assert world.group().subscribed_topics == {"other": 1}
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"member": " "}, "MemberId can't be empty."),
+        ({"group": ""}, "GroupId can't be empty."),
+        ({"rack_id": ""}, "RackId can't be empty."),
+        ({"topics": []}, "SubscribedTopicNames must be set in first request."),
+        ({"topics": None}, "SubscribedTopicNames must be set in first request."),
+        ({"epoch": -2}, "MemberEpoch is invalid."),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused(world: World, more: dict[str, Any], words: str) -> None:
+    answer = beat(world, **{"member": "m", "epoch": 0, "topics": ["t"], **more})
+    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, words)
+
+
+def test_members_of_another_epoch_are_fenced_but_the_one_before_is_forgiven(world: World) -> None:
+    epoch = join(world, "m")
+    assert beat(world, "m", epoch - 1).member_epoch == epoch
+    assert beat(world, "m", epoch - 2).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    greater = beat(world, "m", epoch + 1)
+    assert greater.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert "greater member epoch" in (greater.error_message or "")
+    assert beat(world, "m", 0, ["t"]).error_code == 0
+
+
+def test_strangers_are_told_so(world: World) -> None:
+    assert beat(world, "m", 5).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert beat(world, "m", -1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    join(world, "m")
+    assert beat(world, "n", 5).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert beat(world, "n", -1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_full_group_takes_nobody_more(world: World) -> None:
+    world.configure(share_max_size=1)
+    join(world, "m")
+    answer = beat(world, "n", 0, ["t"])
+    assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert answer.error_message == "The share group has reached its maximum capacity of 1 members."
+
+
+def test_a_group_is_of_one_kind(world: World) -> None:
+    join(world, "m")
+    consumer = world.coordinator.consumer_group_heartbeat(
+        CONTEXT,
+        ConsumerGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id="c",
+            rebalance_timeout_ms=1_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        ),
+    )
+    assert done(consumer).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert done(world.join(protocols=[("range", b"")])).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    commit = done(world.commit({("t", 0): 5}))
+    assert commit.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+# Leaving
+
+
+def test_who_leaves_makes_room_for_the_others(world: World) -> None:
+    join(world, "a")
+    join(world, "b")
+    gone = beat(world, "a", -1)
+    assert (gone.error_code, gone.member_epoch) == (0, -1)
+    world.advance(1_000)
+    assert assigned(beat(world, "b", 0, ["t"])) == {topic_id(world): [0, 1, 2, 3]}
+
+
+def test_who_is_silent_for_too_long_is_removed(world: World) -> None:
+    epoch = join(world, "m")
+    world.advance(44_000)
+    assert beat(world, "m", epoch).error_code == 0
+    world.advance(46_000)
+    assert world.group().members == {}
+    assert beat(world, "m", epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# What a restart finds
+
+
+def test_a_restart_finds_the_group_as_it_was(world: World) -> None:
+    epoch = join(world, "m")
+    before = world.group()
+    world.restart()
+    after = world.group()
+    for name in (
+        "group_epoch",
+        "metadata_hash",
+        "assignment_epoch",
+        "assignment_timestamp_ms",
+        "members",
+        "subscribed_topics",
+        "targets",
+    ):
+        assert getattr(after, name) == getattr(before, name), name
+    assert state_of(world) == ({}, {"t": [0, 1, 2, 3]}, [])
+    assert beat(world, "m", epoch).error_code == 0
+    world.advance(46_000)
+    assert world.group().members == {}
+
+
+def test_initialization_that_a_restart_interrupted_is_begun_again_after_a_while(world: World) -> None:
+    answer = world.coordinator.share_group_heartbeat(
+        CONTEXT, ShareGroupHeartbeatRequest(group_id=GROUP, member_id="m", subscribed_topic_names=["t"])
+    )
+    epoch = done(answer).member_epoch
+    world.restart()  # before the share coordinator was asked
+    world.clock.advance(0)
+    assert state_of(world) == ({"t": [0, 1, 2, 3]}, {}, [])
+    beat(world, "m", epoch)
+    assert state_of(world) == ({"t": [0, 1, 2, 3]}, {}, [])
+    world.advance(30_000)
+    beat(world, "m", epoch)
+    assert state_of(world) == ({}, {"t": [0, 1, 2, 3]}, [])
+
+
+# Administration
+
+
+def test_share_groups_are_listed_and_described(world: World) -> None:
+    join(world, "m")
+    listed: ListGroupsResponse = done(world.coordinator.list_groups([], ["Share"]))
+    assert [(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in listed.groups] == [
+        (GROUP, "share", "Stable", "share")
+    ]
+    (described,) = done(world.coordinator.describe_share_groups([GROUP]))
+    assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Stable", 3, 3)
+    assert described.assignor_name == "simple"
+    (member,) = described.members
+    assert (member.client_id, member.client_host, member.subscribed_topic_names) == ("client", "/127.0.0.1", ["t"])
+    assert member.assignment.topic_partitions[0].topic_name == "t"
+    (missing,) = done(world.coordinator.describe_share_groups(["no"]))
+    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_an_empty_share_group_stays_until_it_is_deleted_and_then_its_state_goes_too(world: World) -> None:
+    join(world, "m")
+    assert done(world.coordinator.delete_groups([GROUP]))[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    beat(world, "m", -1)
+    world.advance(30 * 24 * 3_600_000)
+    assert world.group() is not None
+    assert done(world.coordinator.delete_groups([GROUP]))[0].error_code == 0
+    assert world.group() is None
+    assert world.share_states.states == {}
+    world.restart()
+    assert world.group() is None
+
+
+def test_a_group_whose_state_cannot_be_deleted_stays_and_can_be_deleted_later(world: World) -> None:
+    join(world, "m")
+    beat(world, "m", -1)
+    world.share_states.broken = ErrorCode.NOT_COORDINATOR
+    assert done(world.coordinator.delete_groups([GROUP]))[0].error_code == ErrorCode.NOT_COORDINATOR
+    assert state_of(world) == ({}, {}, ["t"])
+    world.share_states.broken = ErrorCode.NONE
+    assert done(world.coordinator.delete_groups([GROUP]))[0].error_code == 0
+    assert world.share_states.states == {}
+
+
+def test_nothing_is_left_of_a_deleted_topic(world: World) -> None:
+    epoch = join(world, "m")
+    world.delete_topic("t")
+    assert state_of(world) == ({}, {}, [])
+    world.advance(1_000)
+    assert assigned(beat(world, "m", epoch)) == {}
+
+
+def alter(world: World, offsets: dict[tuple[str, int], int]) -> Any:
+    topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
+    for (topic, partition), offset in offsets.items():
+        topics.setdefault(topic, []).append(
+            AlterShareGroupOffsetsRequestPartition(partition_index=partition, start_offset=offset)
+        )
+    request = AlterShareGroupOffsetsRequest(
+        group_id=GROUP,
+        topics=[AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=each) for name, each in topics.items()],
+    )
+    return done(world.coordinator.alter_share_group_offsets(request))
+
+
+def test_offsets_of_an_empty_group_are_altered_and_a_new_group_may_begin_so(world: World) -> None:
+    answer = alter(world, {("t", 1): 25, ("t", 9): 1, ("no", 0): 1})
+    assert answer.error_code == 0
+    codes = {
+        (topic.topic_name, each.partition_index): each.error_code
+        for topic in answer.responses
+        for each in topic.partitions
+    }
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == {("t", 1): 0, ("t", 9): unknown, ("no", 0): unknown}
+    assert world.share_states.states[SharePartitionKey(GROUP, topic_id(world), 1)].start_offset == 25
+    assert state_of(world) == ({}, {"t": [1]}, [])
+    join(world, "m")
+    assert alter(world, {("t", 1): 30}).error_code == ErrorCode.NON_EMPTY_GROUP
+    assert state_of(world)[1] == {"t": [0, 1, 2, 3]}
+
+
+def test_altering_that_fails_says_where(world: World) -> None:
+    world.share_states.broken = ErrorCode.FENCED_STATE_EPOCH
+    answer = alter(world, {("t", 1): 25})
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.FENCED_STATE_EPOCH
+
+
+def delete_offsets(world: World, *topics: str) -> Any:
+    request = DeleteShareGroupOffsetsRequest(
+        group_id=GROUP, topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
+    )
+    return done(world.coordinator.delete_share_group_offsets(request))
+
+
+def test_offsets_of_an_empty_group_are_deleted(world: World) -> None:
+    world.create_topic("unread", 1)
+    assert delete_offsets(world, "t").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    join(world, "m")
+    assert delete_offsets(world, "t").error_code == ErrorCode.NON_EMPTY_GROUP
+    beat(world, "m", -1)
+    answer = delete_offsets(world, "t", "unread", "no")
+    assert answer.error_code == 0
+    assert {each.topic_name: each.error_code for each in answer.responses} == {
+        "t": 0,
+        "unread": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "no": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert state_of(world) == ({}, {}, [])
+    assert world.share_states.states == {}
+
+
+def test_offsets_whose_state_cannot_be_deleted_stay_marked_for_it(world: World) -> None:
+    join(world, "m")
+    beat(world, "m", -1)
+    world.share_states.broken = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    answer = delete_offsets(world, "t")
+    assert answer.responses[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert state_of(world) == ({}, {}, ["t"])
+    world.share_states.broken = ErrorCode.NONE
+    assert delete_offsets(world, "t").responses[0].error_code == 0
+    assert state_of(world) == ({}, {}, [])
+
+
+def test_answers_wait_for_the_disk_in_every_step(world: World) -> None:
+    join(world, "m")
+    beat(world, "m", -1)
+    world.log.slow = True
+    answer = world.coordinator.delete_groups([GROUP])
+    assert isinstance(answer, Pending)
+    for _ in range(2):
+        assert not answer.done
+        world.log.waiting.pop().complete(ErrorCode.NONE)
+    assert done(answer)[0].error_code == 0
+
+
+def test_the_records_are_those_of_kafka(world: World) -> None:
+    join(world, "m")
+    numbers = [record.key.__schema__.api_key for record in world.records]
+    assert numbers == [10, 11, 13, 12, 14, 15, 15, 11, 13, 12, 14]
+    states = [record.value for record in world.records if isinstance(record.key, ShareGroupStatePartitionMetadataKey)]
+    assert [len(each.initializing_topics) for each in states] == [1, 0]  # type: ignore[union-attr]

@@ -1,0 +1,45 @@
+"""The assignor of share groups: the same ids give the same assignment as Kafka's, and it is even."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.groups.consumer import SubscriptionType
+from ottla.groups.share_assignor import ShareMemberSpec, assign
+from ottla.protocol.uuids import Uuid
+
+# What the SimpleAssignor of Apache Kafka 4.3.1 made of groups of all sizes, some with an assignment from before.
+CASES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "fixtures" / "shares" / "simple-assignor-4.3.1.json").read_text()
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=map(str, range(len(CASES))))
+def test_it_assigns_what_kafka_assigns(case: dict[str, Any]) -> None:
+    members = {
+        member_id: ShareMemberSpec(
+            tuple(Uuid.parse(topic) for topic in member["topics"]),
+            {Uuid.parse(topic): tuple(partitions) for topic, partitions in member["target"].items()},
+        )
+        for member_id, member in case["members"].items()
+    }
+    assignable = {Uuid.parse(topic): partitions for topic, (_, partitions) in case["topics"].items()}
+    kind = SubscriptionType.HOMOGENEOUS if case["homogeneous"] else SubscriptionType.HETEROGENEOUS
+    found = {
+        member_id: {str(topic): list(partitions) for topic, partitions in target.items()}
+        for member_id, target in assign(members, assignable, kind).items()
+    }
+    expected = {
+        member_id: {topic: partitions for topic, partitions in target.items() if partitions}
+        for member_id, target in case["assigned"].items()
+    }
+    assert found == expected
+
+
+def test_a_group_that_wants_nothing_gets_nothing() -> None:
+    assert assign({}, {}, SubscriptionType.HOMOGENEOUS) == {}
+    assert assign({"m": ShareMemberSpec((), {})}, {}, SubscriptionType.HOMOGENEOUS) == {}

@@ -1,0 +1,70 @@
+"""Kafka's own share consumers on ottla: they share records, see committed ones only, and give back what they held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .java_client import Record
+from .ottla_node import OttlaNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .java_client import JavaClients
+
+pytestmark = pytest.mark.interop
+
+RECORDS = 600
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
+    with OttlaNode(tmp_path_factory.mktemp("ottla") / "data") as node:
+        yield node
+        assert [line for line in node.complaints() if "ERROR" in line or "Traceback" in line] == []
+
+
+def begin_at_the_start(node: OttlaNode, clients: JavaClients, group: str, *more: list[str]) -> None:
+    ops = [["SET", "share.auto.offset.reset", "earliest"], *more]
+    clients.admin(node.bootstrap).call("alter_configs", changes=[{"resource": ["GROUP", group], "ops": ops}])
+
+
+def test_two_consumers_get_every_record_once(node: OttlaNode, java_clients: JavaClients) -> None:
+    java_clients.admin(node.bootstrap).create_topic("shared", 2)
+    begin_at_the_start(node, java_clients, "two", ["SET", "share.record.lock.duration.ms", "60000"])
+    with java_clients.producer(node.bootstrap, batch_size="200") as producer:
+        producer.send(Record("shared", value=b"%d" % number) for number in range(RECORDS))
+    seen: list[bytes | None] = []
+    with (
+        java_clients.share_consumer(node.bootstrap, group_id="two", max_poll_records="50") as one,
+        java_clients.share_consumer(node.bootstrap, group_id="two", max_poll_records="50") as two,
+    ):
+        one.subscribe("shared")
+        two.subscribe("shared")
+        for _ in range(200):
+            for consumer in (one, two):
+                seen += [each.value for each in consumer.poll(timeout_ms=2_000)]
+            if len(seen) >= RECORDS:
+                break
+    assert sorted(seen, key=lambda value: int(value or b"0")) == [b"%d" % number for number in range(RECORDS)]
+
+
+def test_aborted_records_are_not_seen_and_released_ones_again(node: OttlaNode, java_clients: JavaClients) -> None:
+    java_clients.admin(node.bootstrap).create_topic("transacted")
+    begin_at_the_start(node, java_clients, "committed", ["SET", "share.isolation.level", "read_committed"])
+    with java_clients.producer(node.bootstrap, transactional_id="t") as producer:
+        producer.init_transactions()
+        for value, good in ((b"lost", False), (b"kept", True), (b"lost too", False), (b"kept too", True)):
+            producer.begin()
+            producer.send([Record("transacted", value=value)])
+            (producer.commit if good else producer.abort)()
+    with java_clients.share_consumer(
+        node.bootstrap, group_id="committed", share_acknowledgement_mode="explicit"
+    ) as consumer:
+        consumer.subscribe("transacted")
+        first = consumer.poll(min_records=2, timeout_ms=30_000, acknowledge="RELEASE")
+        again = consumer.poll(min_records=2, timeout_ms=30_000, acknowledge="ACCEPT")
+    for records in (first, again):
+        assert [each.value for each in records] == [b"kept", b"kept too"]

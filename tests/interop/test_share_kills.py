@@ -1,0 +1,115 @@
+"""ottla is killed (SIGKILL) while members share a partition: what was acknowledged stays so, for Kafka as well."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import k78_share_fetch as k78
+from ottla.protocol.messages import k79_share_acknowledge as k79
+
+from .apache_kafka import ApacheKafka
+from .ottla_node import OttlaNode
+from .scripts.shares import ACCEPT, REJECT, RELEASE, Sharing
+from .side_by_side import Talk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .jvm import Jvm
+
+pytestmark = pytest.mark.interop
+
+KILLS = 6
+RECORDS = 60
+
+
+class Member:
+    """A member that fetches and acknowledges until the broker is killed."""
+
+    def __init__(self, shared: Sharing, name: str, seed: int) -> None:
+        self.shared = shared
+        self.name = name
+        self.random = random.Random(seed)
+        self.over: set[int] = set()
+        self.epoch = 0
+
+    def fetch(self) -> list[tuple[int, int]]:
+        """What the member is given."""
+        request = k78.ShareFetchRequest(
+            group_id=self.shared.group,
+            member_id=self.name,
+            share_session_epoch=self.epoch,
+            max_wait_ms=2_000,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            max_records=20,
+            batch_size=500,
+        )
+        if self.epoch == 0:
+            partition = k78.FetchPartition(partition_index=0)
+            request.topics = [k78.FetchTopic(topic_id=self.shared.topic_id, partitions=[partition])]
+        answer = self.shared.talk.quietly(request, k78.ShareFetchResponse)
+        assert answer.error_code == 0, answer
+        self.epoch += 1
+        parts = [data for topic in answer.responses for data in topic.partitions]
+        assert [each.error_code for each in parts if each.error_code] == []
+        return [(each.first_offset, each.last_offset) for data in parts for each in data.acquired_records]
+
+    def acknowledge(self, first: int, last: int) -> None:
+        """Say of each record what became of it, and remember what is over."""
+        types = [self.random.choice((ACCEPT, ACCEPT, REJECT, RELEASE)) for _ in range(first, last + 1)]
+        batch = k79.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
+        partition = k79.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+        request = k79.ShareAcknowledgeRequest(
+            group_id=self.shared.group,
+            member_id=self.name,
+            share_session_epoch=self.epoch,
+            topics=[k79.AcknowledgeTopic(topic_id=self.shared.topic_id, partitions=[partition])],
+        )
+        answer = self.shared.talk.quietly(request, k79.ShareAcknowledgeResponse)
+        self.epoch += 1
+        assert [ErrorCode(each.error_code) for each in answer.responses[0].partitions] == [ErrorCode.NONE]
+        self.over.update(offset for offset, kind in enumerate(types, first) if kind != RELEASE)
+
+
+def test_what_was_acknowledged_is_never_delivered_again(kafka_jvm: Jvm, tmp_path: Path) -> None:
+    settings = {"share.coordinator.snapshot.update.records.per.snapshot": "3"}
+    data = tmp_path / "data"
+    over: set[int] = set()
+    node = OttlaNode(data, settings=settings)
+    shared: Sharing | None = None
+    for kill in range(KILLS):
+        node.start()
+        talk = Talk(node.bootstrap, str(node.log_dir))
+        if shared is None:
+            shared = Sharing(talk)
+        shared.talk = talk
+        shared.write(*[3] * (RECORDS // 3))
+        member = Member(shared, f"member-{kill}", kill)
+        for _ in range(kill + 2):
+            for first, last in member.fetch():
+                assert not over & set(range(first, last + 1)), f"{first}-{last} came again after kill {kill}"
+                middle = (first + last) // 2
+                member.acknowledge(first, middle)  # the other half is in the member's hands when the broker dies
+        over |= member.over
+        talk.close()
+        node.kill()
+    assert shared is not None
+    assert over
+    for broker in (OttlaNode(data, settings=settings), ApacheKafka(data, settings=settings)):
+        with broker:
+            shared.talk = talk = Talk(broker.bootstrap, str(broker.log_dir))
+            talk.wait_for("t")
+            shared.find_coordinator()
+            reader = Member(shared, f"reader of {type(broker).__name__}", 0)
+            given: set[int] = set()
+            while found := reader.fetch():
+                for first, last in found:
+                    given.update(range(first, last + 1))
+            assert not over & given
+            assert len(given) > RECORDS
+            talk.close()
