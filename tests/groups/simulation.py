@@ -296,6 +296,8 @@ class ClassicClient(Client):
 class Simulation:
     """One schedule."""
 
+    log_and_clock_fail = True
+
     def __init__(self, seed: int, mode: str, steps: int = 60) -> None:
         self.seed = seed
         self.mode = mode
@@ -355,9 +357,12 @@ class Simulation:
             if not self.world.log.slow:
                 self.world.log.sync()
         elif roll < 97:
-            self.world.log.broken = None if self.world.log.broken else ErrorCode.NOT_ENOUGH_REPLICAS
+            if self.log_and_clock_fail:
+                self.world.log.broken = None if self.world.log.broken else ErrorCode.NOT_ENOUGH_REPLICAS
         elif roll < 98:
-            self.world.set_back(self.random.below(3_600_000))
+            back = self.random.below(3_600_000)
+            if self.log_and_clock_fail:
+                self.world.set_back(back)
         else:
             self.commit(self.random.choice(living))
 
