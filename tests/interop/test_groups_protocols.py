@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing import Cluster
@@ -96,11 +96,17 @@ def wait_for(admin: AdminClient, group: str, kind: str, members: int) -> None:
             described = admin.describe_consumer_groups([group])[group].result(SECONDS)
             found = (described.type.name, described.state.name, len(described.members))
         except KafkaException as error:  # a coordinator that has just come up
-            found = error.args
+            found = (str(error),)
         if found == (kind, "STABLE", members):
             return
         time.sleep(0.1)
     raise AssertionError(f"{group} is {found}, not {kind} with {members} members")
+
+
+def committed(admin: AdminClient, group: str) -> int:
+    """How many records the group has committed."""
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    return sum(max(place.offset, 0) for place in asked[group].result(SECONDS).topic_partitions)
 
 
 def create(bootstrap: str, topic: str) -> AdminClient:
@@ -143,13 +149,11 @@ def test_a_group_changes_its_protocol_and_changes_back_while_records_come(bootst
         member.leave()
     produce()
     wait_for(admin, group, "CLASSIC", 2)
+    # Who lost a partition before its commit has seen records that the next owner reads again, and commits.
     deadline = time.monotonic() + SECONDS
-    while len(seen) < len(sent) and time.monotonic() < deadline:
+    while committed(admin, group) < len(sent) and time.monotonic() < deadline:
         time.sleep(0.1)
     for member in old:
         member.leave()
     assert seen == set(sent)
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    places = [TopicPartition(group, index) for index in range(PARTITIONS)]
-    assert sum(place.offset for place in reader.committed(places, timeout=SECONDS)) == len(sent)
-    reader.close()
+    assert committed(admin, group) == len(sent)
