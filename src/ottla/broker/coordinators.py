@@ -51,27 +51,27 @@ class CoordinatorLogs:
 
     def append(self, partition: int, batch: bytearray) -> Appended:
         """Append a batch of group records."""
-        found = self._broker.leader_partition(GROUP_METADATA_TOPIC, partition)
-        result = found.append(batch, origin=AppendOrigin.COORDINATOR)
-        return Appended(result.first_offset, self._durable(found))
+        return Appended(*append_own(self._broker, GROUP_METADATA_TOPIC, partition, batch))
 
     def write(self, partition: int, records: Sequence[LogRecord]) -> Pending[ErrorCode]:
         """Append a batch of transaction records."""
+        batch = BatchBuilder()
+        for each in records:
+            batch.append(each.key, each.value, (), each.timestamp_ms)
         try:
-            found = self._broker.leader_partition(TRANSACTION_STATE_TOPIC, partition)
-            batch = BatchBuilder()
-            for each in records:
-                batch.append(each.key, each.value, (), each.timestamp_ms)
-            found.append(batch.build(), origin=AppendOrigin.COORDINATOR)
+            _, durable = append_own(self._broker, TRANSACTION_STATE_TOPIC, partition, batch.build())
         except KafkaError as error:
             return kept(error.code)
-        return self._durable(found) or kept(ErrorCode.NONE)
+        return durable or kept(ErrorCode.NONE)
 
-    def _durable(self, partition: Partition) -> Pending[ErrorCode] | None:
-        """The promise of an fsync, where one is wanted."""
-        if not self._broker.cluster.sync:
-            return None
-        return self._broker.when_durable([partition.log], ErrorCode.NONE, lambda: ErrorCode.KAFKA_STORAGE_ERROR)
+
+def append_own(broker: Broker, topic: str, partition: int, batch: bytearray) -> tuple[int, Pending[ErrorCode] | None]:
+    """Append a coordinator's batch: its first offset, and the promise of an fsync where one is wanted."""
+    found = broker.leader_partition(topic, partition)
+    offset = found.append(batch, origin=AppendOrigin.COORDINATOR).first_offset
+    if not broker.cluster.sync:
+        return offset, None
+    return offset, broker.when_durable([found.log], ErrorCode.NONE, lambda: ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class GroupTopic:

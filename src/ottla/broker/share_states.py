@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordinators import append_own
 from ottla.cluster.coordinator_partition import partition_for
 from ottla.cluster.registrations import SHARE_GROUP_STATE_TOPIC
 from ottla.pending import kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.coordinator import ShareConfig, ShareCoordinator, StateAnswer
 from ottla.shares.environment import ShareState
-from ottla.storage.producer_state import AppendOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,12 +65,7 @@ class _StateLog:
         self._broker = broker
 
     def append(self, partition: int, batch: bytearray) -> tuple[int, Pending[ErrorCode] | None]:
-        found = self._broker.leader_partition(SHARE_GROUP_STATE_TOPIC, partition)
-        result = found.append(batch, origin=AppendOrigin.COORDINATOR)
-        if not self._broker.cluster.sync:
-            return result.first_offset, None
-        durable = self._broker.when_durable([found.log], ErrorCode.NONE, lambda: ErrorCode.KAFKA_STORAGE_ERROR)
-        return result.first_offset, durable
+        return append_own(self._broker, SHARE_GROUP_STATE_TOPIC, partition, batch)
 
     def delete_before(self, partition: int, offset: int) -> None:
         self._broker.leader_partition(SHARE_GROUP_STATE_TOPIC, partition).log.advance_log_start(offset)

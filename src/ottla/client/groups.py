@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ottla.client.client import Client
+    from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as ConsumerDescribed
+    from ottla.protocol.messages.k77_share_group_describe import DescribedGroup as ShareDescribed
 
 T = TypeVar("T")
 Place = tuple[str, int]
@@ -277,16 +279,7 @@ def _describe_share(client: Client, group: str, node: int) -> GroupDescription:
         )
         for each in found.members
     ]
-    return GroupDescription(
-        group,
-        "share",
-        found.group_state,
-        node,
-        found.assignor_name,
-        members,
-        found.group_epoch,
-        found.assignment_epoch,
-    )
+    return _with_epochs(group, "share", node, found, members)
 
 
 def _describe_consumer(client: Client, group: str, node: int) -> GroupDescription:
@@ -308,15 +301,14 @@ def _describe_consumer(client: Client, group: str, node: int) -> GroupDescriptio
         )
         for each in found.members
     ]
+    return _with_epochs(group, "consumer", node, found, members)
+
+
+def _with_epochs(
+    group: str, kind: str, node: int, found: ConsumerDescribed | ShareDescribed, members: list[GroupMember]
+) -> GroupDescription:
     return GroupDescription(
-        group,
-        "consumer",
-        found.group_state,
-        node,
-        found.assignor_name,
-        members,
-        found.group_epoch,
-        found.assignment_epoch,
+        group, kind, found.group_state, node, found.assignor_name, members, found.group_epoch, found.assignment_epoch
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.groups.environment import RequestContext
 from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 S = TypeVar("S")
+
+
+class Described(Protocol):
+    """A group as the newer group protocols describe one."""
+
+    group_id: str
+    error_code: int
+    authorized_operations: int
+
+
+D = TypeVar("D", bound=Described)
 
 
 def request_context(call: Call) -> RequestContext:
@@ -40,3 +52,29 @@ def sort_out(things: Iterable[R], passes: Callable[[R], bool]) -> tuple[list[R],
     for each in things:
         (right if passes(each) else wrong).append(each)
     return right, wrong
+
+
+def describe_visible(
+    call: Call,
+    request: Any,
+    described: Callable[..., D],
+    describe: Callable[[list[str]], list[D] | Pending[list[D]]],
+    topics_of: Callable[[D], set[str]],
+    hidden: str,
+) -> list[D] | Pending[list[D]]:
+    """The groups of a request as the caller may see them: one that uses a topic they may not see is `hidden`."""
+
+    def shown(group: D) -> D:
+        if group.error_code:
+            return group
+        if request.include_authorized_operations:
+            group.authorized_operations = call.authorized_operations(ResourceType.GROUP, group.group_id)
+        if all(call.may_topic(AclOperation.DESCRIBE, topic) for topic in topics_of(group)):
+            return group
+        return described(group_id=group.group_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=hidden)
+
+    allowed, kept_out = sort_out(
+        request.group_ids, lambda each: call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each)
+    )
+    refused = [described(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED) for each in kept_out]
+    return then(describe(allowed), lambda groups: refused + [shown(each) for each in groups])

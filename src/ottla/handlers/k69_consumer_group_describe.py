@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import sort_out, then
+from ottla.handlers.group_calls import describe_visible, then
 from ottla.handlers.registry import api
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k69_consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -18,6 +17,7 @@ from ottla.protocol.messages.k69_consumer_group_describe import (
 if TYPE_CHECKING:
     from ottla.broker.session import Call
     from ottla.pending import Pending
+    from ottla.protocol.errors import ErrorCode
 
 
 def on_error(
@@ -39,33 +39,21 @@ def consumer_group_describe(
     call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Pending[ConsumerGroupDescribeResponse]:
     """Describe each group that this node coordinates."""
-    allowed, hidden = sort_out(
-        request.group_ids, lambda each: call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each)
+    groups = describe_visible(
+        call,
+        request,
+        DescribedGroup,
+        call.broker.groups.describe_consumer_groups,
+        _topics,
+        "The described group uses topics that the client is not authorized to describe.",
     )
-    refused = [DescribedGroup(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED) for each in hidden]
-
-    def complete(groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:
-        return ConsumerGroupDescribeResponse(groups=refused + [_shown(call, request, each) for each in groups])
-
-    return then(call.broker.groups.describe_consumer_groups(allowed), complete)
+    return then(groups, lambda found: ConsumerGroupDescribeResponse(groups=found))
 
 
-def _shown(call: Call, request: ConsumerGroupDescribeRequest, group: DescribedGroup) -> DescribedGroup:
-    """A group as the caller may see it: not at all if it uses a topic that they may not see."""
-    if group.error_code:
-        return group
-    if request.include_authorized_operations:
-        group.authorized_operations = call.authorized_operations(ResourceType.GROUP, group.group_id)
-    topics = {
+def _topics(group: DescribedGroup) -> set[str]:
+    return {
         topic.topic_name
         for member in group.members
         for assignment in (member.assignment, member.target_assignment)
         for topic in assignment.topic_partitions
     }
-    if all(call.may_topic(AclOperation.DESCRIBE, topic) for topic in topics):
-        return group
-    return DescribedGroup(
-        group_id=group.group_id,
-        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        error_message="The described group uses topics that the client is not authorized to describe.",
-    )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.share_group_calls import for_each_partition
-from ottla.protocol.error_texts import error_text
+from ottla.handlers.share_state_calls import StateApi
 from ottla.protocol.messages.k85_write_share_group_state import (
     PartitionResult,
     WriteShareGroupStateRequest,
@@ -23,33 +22,15 @@ from ottla.shares.environment import StateBatch
 if TYPE_CHECKING:
     from ottla.broker.session import Call
     from ottla.pending import Pending
-    from ottla.protocol.errors import ErrorCode
     from ottla.protocol.messages.k85_write_share_group_state import PartitionData
     from ottla.shares.coordinator import StateAnswer
     from ottla.shares.environment import SharePartitionKey
 
 
-def on_error(
-    request: WriteShareGroupStateRequest, version: int, code: ErrorCode, message: str | None
-) -> WriteShareGroupStateResponse:
-    """Nothing was done to any partition."""
-    return WriteShareGroupStateResponse(
-        results=[
-            WriteStateResult(
-                topic_id=topic.topic_id,
-                partitions=[
-                    PartitionResult(
-                        partition=each.partition, error_code=code, error_message=message or error_text(code)
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+API = StateApi("write share group state", WriteShareGroupStateResponse, WriteStateResult, PartitionResult)
 
 
-@api(85, versions=(0, 1), acl=access.cluster(AclOperation.CLUSTER_ACTION), on_error=on_error)
+@api(85, versions=(0, 1), acl=access.cluster(AclOperation.CLUSTER_ACTION), on_error=API.on_error)
 def write_share_group_state(
     call: Call, request: WriteShareGroupStateRequest
 ) -> WriteShareGroupStateResponse | Pending[WriteShareGroupStateResponse]:
@@ -65,17 +46,4 @@ def write_share_group_state(
             key, asked.state_epoch, asked.leader_epoch, asked.start_offset, asked.delivery_complete_count, batches
         )
 
-    return for_each_partition(
-        request.group_id,
-        request.topics,
-        ask,
-        _result,
-        lambda results: WriteShareGroupStateResponse(
-            results=[WriteStateResult(topic_id=topic_id, partitions=each) for topic_id, each in results]
-        ),
-        "write share group state",
-    )
-
-
-def _result(partition: int, answer: StateAnswer, message: str | None) -> PartitionResult:
-    return PartitionResult(partition=partition, error_code=answer.error, error_message=message)
+    return API.for_each_partition(request, ask)

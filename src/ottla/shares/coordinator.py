@@ -9,6 +9,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from ottla.cluster.coordinator_errors import LOG_TROUBLE
 from ottla.cluster.coordinator_partition import partition_for
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -27,16 +28,6 @@ if TYPE_CHECKING:
     from ottla.world.clock import Clock, Timer
 
 log = logging.getLogger(__name__)
-
-_APPEND_ERRORS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
 
 
 class ShareLog(Protocol):
@@ -217,12 +208,12 @@ class ShareCoordinator:
         try:
             durable = self._append(shard, [record])
         except KafkaError as error:
-            return kept(StateAnswer(ShareState(_APPEND_ERRORS.get(error.code, error.code))))
+            return kept(StateAnswer(ShareState(LOG_TROUBLE.get(error.code, error.code))))
         if durable is None:
             return kept(StateAnswer(state))
 
         def answer(code: ErrorCode) -> StateAnswer:
-            return StateAnswer(state if code is ErrorCode.NONE else ShareState(_APPEND_ERRORS.get(code, code)))
+            return StateAnswer(state if code is ErrorCode.NONE else ShareState(LOG_TROUBLE.get(code, code)))
 
         return durable.map(answer)
 

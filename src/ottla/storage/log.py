@@ -15,9 +15,7 @@ from ottla.storage.checkpoints import CorruptCheckpointError, decode_epochs, enc
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.indexes import AbortedTxn
 from ottla.storage.log_files import LogFiles
-from ottla.storage.names import (
-    LEADER_EPOCH_CHECKPOINT,
-)
+from ottla.storage.names import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.producer_state import AppendOrigin, CompletedTxn, ProducerAppend, ProducerState, read_marker
 from ottla.storage.segment import Segment
 from ottla.storage.validation import rules_for, validate_as_leader, validate_raw
@@ -557,9 +555,7 @@ class Log(LogFiles):
                 self.env.clock.call_soon(done, None)
             return
         try:
-            if self._new_names:
-                self.env.disk.sync_dir(self._folder)
-                self._new_names = False
+            self._sync_names()
             pinned = [(segment, segment.pin()) for segment in self.segments_from(self._durable_offset)]
         except OSError as error:
             raise self.env.fail(error) from error
@@ -581,9 +577,7 @@ class Log(LogFiles):
         """Make what is appended so far durable and wait for it: for the rare record that everything else rests on."""
         self.env.check()
         try:
-            if self._new_names:
-                self.env.disk.sync_dir(self._folder)
-                self._new_names = False
+            self._sync_names()
             for segment in self.segments_from(self._durable_offset):
                 entry = segment.pin()
                 try:

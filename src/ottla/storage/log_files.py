@@ -176,5 +176,11 @@ class LogFiles:
         """The path of the producer snapshot at an offset."""
         return f"{self._folder}/{offset_name(offset, SNAPSHOT_SUFFIX)}"
 
+    def _sync_names(self) -> None:
+        """Make the names of new files durable."""
+        if self._new_names:
+            self.env.disk.sync_dir(self._folder)
+            self._new_names = False
+
     def _open_all(self, paths: Iterable[str]) -> list[File]:
         return [file for path in paths if (file := self.env.open_if_exists(path)) is not None]
