@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.groups import records
+from ottla.groups.modern import ModernGroup, count
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -118,15 +119,6 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int = -1
 
 
-def _count(counts: dict[str, int], name: str | None, change: int) -> None:
-    if name is not None:
-        count = counts.get(name, 0) + change
-        if count:
-            counts[name] = count
-        else:
-            counts.pop(name, None)
-
-
 def count_topics(
     counts: dict[str, SubscriptionCount], topics: Iterable[str], *, by_name: int = 0, by_regex: int = 0
 ) -> None:
@@ -152,19 +144,14 @@ def subscription_type(
     return SubscriptionType.HOMOGENEOUS if same else SubscriptionType.HETEROGENEOUS
 
 
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup[ConsumerMember]):
     """One group of the consumer protocol."""
 
     type = "consumer"
     protocol_type = "consumer"
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.group_epoch = 1
-        self.metadata_hash = 0
-        self.assignment_epoch = 1
-        self.assignment_timestamp_ms = 0
-        self.members: dict[str, ConsumerMember] = {}
+        super().__init__(group_id)
         self.static_members: dict[str, str] = {}
         self.server_assignors: dict[str, int] = {}
         self.classic_member_count = 0
@@ -172,19 +159,11 @@ class ConsumerGroup:
         self.subscribed_topics: dict[str, SubscriptionCount] = {}
         self.subscribed_regexes: dict[str, int] = {}
         self.resolved_regexes: dict[str, ResolvedRegex] = {}
-        self.targets: dict[str, Partitions] = {}
         self.target_owners: dict[Uuid, dict[int, str]] = {}
         self.partition_epochs: dict[Uuid, dict[int, int]] = {}
         self.has_subscription_metadata_record = False
-        # Soft: whether the topics have to be looked at again. The epoch guards against records that never got written.
-        self._fresh_since_epoch: int | None = None
 
     # What it is
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nobody is in it."""
-        return not self.members
 
     @property
     def state(self) -> ConsumerState:
@@ -206,15 +185,6 @@ class ConsumerGroup:
     def subscription_type(self) -> SubscriptionType:
         """Whether all members want the same topics."""
         return subscription_type(self.subscribed_regexes, self.subscribed_topics, len(self.members))
-
-    def member(self, member_id: str) -> ConsumerMember:
-        """The member with that id; UNKNOWN_MEMBER_ID if there is none."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         """The member that has an instance id."""
@@ -244,25 +214,11 @@ class ConsumerGroup:
         """The assignor that most members ask for, once a member has become another."""
         counts = dict(self.server_assignors)
         if old is not None:
-            _count(counts, old.server_assignor, -1)
+            count(counts, old.server_assignor, -1)
         if new is not None:
-            _count(counts, new.server_assignor, +1)
+            count(counts, new.server_assignor, +1)
         # Of two that are asked for alike Kafka takes the one that its hash table has first: uniform before range.
         return max(counts, key=lambda name: (counts[name], name)) if counts else None
-
-    # The topics are looked at again when they have changed, not at each heartbeat.
-
-    def metadata_expired(self) -> bool:
-        """Whether the topics may have changed since they were last looked at."""
-        return self._fresh_since_epoch is None or self.group_epoch < self._fresh_since_epoch
-
-    def metadata_refreshed(self, epoch: int) -> None:
-        """The topics were looked at for that epoch."""
-        self._fresh_since_epoch = epoch
-
-    def request_metadata_refresh(self) -> None:
-        """The topics have changed."""
-        self._fresh_since_epoch = None
 
     # Subscriptions as they will be
 
@@ -286,8 +242,8 @@ class ConsumerGroup:
     def regexes_after(self, old: ConsumerMember | None, new: ConsumerMember | None) -> dict[str, int]:
         """The subscribed regular expressions once a member has become another."""
         counts = dict(self.subscribed_regexes)
-        _count(counts, old.regex if old is not None else None, -1)
-        _count(counts, new.regex if new is not None else None, +1)
+        count(counts, old.regex if old is not None else None, -1)
+        count(counts, new.regex if new is not None else None, +1)
         return counts
 
     def topics_without(self, members: Iterable[ConsumerMember], regexes: Iterable[str]) -> dict[str, SubscriptionCount]:
@@ -322,12 +278,12 @@ class ConsumerGroup:
             if member is None:
                 continue
             count_topics(self.subscribed_topics, sorted(member.subscribed_topic_names), by_name=change)
-            _count(self.server_assignors, member.server_assignor, change)
-            _count(self.subscribed_regexes, member.regex, change)
+            count(self.server_assignors, member.server_assignor, change)
+            count(self.subscribed_regexes, member.regex, change)
             if member.classic_metadata is not None:
                 self.classic_member_count += change
                 for protocol in member.classic_metadata.supported_protocols:
-                    _count(self.classic_protocols, protocol.name, change)
+                    count(self.classic_protocols, protocol.name, change)
         if old is not None:
             self._free(old.assigned, old.member_epoch)
             self._free(old.pending_revocation, old.member_epoch)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from ottla.groups import share_records
 from ottla.groups.consumer import MemberState, Partitions, SubscriptionType
+from ottla.groups.modern import ModernGroup, count
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from ottla.groups.records import GroupRecord
     from ottla.protocol.uuids import Uuid
@@ -56,45 +57,23 @@ class StatePartitions:
     deleting: Mapping[Uuid, str] = field(default_factory=dict)
 
 
-class ShareGroup:
+class ShareGroup(ModernGroup[ShareMember]):
     """One group of the share protocol."""
 
     type = "share"
     protocol_type = "share"
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.group_epoch = 1
-        self.metadata_hash = 0
-        self.assignment_epoch = 1
-        self.assignment_timestamp_ms = 0
-        self.members: dict[str, ShareMember] = {}
+        super().__init__(group_id)
         self.subscribed_topics: dict[str, int] = {}
-        self.targets: dict[str, Partitions] = {}
         self.state_partitions: StatePartitions | None = None
-        # Soft: whether the topics have to be looked at again. The epoch guards against records that never got written.
-        self._fresh_since_epoch: int | None = None
 
     # What it is
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nobody is in it."""
-        return not self.members
 
     @property
     def state_name(self) -> str:
         """The state as it is shown: there is no rebalance to wait for."""
         return "Stable" if self.members else "Empty"
-
-    def member(self, member_id: str) -> ShareMember:
-        """The member with that id; UNKNOWN_MEMBER_ID if there is none."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads a topic."""
@@ -103,23 +82,10 @@ class ShareGroup:
     def topics_after(self, old: ShareMember | None, new: ShareMember | None) -> dict[str, int]:
         """The subscribed topics once a member has become another."""
         counts = dict(self.subscribed_topics)
-        _count(counts, old.subscribed_topic_names if old is not None else (), -1)
-        _count(counts, new.subscribed_topic_names if new is not None else (), +1)
+        for member, change in ((old, -1), (new, +1)):
+            for topic in sorted(member.subscribed_topic_names) if member is not None else ():
+                count(counts, topic, change)
         return counts
-
-    # The topics are looked at again when they have changed, not at each heartbeat.
-
-    def metadata_expired(self) -> bool:
-        """Whether the topics may have changed since they were last looked at."""
-        return self._fresh_since_epoch is None or self.group_epoch < self._fresh_since_epoch
-
-    def metadata_refreshed(self, epoch: int) -> None:
-        """The topics were looked at for that epoch."""
-        self._fresh_since_epoch = epoch
-
-    def request_metadata_refresh(self) -> None:
-        """The topics have changed."""
-        self._fresh_since_epoch = None
 
     # Changes
 
@@ -170,12 +136,3 @@ def subscription_type(topics: Mapping[str, int], member_count: int) -> Subscript
     """Whether all members want the same topics."""
     same = all(count == member_count for count in topics.values())
     return SubscriptionType.HOMOGENEOUS if same else SubscriptionType.HETEROGENEOUS
-
-
-def _count(counts: dict[str, int], topics: Iterable[str], change: int) -> None:
-    for topic in sorted(topics):
-        count = counts.get(topic, 0) + change
-        if count:
-            counts[topic] = count
-        else:
-            counts.pop(topic, None)
