@@ -209,6 +209,15 @@ def _share_acknowledge(c: Cell) -> Message:
     )
 
 
+def _share_state(name: str, version: int, request: Any, topic: Any, partition: Any) -> Case:
+    def ask(c: Cell) -> Message:
+        topics = [topic(topic_id=c.topic_id, partitions=[partition(partition=0)])]
+        found: Message = request(group_id=c.group, topics=topics)
+        return found
+
+    return Case(name, version, _cluster(Op.CLUSTER_ACTION), ask)
+
+
 def _describe_share_offsets(c: Cell) -> Message:
     topics = [
         k90_describe_share_group_offsets.DescribeShareGroupOffsetsRequestTopic(topic_name=each, partitions=[0])
@@ -906,70 +915,40 @@ CASES = [
     Case("share fetch", 2, _all(_group(Op.READ), _topic(Op.READ)), lambda c: _share_fetch(c, 5)),
     Case("share fetch without the topic", 2, _group(Op.READ), lambda c: _share_fetch(c, 0)),
     Case("share acknowledge", 2, _all(_group(Op.READ), _topic(Op.READ)), lambda c: _share_acknowledge(c)),
-    Case(
+    _share_state(
         "initialize share state",
         0,
-        _cluster(Op.CLUSTER_ACTION),
-        lambda c: k83_initialize_share_group_state.InitializeShareGroupStateRequest(
-            group_id=c.group,
-            topics=[
-                k83_initialize_share_group_state.InitializeStateData(
-                    topic_id=c.topic_id, partitions=[k83_initialize_share_group_state.PartitionData(partition=0)]
-                )
-            ],
-        ),
+        k83_initialize_share_group_state.InitializeShareGroupStateRequest,
+        k83_initialize_share_group_state.InitializeStateData,
+        k83_initialize_share_group_state.PartitionData,
     ),
-    Case(
+    _share_state(
         "read share state",
         0,
-        _cluster(Op.CLUSTER_ACTION),
-        lambda c: k84_read_share_group_state.ReadShareGroupStateRequest(
-            group_id=c.group,
-            topics=[
-                k84_read_share_group_state.ReadStateData(
-                    topic_id=c.topic_id, partitions=[k84_read_share_group_state.PartitionData(partition=0)]
-                )
-            ],
-        ),
+        k84_read_share_group_state.ReadShareGroupStateRequest,
+        k84_read_share_group_state.ReadStateData,
+        k84_read_share_group_state.PartitionData,
     ),
-    Case(
+    _share_state(
         "write share state",
         1,
-        _cluster(Op.CLUSTER_ACTION),
-        lambda c: k85_write_share_group_state.WriteShareGroupStateRequest(
-            group_id=c.group,
-            topics=[
-                k85_write_share_group_state.WriteStateData(
-                    topic_id=c.topic_id, partitions=[k85_write_share_group_state.PartitionData(partition=0)]
-                )
-            ],
-        ),
+        k85_write_share_group_state.WriteShareGroupStateRequest,
+        k85_write_share_group_state.WriteStateData,
+        k85_write_share_group_state.PartitionData,
     ),
-    Case(
+    _share_state(
         "delete share state",
         0,
-        _cluster(Op.CLUSTER_ACTION),
-        lambda c: k86_delete_share_group_state.DeleteShareGroupStateRequest(
-            group_id=c.group,
-            topics=[
-                k86_delete_share_group_state.DeleteStateData(
-                    topic_id=c.topic_id, partitions=[k86_delete_share_group_state.PartitionData(partition=0)]
-                )
-            ],
-        ),
+        k86_delete_share_group_state.DeleteShareGroupStateRequest,
+        k86_delete_share_group_state.DeleteStateData,
+        k86_delete_share_group_state.PartitionData,
     ),
-    Case(
+    _share_state(
         "read share state summary",
         1,
-        _cluster(Op.CLUSTER_ACTION),
-        lambda c: k87_read_share_group_state_summary.ReadShareGroupStateSummaryRequest(
-            group_id=c.group,
-            topics=[
-                k87_read_share_group_state_summary.ReadStateSummaryData(
-                    topic_id=c.topic_id, partitions=[k87_read_share_group_state_summary.PartitionData(partition=0)]
-                )
-            ],
-        ),
+        k87_read_share_group_state_summary.ReadShareGroupStateSummaryRequest,
+        k87_read_share_group_state_summary.ReadStateSummaryData,
+        k87_read_share_group_state_summary.PartitionData,
     ),
     Case(
         "describe share offsets",
