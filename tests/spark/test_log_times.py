@@ -77,7 +77,7 @@ def test_a_filter_takes_the_rows_of_its_times_and_no_others(
         patch.setattr(log_read, "kernel", form)
         patch.setattr(log_read, "CHUNK", 300)
         there = write(Path(folder), written)
-        options = {"path": folder, "filterPushdown": "true", "columns": "offset"}
+        options = {"path": folder, "columns": "offset"}
         both = [
             filters.GreaterThanOrEqual(("timestamp",), moment(low)),
             filters.LessThanOrEqual(("timestamp",), moment(high)),
@@ -93,7 +93,7 @@ def test_a_filter_takes_the_rows_of_its_times_and_no_others(
 def test_what_is_likely_too_late_is_read_in_few_large_tasks(tmp_path: Path) -> None:
     """Going over it costs a fraction of decoding it, and a task has its price."""
     there = write(tmp_path, [([30 * number] * 50, CompressionType.NONE, None, True) for number in range(40)])
-    options = {"path": str(tmp_path), "filterPushdown": "true", "columns": "offset", "minPartitions": "4"}
+    options = {"path": str(tmp_path), "columns": "offset", "minPartitions": "4"}
     until = [filters.LessThan(("timestamp",), moment(600))]
     tasks = [[piece.segment // 50 for piece in task.pieces] for task in plan(LogSource, options, until)[1]]
     assert sorted(number for task in tasks for number in set(task)) == list(range(40))
