@@ -18,7 +18,7 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import CompressionType
 from ottla.records.iterate import Record
 from ottla.records.uncompiled import load_uncompiled_kernel
-from ottla.spark import log_read
+from ottla.spark import log_files, log_read
 from ottla.spark.log_source import LogSource
 
 from .direct import plan, rows
@@ -76,6 +76,8 @@ def test_a_filter_takes_the_rows_of_its_times_and_no_others(
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_read, "kernel", form)
         patch.setattr(log_read, "CHUNK", 300)
+        patch.setattr(log_files, "_FIRST_READ", 100)
+        patch.setattr(log_files, "_FEW_RECORDS", 3)
         there = write(Path(folder), written)
         options = {"path": folder, "columns": "offset"}
         both = [
