@@ -20,10 +20,11 @@ from ottla.spark.data_loss import DataLossError
 from ottla.spark.log_read import DamagedLogError
 from ottla.spark.log_source import LogSource
 from ottla.spark.options import OptionError
+from ottla.spark.pushdown import PUSHED
 from ottla.testing import Cluster
 from tests.testing.clients import completed
 
-from .direct import plan, rows, table
+from .direct import make_source, plan, rows, table
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -135,7 +136,7 @@ def test_filters_open_only_what_they_leave(directory: str) -> None:
     def at(number: int) -> datetime:
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=START + number * 10)
 
-    options = {"path": directory, "subscribe": "events", "filterPushdown": "true"}
+    options = {"path": directory, "subscribe": "events"}
     everything = rows(LogSource, options)
     total = sum(piece.size for task in plan(LogSource, options)[1] for piece in task.pieces)
     cases: list[tuple[list[Any], Any, float]] = [
@@ -173,15 +174,14 @@ def test_a_late_record_among_later_ones_is_not_lost_to_a_filter(tmp_path: Path) 
             producer.produce("mixed", value=str(offset), timestamp=START + offset)
         assert producer.flush(60) == 0
     until = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=START + 100)
-    found = rows(
-        LogSource, {"path": str(tmp_path), "filterPushdown": "true"}, [filters.LessThan(("timestamp",), until)]
-    )
+    found = rows(LogSource, {"path": str(tmp_path)}, [filters.LessThan(("timestamp",), until)])
     assert [row["value"] for row in found] == [b"0", b"10"]
 
 
 def test_filters_are_not_taken_where_spark_would_mix_them_up(directory: str) -> None:
-    reader, _ = plan(LogSource, {"path": directory, "filterPushdown": "false"})
-    assert type(reader).pushFilters is filters.DataSourceReader.pushFilters
+    for given in ({}, {PUSHED: "true", "filterPushdown": "false"}):
+        reader, _ = plan(LogSource, {"path": directory, **given})
+        assert type(reader).pushFilters is filters.DataSourceReader.pushFilters
 
 
 def test_offsets_and_times_bound_a_read(directory: str) -> None:
@@ -378,6 +378,10 @@ def test_several_brokers_directories_are_read_at_once(tmp_path: Path) -> None:
         ({"subscribePattern": "("}, "subscribePattern '(' is no regular expression: missing )"),
         ({"assign": "{}"}, "assign names no partition; write for example"),
         ({"startingTimestamp": "10", "endingTimestamp": "5"}, "endingTimestamp 5 lies before startingTimestamp 10"),
+        (
+            {"startingOffsets": '{"events": {"0": 20}}', "endingOffsets": '{"events": {"0": 2}}'},
+            "endingOffsets of events-0 is 2, before its startingOffsets, 20",
+        ),
     ],
 )
 def test_bad_options_name_themselves_and_what_would_be_right(
@@ -387,6 +391,12 @@ def test_bad_options_name_themselves_and_what_would_be_right(
     with pytest.raises(OptionError) as raised:
         rows(LogSource, given)
     assert message in str(raised.value)
+
+
+def test_folders_that_only_have_names_like_partitions_are_no_log_directory(tmp_path: Path) -> None:
+    (tmp_path / "llvm-14" / "lib").mkdir(parents=True)
+    with pytest.raises(OptionError, match=r"is no log directory: it has neither meta\.properties nor folders such as"):
+        make_source(LogSource, {"path": str(tmp_path)})
 
 
 def test_a_directory_behind_a_url_is_read_through_fsspec(directory: str) -> None:

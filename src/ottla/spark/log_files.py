@@ -34,6 +34,7 @@ from ottla.storage.names import (
     TXN_INDEX_SUFFIX,
     TopicPartition,
     offset_name,
+    parse_numbered,
     parse_partition_dir,
 )
 from ottla.storage.producer_state import ProducerState, decode_snapshot
@@ -144,9 +145,9 @@ def find_log_directories(text: str) -> list[LogDirectory]:
 def _is_log_directory(disk: Disk, path: str) -> bool:
     if disk.exists(f"{path}/{META_PROPERTIES}"):
         return True
-    # A broker's own folder may be called node-1, as a partition of a topic called node would be.
+    # A broker's own folder may be called node-1, as a partition of a topic called node would be; so may others.
     folders = [f"{path}/{name}" for name in disk.list(path) if parse_partition_dir(name) is not None]
-    return any(disk.is_dir(each) and not disk.exists(f"{each}/{META_PROPERTIES}") for each in folders)
+    return any(disk.is_dir(each) and any(map(parse_numbered, disk.list(each))) for each in folders)
 
 
 def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to: str) -> list[Log]:

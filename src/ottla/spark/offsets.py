@@ -104,8 +104,10 @@ def parse_selection(options: Options, *, required: bool) -> Selection:
             raise OptionError("subscribe names no topic; write for example orders,payments")
         return Selection(names=names)
     if given[0] == "subscribePattern":
+        quiet = re2.Options()
+        quiet.log_errors = False
         try:
-            re2.compile(value)
+            re2.compile(value, quiet)
         except re2.error as error:
             why = error.args[0].decode() if isinstance(error.args[0], bytes) else error
             raise OptionError(f"subscribePattern {value!r} is no regular expression: {why}") from None
@@ -134,6 +136,11 @@ def parse_end(options: Options) -> Bound:
     start = options.integer("startingTimestamp")
     if start is not None and bound.timestamp is not None and bound.timestamp < start:
         raise OptionError(f"endingTimestamp {bound.timestamp} lies before startingTimestamp {start}")
+    begin = _parse_bound(options, "starting", EARLIEST)
+    for topic, partition in bound.partitions:
+        first, end = begin.offset(topic, partition), bound.offset(topic, partition)
+        if 0 <= end < first:
+            raise OptionError(f"endingOffsets of {topic}-{partition} is {end}, before its startingOffsets, {first}")
     return bound
 
 

@@ -218,7 +218,10 @@ class EventsTable(LineTable):
     def decode(cls, line: bytes, settings: LineSettings) -> Row | None:
         """One event."""
         text = line.decode("utf-8", errors="replace").strip()
-        event = json.loads(text)
+        try:
+            event = json.loads(text)
+        except ValueError:
+            event = None
         if not isinstance(event, dict) or not ENVELOPE.keys() <= event.keys():
             raise ValueError(f"expected an event with {', '.join(ENVELOPE)}, got {text[:60]!r}")
         row: Row = {}
