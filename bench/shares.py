@@ -34,28 +34,26 @@ if TYPE_CHECKING:
     from ottla.protocol.messages.k78_share_fetch import AcquiredRecords
     from ottla.protocol.schema import Uuid
 
-TOPIC = "shared"
-BATCH = 100
+LARGEST_BATCH = 100
 MEMBER = "M" * 22
 ACCEPT = 1
-RECORD_LIMIT = 1  # never more than asked for, even if that divides a batch
 SIZES = (500, 100, 10)
 
 
-def fill(talk: Talk, records: int) -> None:
-    """Batches of a hundred records of a hundred bytes."""
+def fill(talk: Talk, topic: str, records: int, batch: int) -> None:
+    """Records of a hundred bytes, so many to a batch."""
     builder = BatchBuilder()
-    for _ in range(BATCH):
+    for _ in range(batch):
         builder.append(None, b"x" * 100, (), 1_700_000_000_000)
     data = k00.PartitionProduceData(index=0, records=bytes(builder.build()))
-    topic = k00.TopicProduceData(name=TOPIC, partition_data=[data])
-    request = k00.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic])
-    for _ in range(records // BATCH):
+    wanted = k00.TopicProduceData(name=topic, partition_data=[data])
+    request = k00.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[wanted])
+    for _ in range(records // batch):
         answer = talk.quietly(request, k00.ProduceResponse, version=9)
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE, answer
 
 
-def join(talk: Talk, group: str) -> None:
+def join(talk: Talk, group: str, topic: str) -> None:
     """Begin at the first record, and wait until the group has its partition."""
     change = k44.AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
     resource = k44.AlterConfigsResource(resource_type=32, resource_name=group, configs=[change])
@@ -67,7 +65,7 @@ def join(talk: Talk, group: str) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         request = k76.ShareGroupHeartbeatRequest(group_id=group, member_id=MEMBER, member_epoch=epoch)
-        request.subscribed_topic_names = [TOPIC] if epoch == 0 else None
+        request.subscribed_topic_names = [topic] if epoch == 0 else None
         answer = talk.quietly(request, k76.ShareGroupHeartbeatResponse, version=1)
         if not NOT_READY.intersection(codes(answer)):
             assert answer.error_code == ErrorCode.NONE, answer
@@ -82,9 +80,9 @@ def consume(talk: Talk, group: str, topic_id: Uuid, records: int, most: int) -> 
     """Fetch and acknowledge until all records are done with."""
     done = epoch = 0
     given: list[AcquiredRecords] = []
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 60
     while done < records:
-        assert time.monotonic() < deadline, f"{done} of {records} records"
+        assert time.monotonic() < deadline, f"{group}: {done} of {records} records"
         partition = k78.FetchPartition(partition_index=0)
         partition.acknowledgement_batches = [
             k78.AcknowledgementBatch(
@@ -101,7 +99,6 @@ def consume(talk: Talk, group: str, topic_id: Uuid, records: int, most: int) -> 
             max_bytes=50 << 20,
             max_records=most,
             batch_size=most,
-            share_acquire_mode=RECORD_LIMIT,
             topics=[k78.FetchTopic(topic_id=topic_id, partitions=[partition])] if epoch == 0 or given else [],
         )
         try:
@@ -126,13 +123,14 @@ def rates(start: Callable[[Path], Peer], fetches: int) -> tuple[str, dict[int, t
         peer = start(Path(folder))
         try:
             talk = Talk(peer.bootstrap, folder)
-            topic_id = talk.create(TOPIC, 1)
             Conversation(talk).find_coordinators()
-            fill(talk, fetches * max(SIZES))
             for most in SIZES:
+                topic = f"shared-{most}"
+                topic_id = talk.create(topic, 1)
+                fill(talk, topic, fetches * most, min(most, LARGEST_BATCH))
                 for group, wanted in ((f"warm-{most}", fetches * most // 5), (f"measured-{most}", fetches * most)):
                     talk.connect_as("bench")
-                    join(talk, group)
+                    join(talk, group, topic)
                     cpu, began = peer.cpu_seconds(), time.perf_counter()
                     consume(talk, group, topic_id, wanted, most)
                     took = time.perf_counter() - began
@@ -152,7 +150,7 @@ def main() -> int:
         ("Records fetched and acknowledged per second", 0, "{:,.0f}"),
         ("Processor time of the broker for one record, µs", 1, "{:.1f}"),
     ):
-        print(f"{what}, one member on one partition (batches of {BATCH} records of 100 bytes):\n")
+        print(f"{what}, one member on one partition, records of 100 bytes in batches of at most {LARGEST_BATCH}:\n")
         print("| at most this many a fetch | " + " | ".join(results) + " |")
         print("|---|" + "---:|" * len(results))
         for most in SIZES:

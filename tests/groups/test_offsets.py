@@ -298,6 +298,12 @@ def test_an_offset_with_an_expiry_of_its_own_expires_then(world: World) -> None:
     assert world.offsets(T0) == [-1]
 
 
+def test_an_offset_that_is_to_be_kept_longer_than_there_is_time_stays(world: World) -> None:
+    world.commit({T0: 1}, version=4, retention_ms=2**63 - 1)
+    world.advance(2 * WEEK_MS)
+    assert world.offsets(T0) == [1]
+
+
 def test_an_offset_that_a_transaction_may_change_does_not_expire(world: World) -> None:
     world.commit({T0: 1})
     commit_in_transaction(world, {T0: 2})

@@ -61,15 +61,18 @@ class LocalTalk:
         """Ask on a connection of its own; what this returns waits for the answer."""
         key = request.__schema__.api_key
         assert key is not None
-        frame = encode_request(key, version, 7, CLIENT_ID, request)
-        answer = self._dispatch.handle(self._session, memoryview(bytearray(frame))[LENGTH.size :])
+        answer = self.ask_frame(encode_request(key, version, 7, CLIENT_ID, request))
         return lambda: self._answer(answer, response, key, version)
+
+    def ask_frame(self, frame: bytes | bytearray) -> Any:
+        """Ask with a frame, and return the parts of the answer, or the promise of them."""
+        return self._dispatch.handle(self._session, memoryview(bytearray(frame))[LENGTH.size :])
 
     def _answer(self, answer: Any, response: type[R], key: int, version: int) -> R:
         if isinstance(answer, Pending):
             self.wait_until(lambda: answer.done, "no answer")
             answer = answer.response
-        data = b"".join(_bytes(part) for part in answer)
+        data = b"".join(written(part) for part in answer)
         assert LENGTH.unpack_from(data)[0] == len(data) - LENGTH.size
         _, position = ResponseHeader.decode_from(data, LENGTH.size, response_header_version(key, version))
         decoded, end = response.decode_from(data, position, version)
@@ -97,7 +100,7 @@ class LocalTalk:
         close_cluster(self.cluster)
 
 
-def _bytes(part: Any) -> bytes:
+def written(part: Any) -> bytes:
     """What a connection would write: bytes as they are, a range of a file read."""
     if isinstance(part, bytes | bytearray | memoryview):
         return bytes(part)

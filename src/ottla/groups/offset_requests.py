@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.protocol.uuids import Uuid
 
 FIRST_VERSION_WITH_MEMBER_EPOCH = 9
+LAST_TIMESTAMP = 2**63 - 1
 
 
 def commit(shard: Shard, context: RequestContext, request: OffsetCommitRequest) -> Outcome[OffsetCommitResponse]:
@@ -65,7 +66,8 @@ def commit(shard: Shard, context: RequestContext, request: OffsetCommitRequest) 
         # Who commits is alive.
         schedule_heartbeat(shard, group, group.members[request.member_id])
     now = shard.clock.now_ms()
-    expires = -1 if request.retention_time_ms == -1 else now + request.retention_time_ms
+    # Who asks for longer than there is time (2**63 ms) gets all of it; Kafka's sum is negative then, and long past.
+    expires = -1 if request.retention_time_ms == -1 else min(now + request.retention_time_ms, LAST_TIMESTAMP)
     most = shard.settings.coordinator().offset_metadata_max_bytes
     response = OffsetCommitResponse()
     written: list[GroupRecord] = []

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.shares.environment import ShareState
 
 _UNKNOWN_LAG = -1
+LARGEST = 2**63 - 1
 
 
 def on_error(
@@ -117,7 +118,8 @@ def _partition(
     lag = _UNKNOWN_LAG
     if state.start_offset != NO_START_OFFSET and state.delivery_complete_count >= 0:
         end = call.broker.partition(topic.name, partition).log.high_watermark
-        lag = end - state.start_offset - state.delivery_complete_count
+        # An administrator may have let it begin at any number there is.
+        lag = min(max(end - state.start_offset - state.delivery_complete_count, -LARGEST), LARGEST)
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=partition, start_offset=state.start_offset, leader_epoch=state.leader_epoch, lag=lag
     )
