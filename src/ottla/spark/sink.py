@@ -5,6 +5,7 @@ Each task sends its rows with an idempotent producer of its own. What `exactlyOn
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -126,15 +127,22 @@ class SinkPlan:
 
     def check_target(self) -> None:
         """Raise now, on the driver, if no broker answers or the topic is not there."""
+        with self.connected() as client:
+            client.topics([] if self.topic is None else [self.topic])
+
+    @contextmanager
+    def connected(self) -> Iterator[Client]:
+        """A connection, with one sentence for brokers that do not answer and for a topic that is not there."""
         try:
             with reachable(self.bootstrap), self.client() as client:
-                client.topics([] if self.topic is None else [self.topic])
+                yield client
         except KafkaError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            missing = (error.message or "").removeprefix("topic ")
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or " " in missing:
                 raise
             raise OptionError(
-                f"topic {self.topic} is not on {self.bootstrap}; create it first: "
-                f"ottla topic create {self.topic} -b {self.bootstrap}"
+                f"topic {missing} is not on {self.bootstrap}; create it first: "
+                f"ottla topic create {missing} -b {self.bootstrap}"
             ) from error
 
 
@@ -203,7 +211,7 @@ def send_rows(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    with plan.client() as client:
+    with plan.connected() as client:
         producer = plan.producer(client, first_partition=context.partitionId() if context else 0)
         for row in rows_of(batches, plan.layout, plan.topic):
             producer.send(row.topic, row.key, row.value, row.headers, row.partition)

@@ -1,0 +1,158 @@
+"""What brokers, other runs and people can do to a task of the exactly-once sink: each row once, or a clear refusal.
+
+The tasks are run here as Spark's executors run them, but without Spark, so that every step can be met.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from pyspark.sql.types import StringType, StructType
+
+from ottla.client.client import Client
+from ottla.client.topics import create_topic, delete_topic
+from ottla.spark.exactly_once import (
+    ExactlyOnceTask,
+    ExactlyOnceWriter,
+    RowsNotReproducedError,
+    TakenOverError,
+    TaskPlace,
+    WrittenOnce,
+)
+from ottla.spark.options import OptionError
+from ottla.spark.sink import SinkPlan
+from ottla.spark.sink_rows import OutgoingRecord
+from ottla.testing import Cluster
+
+from .consume import consume
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.xdist_group("spark")
+QUERY = "8a7cbbd2"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(topics=["orders:2"]) as running:
+        yield running
+
+
+def sink(cluster: Cluster, **options: str) -> SinkPlan:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": "orders", "exactlyOnce": "true", **options}
+    return SinkPlan.parse(given, StructType().add("key", StringType()).add("value", StringType()))
+
+
+def rows(numbers: range, value: str = "v", then: Callable[[], object] | None = None) -> Iterator[OutgoingRecord]:
+    """Numbered rows; `then` happens when all but the last are on their way."""
+    for number in numbers:
+        if then is not None and number == numbers[-1]:
+            then()
+        yield OutgoingRecord("orders", b"%d" % number, f"{value}{number}".encode(), (), None)
+
+
+def attempt(
+    cluster: Cluster, numbers: Iterator[OutgoingRecord], batch: int = 0, task: int = 0, run: str = "one", **options: str
+) -> WrittenOnce:
+    written = ExactlyOnceTask(sink(cluster, **options), TaskPlace(QUERY, batch, task, run)).run(numbers)
+    assert isinstance(written, WrittenOnce)
+    return written
+
+
+def keys(cluster: Cluster) -> list[int]:
+    return sorted(int(seen.key or b"") for seen in consume(cluster.bootstrap, "orders"))
+
+
+@pytest.mark.parametrize("api", ["InitProducerId", "AddPartitionsToTxn", "Produce", "TxnOffsetCommit", "EndTxn"])
+@pytest.mark.parametrize("handled", [True, False])
+def test_an_answer_that_is_lost_loses_and_repeats_nothing(cluster: Cluster, api: str, handled: bool) -> None:
+    control = cluster.on(api, times=1).drop_connection(after_handling=handled)
+    assert attempt(cluster, rows(range(20))).rows == 20
+    assert control.wait()
+    assert attempt(cluster, rows(range(20)), run="two").committed_before
+    assert keys(cluster) == list(range(20))
+
+
+def test_a_broker_that_goes_away_in_the_middle_of_a_batch_and_comes_back(cluster: Cluster) -> None:
+    assert attempt(cluster, rows(range(20), then=lambda: cluster.restart_node(1))).rows == 20
+    assert keys(cluster) == list(range(20))
+
+
+def test_a_transaction_that_takes_too_long_is_said_so_and_written_by_the_next_attempt(cluster: Cluster) -> None:
+    place = TaskPlace(QUERY, 0, 0)
+
+    class Slow(ExactlyOnceTask):
+        def flush(self, producer: Any) -> None:
+            super().flush(producer)
+            cluster.expire_transaction(place.transactional_id)
+
+    with pytest.raises(TakenOverError, match=r"kafka\.transaction\.timeout\.ms \(300000\)"):
+        Slow(sink(cluster), place).run(rows(range(20)))
+    assert keys(cluster) == []
+    attempt(cluster, rows(range(20)))
+    assert keys(cluster) == list(range(20))
+
+
+def test_of_two_attempts_at_once_one_is_told_that_the_other_took_over(cluster: Cluster) -> None:
+    done = []
+    with pytest.raises(TakenOverError, match="another attempt took over"):
+        attempt(cluster, rows(range(20), then=lambda: done.append(attempt(cluster, rows(range(20)), run="two"))))
+    assert done[0].rows == 20
+    assert keys(cluster) == list(range(20))
+
+
+def test_a_checkpoint_that_was_copied_or_put_back_is_refused(cluster: Cluster) -> None:
+    attempt(cluster, rows(range(10)))
+    attempt(cluster, rows(range(10, 20)), batch=1)
+    with pytest.raises(
+        RowsNotReproducedError, match=r"batch 0 .* but batch 1 is committed: two runs share a checkpoint"
+    ):
+        attempt(cluster, rows(range(10)), run="copy")
+    with pytest.raises(
+        RowsNotReproducedError, match=r"has 12 rows .* where 10 .* are committed.*This task wrote nothing"
+    ):
+        attempt(cluster, rows(range(10, 22)), batch=1, run="copy")
+    with pytest.raises(RowsNotReproducedError, match=r"has 0 rows .* where 10 .* are committed"):
+        attempt(cluster, rows(range(0)), batch=1, run="copy")
+    assert keys(cluster) == list(range(20))
+
+
+def test_other_values_under_the_same_keys_are_not_passed_over_in_silence(
+    cluster: Cluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    attempt(cluster, rows(range(5)))
+    attempt(cluster, rows(range(5)), run="two")
+    assert capfd.readouterr().err == ""
+    attempt(cluster, rows(range(5), value="w"), run="three")
+    assert "has the same keys with other values: those that are committed stay" in capfd.readouterr().err
+    assert keys(cluster) == list(range(5))
+
+
+def test_fewer_tasks_than_an_earlier_run_had_are_found_out(cluster: Cluster) -> None:
+    """Of four tasks the last had committed; cut into two, its rows are in another task, and nobody else would know."""
+    attempt(cluster, rows(range(15, 20)), task=3)
+    again = [attempt(cluster, rows(range(10 * task, 10 * task + 10)), task=task, run="two") for task in (0, 1)]
+    with pytest.raises(
+        RowsNotReproducedError,
+        match=rf"2 tasks, and task 3 of an earlier run has committed 5 rows .*group delete ottla-sink-{QUERY}-3",
+    ):
+        ExactlyOnceWriter(sink(cluster)).commit(list(again), 0)
+    ExactlyOnceWriter(sink(cluster)).commit([*again, WrittenOnce(0), WrittenOnce(0)], 0)
+    later = [attempt(cluster, rows(range(20 + task, 21 + task)), task=task, batch=1, run="two") for task in (0, 1)]
+    assert not any(each.first for each in later), "only a run's first batch can be one that was left half done"
+    ExactlyOnceWriter(sink(cluster)).commit(list(later), 1)
+
+
+def test_a_topic_that_is_deleted_takes_its_rows_and_its_bookkeeping_with_it(cluster: Cluster) -> None:
+    attempt(cluster, rows(range(20)))
+    with Client(cluster.bootstrap) as client:
+        delete_topic(client, "orders")
+        with pytest.raises(OptionError, match=r"topic orders is not on .*; create it first: ottla topic create orders"):
+            attempt(cluster, rows(range(20, 40)), batch=1)
+        create_topic(client, "orders", partitions=1)
+    attempt(cluster, rows(range(20, 40)), batch=1, run="two")
+    assert keys(cluster) == list(range(20, 40))
