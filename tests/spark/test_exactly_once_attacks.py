@@ -26,11 +26,13 @@ from ottla.spark.options import OptionError
 from ottla.spark.sink import SinkPlan
 from ottla.spark.sink_rows import OutgoingRecord
 from ottla.testing import Cluster
+from tests.interop.ottla_node import OttlaNode
 
 from .consume import consume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.xdist_group("spark")
 QUERY = "8a7cbbd2"
@@ -42,8 +44,8 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-def sink(cluster: Cluster, **options: str) -> SinkPlan:
-    given = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": "orders", "exactlyOnce": "true", **options}
+def sink(bootstrap: str, **options: str) -> SinkPlan:
+    given = {"kafka.bootstrap.servers": bootstrap, "topic": "orders", "exactlyOnce": "true", **options}
     return SinkPlan.parse(given, StructType().add("key", StringType()).add("value", StringType()))
 
 
@@ -58,7 +60,7 @@ def rows(numbers: range, value: str = "v", then: Callable[[], object] | None = N
 def attempt(
     cluster: Cluster, numbers: Iterator[OutgoingRecord], batch: int = 0, task: int = 0, run: str = "one", **options: str
 ) -> WrittenOnce:
-    written = ExactlyOnceTask(sink(cluster, **options), TaskPlace(QUERY, batch, task, run)).run(numbers)
+    written = ExactlyOnceTask(sink(cluster.bootstrap, **options), TaskPlace(QUERY, batch, task, run)).run(numbers)
     assert isinstance(written, WrittenOnce)
     return written
 
@@ -82,6 +84,30 @@ def test_a_broker_that_goes_away_in_the_middle_of_a_batch_and_comes_back(cluster
     assert keys(cluster) == list(range(20))
 
 
+@pytest.mark.parametrize("step", ["flush", "record", "commit"])
+def test_a_broker_that_is_killed_in_the_commit_and_comes_back(tmp_path: Path, step: str) -> None:
+    """SIGKILL of the broker's process before a step of the task, which waits for it and goes on."""
+    with OttlaNode(tmp_path / "data") as node:
+        with Client(node.bootstrap) as client:
+            create_topic(client, "orders", partitions=2)
+        plan = sink(node.bootstrap, **{"kafka.request.timeout.ms": "120000"})
+        done: list[str] = []
+
+        class Attacked(ExactlyOnceTask):
+            def __getattribute__(self, name: str) -> Any:
+                if name == step and not done:
+                    done.append(name)
+                    node.kill()
+                    node.start()
+                return super().__getattribute__(name)
+
+        Attacked(plan, TaskPlace(QUERY, 0, 0, "one")).run(rows(range(20)))
+        assert done
+        again = ExactlyOnceTask(plan, TaskPlace(QUERY, 0, 0, "two")).run(rows(range(20)))
+        assert again.committed_before
+        assert sorted(int(seen.key or b"") for seen in consume(node.bootstrap, "orders")) == list(range(20))
+
+
 def test_a_transaction_that_takes_too_long_is_said_so_and_written_by_the_next_attempt(cluster: Cluster) -> None:
     place = TaskPlace(QUERY, 0, 0)
 
@@ -91,7 +117,7 @@ def test_a_transaction_that_takes_too_long_is_said_so_and_written_by_the_next_at
             cluster.expire_transaction(place.transactional_id)
 
     with pytest.raises(TakenOverError, match=r"kafka\.transaction\.timeout\.ms \(300000\)"):
-        Slow(sink(cluster), place).run(rows(range(20)))
+        Slow(sink(cluster.bootstrap), place).run(rows(range(20)))
     assert keys(cluster) == []
     attempt(cluster, rows(range(20)))
     assert keys(cluster) == list(range(20))
@@ -140,11 +166,11 @@ def test_fewer_tasks_than_an_earlier_run_had_are_found_out(cluster: Cluster) -> 
         RowsNotReproducedError,
         match=rf"2 tasks, and task 3 of an earlier run has committed 5 rows .*group delete ottla-sink-{QUERY}-3",
     ):
-        ExactlyOnceWriter(sink(cluster)).commit(list(again), 0)
-    ExactlyOnceWriter(sink(cluster)).commit([*again, WrittenOnce(0), WrittenOnce(0)], 0)
+        ExactlyOnceWriter(sink(cluster.bootstrap)).commit(list(again), 0)
+    ExactlyOnceWriter(sink(cluster.bootstrap)).commit([*again, WrittenOnce(0), WrittenOnce(0)], 0)
     later = [attempt(cluster, rows(range(20 + task, 21 + task)), task=task, batch=1, run="two") for task in (0, 1)]
     assert not any(each.first for each in later), "only a run's first batch can be one that was left half done"
-    ExactlyOnceWriter(sink(cluster)).commit(list(later), 1)
+    ExactlyOnceWriter(sink(cluster.bootstrap)).commit(list(later), 1)
 
 
 def test_a_topic_that_is_deleted_takes_its_rows_and_its_bookkeeping_with_it(cluster: Cluster) -> None:

@@ -275,7 +275,7 @@ def check_tasks(plan: SinkPlan, query: str, tasks: int, batch: int) -> None:
     """Raise if a task that this batch no longer has is committed: its rows are then in other tasks, a second time."""
     prefix = f"{_PREFIX}-{query}-"
     with plan.connected() as client:
-        for listed in list_groups(client):
+        for listed in client.retrying(lambda: list_groups(client)):
             number = listed.group.removeprefix(prefix)
             if not listed.group.startswith(prefix) or not number.isdigit() or int(number) < tasks:
                 continue
