@@ -15,6 +15,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.markers import markers_written
+
 from .jvm import ToolFailedError, jvm
 
 if TYPE_CHECKING:
@@ -187,6 +189,8 @@ class JavaClients:
 
     def read_all(self, bootstrap: str, topics: Sequence[str], **config: str) -> list[Record]:
         """Return every record of the topics, in the order of topic, partition and offset."""
+        if config.get("isolation_level") == "read_committed":
+            markers_written(bootstrap)
         found = self.call("read_all", topics=list(topics), config=_config(bootstrap, config))
         return [Record.from_json(each) for each in found]
 
@@ -279,12 +283,12 @@ class Consumer(_Handle):
         """Take partitions ("topic:0") without a group's assignment."""
         self.call("assign", partitions=list(partitions))
 
-    def poll(self, *, min_records: int = 1, timeout_ms: int = 10_000) -> list[Record]:
+    def poll(self, *, min_records: int = 1, timeout_ms: int = 60_000) -> list[Record]:
         """Poll until so many records came or the time is over."""
         found = self.call("poll", min_records=min_records, timeout_ms=timeout_ms)
         return [Record.from_json(each) for each in found]
 
-    def await_assignment(self, count: int, *, timeout_ms: int = 20_000) -> list[str]:
+    def await_assignment(self, count: int, *, timeout_ms: int = 60_000) -> list[str]:
         """Poll until exactly so many partitions are assigned; records seen on the way wait for the next poll."""
         found: list[str] = self.call("await_assignment", count=count, timeout_ms=timeout_ms)
         return found
@@ -303,7 +307,7 @@ class ShareConsumer(_Handle):
         """Join the share group for these topics."""
         self.call("subscribe", topics=list(topics))
 
-    def poll(self, *, min_records: int = 1, timeout_ms: int = 10_000, acknowledge: str | None = None) -> list[Record]:
+    def poll(self, *, min_records: int = 1, timeout_ms: int = 60_000, acknowledge: str | None = None) -> list[Record]:
         """Poll until so many records came; `acknowledge` (ACCEPT, RELEASE, REJECT) answers and commits each."""
         found = self.call("poll", min_records=min_records, timeout_ms=timeout_ms, acknowledge=acknowledge)
         return [Record.from_json(each) for each in found]

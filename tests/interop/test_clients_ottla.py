@@ -15,6 +15,7 @@ from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
 from tests.cli.live import run
 from tests.client.sending import send_batches
+from tests.markers import markers_written
 
 from .java_client import JavaClients
 from .java_client import Record as JavaRecord
@@ -154,6 +155,7 @@ def test_transactions_of_apache_kafka(apache_kafka: ApacheKafka, java_clients: J
         producer.begin()
         producer.send([JavaRecord("cli-txn", b"kept")])
         producer.commit()
+    markers_written(where)
     assert run(where, "consume", "cli-txn", "-e").out == "kept\n"
     assert run(where, "txn", "describe", "nobody").code == 4
 

@@ -62,8 +62,8 @@ def test_two_consumers_share_a_group(apache_kafka: ApacheKafka, java_clients: Ja
         one.subscribe(topic)
         one.await_assignment(2)
         two.subscribe(topic)
-        first = one.call_later("await_assignment", count=1)
-        assert sorted([*two.await_assignment(1), *first.result(30)]) == [f"{topic}:0", f"{topic}:1"]
+        first = one.call_later("await_assignment", count=1, timeout_ms=60_000)
+        assert sorted([*two.await_assignment(1), *first.result(90)]) == [f"{topic}:0", f"{topic}:1"]
         members = admin.call("describe_consumer_groups", groups=[group])[group]["members"]
         assert len(members) == 2
 

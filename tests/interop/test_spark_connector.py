@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.spark.session import SparkSetupError, check_setup
 from ottla.testing import Cluster
+from tests.markers import markers_written
 
 from .spark_jars import JarsMissingError, connector_jars
 
@@ -59,6 +60,7 @@ def fill(bootstrap: str) -> None:
             writer.abort_transaction(60)
         else:
             writer.commit_transaction(60)
+    markers_written(bootstrap)
 
 
 @pytest.fixture(scope="module")
