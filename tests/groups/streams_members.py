@@ -98,7 +98,9 @@ def statuses(response: StreamsGroupHeartbeatResponse) -> list[int]:
 
 
 class StreamsClient:
-    """A member; each method is one heartbeat."""
+    """A member; each method is one heartbeat. One that is `slow` has its tasks until it is told to `let_go`."""
+
+    slow = False
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class StreamsClient:
         self.group = group
         self.epoch = 0
         self.active: Tasks = {}
+        self.assigned: Tasks = {}
         self.standby: Tasks = {}
         self.endpoint_epoch = 0
         self._joins = {"topology": runs or topology("t"), "process_id": process or f"process of {member_id}"}
@@ -122,7 +125,7 @@ class StreamsClient:
 
     def join(self) -> StreamsGroupHeartbeatResponse:
         """Join, or join again from nothing."""
-        self.epoch, self.active, self.standby = 0, {}, {}
+        self.epoch, self.active, self.assigned, self.standby = 0, {}, {}, {}
         return self._send(owned=True, rebalance_timeout_ms=60_000, **self._joins)
 
     def beat(self, **fields: Any) -> StreamsGroupHeartbeatResponse:
@@ -136,6 +139,10 @@ class StreamsClient:
     def leave(self, **fields: Any) -> StreamsGroupHeartbeatResponse:
         """Go."""
         return send(self.world, self.id, -1, self.group, **fields)
+
+    def let_go(self) -> None:
+        """Stop processing what it is not to have any more."""
+        self.active = dict(self.assigned)
 
     def _send(self, *, owned: bool, **fields: Any) -> StreamsGroupHeartbeatResponse:
         if owned:
@@ -152,7 +159,13 @@ class StreamsClient:
             self.epoch = response.member_epoch
             active, standby = tasks_of(response.active_tasks), tasks_of(response.standby_tasks)
             if active is not None and standby is not None:
-                self.active, self.standby = active, standby
+                held = self.active if self.slow else {}
+                self.assigned = active
+                self.active = {
+                    each: sorted({*active.get(each, ()), *held.get(each, ())})
+                    for each in dict.fromkeys((*active, *held))
+                }
+                self.standby = standby
             self.endpoint_epoch = response.endpoint_information_epoch
         return response
 
