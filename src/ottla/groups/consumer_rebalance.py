@@ -21,6 +21,7 @@ from ottla.groups.consumer import (
 )
 from ottla.groups.consumer_timers import schedule_rebalance_timeout
 from ottla.groups.downgrade import REBALANCE, member_timer
+from ottla.groups.hash_order import hash_map_order
 from ottla.groups.reconciliation import Target, reconcile, subscribed_topic_ids
 from ottla.groups.shard import Outcome
 from ottla.groups.subscriptions import resolve_regexes, validate_regex
@@ -212,7 +213,9 @@ def _group_spec(
             members[member_id] = subscriptions.spec(member, group.target(member_id))
     target = group.target(replaced if replaced is not None else updated.member_id)
     members[updated.member_id] = subscriptions.spec(updated, target)
-    return GroupSpec(members, subscriptions.partition_counts, kind)
+    # Kafka's order, so that members of the same names get the same partitions from both.
+    in_order = {member_id: members[member_id] for member_id in hash_map_order(members)}
+    return GroupSpec(in_order, subscriptions.partition_counts, kind)
 
 
 class _Subscriptions:
