@@ -1,4 +1,4 @@
-"""Streams groups as a broker serves them: internal topics are created, and what must not be in a topology is refused."""
+"""Streams groups as a broker serves them: internal topics are created, what has no place in a topology is refused."""
 
 from __future__ import annotations
 
