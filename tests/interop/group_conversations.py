@@ -10,16 +10,30 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import group_classic_conversations, group_consumer_conversations
+from . import (
+    group_classic_conversations,
+    group_consumer_conversations,
+    group_topic_conversations,
+    group_transaction_conversations,
+)
 from .group_script import CONVERSATIONS
+from .group_talk import OFFSETS_PARTITIONS
 
 if TYPE_CHECKING:
     from .group_talk import GroupTalk
 
-__all__ = ["CONVERSATIONS", "KAFKAS_ANSWERS", "SETTINGS", "group_classic_conversations", "group_consumer_conversations"]
+__all__ = [
+    "CONVERSATIONS",
+    "KAFKAS_ANSWERS",
+    "SETTINGS",
+    "group_classic_conversations",
+    "group_consumer_conversations",
+    "group_topic_conversations",
+    "group_transaction_conversations",
+]
 
 SETTINGS = {
-    "offsets.topic.num.partitions": "4",
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "200",

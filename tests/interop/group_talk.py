@@ -9,9 +9,13 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from itertools import count
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ottla.cluster.coordinator_partition import partition_for
 from ottla.groups.records import decode_record
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k08_offset_commit as k08
 from ottla.protocol.messages import k09_offset_fetch as k09
 from ottla.protocol.messages import k11_join_group as k11
@@ -22,6 +26,7 @@ from ottla.protocol.messages import k15_describe_groups as k15
 from ottla.protocol.messages import k68_consumer_group_heartbeat as k68
 from ottla.protocol.messages import k69_consumer_group_describe as k69
 from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.record_schemas.group import ConsumerGroupMetadataValue, ConsumerGroupRegularExpressionValue
 from ottla.protocol.schema import ZERO_UUID, Message, Uuid
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Message)
 _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 Owned = dict[str, list[int]]
+OFFSETS_PARTITIONS = 4
+OLD = "{}, deleted".format
 
 
 def subscription(*topics: str, data: bytes = b"") -> bytes:
@@ -105,6 +112,55 @@ class GroupTalk(Conversation):
         """The id of a topic that was made; another one for a topic that was not."""
         found = [topic_id for topic_id, known in self._topics.items() if known == name]
         return found[-1] if found else Uuid(b"no such topic id")
+
+    def topic_name(self, topic_id: Uuid) -> str:
+        """The name under which an id is told."""
+        return self._topics[topic_id]
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and wait until no coordinator knows it; its id goes on under the name that OLD makes."""
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=20_000)
+        probes = self._probes(name)
+        assert self.talk.quietly(request, DeleteTopicsResponse).responses[0].error_code == ErrorCode.NONE
+        self.talk.wait_until(lambda: not any(map(self._probe_reads, probes)), f"{name} is still there")
+        self._topics[self.topic_id(name)] = OLD(name)
+
+    def make_anew(self, name: str, partitions: int) -> None:
+        """Make a topic again, with another id, and wait until every coordinator knows it."""
+        self.create(name, partitions)
+        self._probes(name)
+
+    def _probes(self, topic: str) -> list[str]:
+        """Groups that read a topic, one in each partition of `__consumer_offsets`: they see what others there see."""
+        probes: dict[int, str] = {}
+        for number in count():
+            group = f"probe-{topic}-{number}"
+            probes.setdefault(partition_for(group, OFFSETS_PARTITIONS), group)
+            if len(probes) == OFFSETS_PARTITIONS:
+                break
+        for group in probes.values():
+            self.talk.wait_until(lambda group=group: self._probe_reads(group, topic), f"{group} finds no {topic}")
+        return list(probes.values())
+
+    def _probe_reads(self, group: str, topic: str | None = None) -> bool:
+        """Whether the coordinator knows what the group reads; with a topic, a member comes (and goes) for it."""
+        if topic is None:
+            request = k69.ConsumerGroupDescribeRequest(group_ids=[group])
+            found = self.patiently(lambda: self.talk.quietly(request, k69.ConsumerGroupDescribeResponse)).groups[0]
+            return any(member.assignment.topic_partitions for member in found.members)
+        for epoch in (-1, 0):
+            request = k68.ConsumerGroupHeartbeatRequest(
+                group_id=group,
+                member_id="m",
+                member_epoch=epoch,
+                rebalance_timeout_ms=30_000,
+                subscribed_topic_names=[topic],
+                topic_partitions=[],
+            )
+            answer = self.patiently(
+                lambda request=request: self.talk.quietly(request, k68.ConsumerGroupHeartbeatResponse)  # type: ignore[misc]
+            )
+        return answer.assignment is not None and bool(answer.assignment.topic_partitions)
 
     # Requests whose answers wait
 
@@ -311,26 +367,47 @@ class GroupTalk(Conversation):
         *,
         member: str | None = None,
         epoch: int = -1,
+        stable: bool = False,
         version: int = 9,
     ) -> None:
-        """OffsetFetch; `places` None asks for all."""
-        request = k09.OffsetFetchRequest()
+        """OffsetFetch; `places` None asks for all, `stable` for nothing that an open transaction may change."""
         if version < 8:
-            request.group_id = group
-            request.topics = None if places is None else []
+            request = k09.OffsetFetchRequest(group_id=group, topics=None if places is None else [])
             for name, index in places or ():
                 request.topics.append(k09.OffsetFetchRequestTopic(name=name, partition_indexes=[index]))
         else:
-            wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=None if places is None else [])
+            wanted = self._wanted(group, places, version)
             if version >= 9:
                 wanted.member_id, wanted.member_epoch = member, epoch
-            for name, index in places or ():
-                topic = k09.OffsetFetchRequestTopics(name=name, partition_indexes=[index])
-                if version >= 10:
-                    topic.topic_id = self.topic_id(name)
-                wanted.topics.append(topic)
-            request.groups = [wanted]
-        self.ask(request, k09.OffsetFetchResponse, version)
+            request = k09.OffsetFetchRequest(groups=[wanted])
+        request.require_stable = stable
+        self.ask(request, k09.OffsetFetchResponse, version, note="stable" if stable else "")
+
+    def fetch_groups(
+        self, groups: Mapping[str, Sequence[tuple[str, int]] | None], *, stable: bool, version: int
+    ) -> None:
+        """OffsetFetch of several groups at once."""
+        wanted = [self._wanted(group, places, version) for group, places in groups.items()]
+        request = k09.OffsetFetchRequest(groups=wanted, require_stable=stable)
+        self.ask(request, k09.OffsetFetchResponse, version, note="stable" if stable else "")
+
+    def tree(self, value: Any, version: int, name: str = "") -> Any:
+        """A message as a tree; the partitions of an answer to "all of them" come in the order of a hash map."""
+        tree = super().tree(value, version, name)
+        if isinstance(value, k09.OffsetFetchResponseTopic | k09.OffsetFetchResponseTopics):
+            tree["partitions"] = sorted(tree["partitions"], key=itemgetter("partition_index"))
+        return tree
+
+    def _wanted(
+        self, group: str, places: Sequence[tuple[str, int]] | None, version: int
+    ) -> k09.OffsetFetchRequestGroup:
+        wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=None if places is None else [])
+        for name, index in places or ():
+            topic = k09.OffsetFetchRequestTopics(name=name, partition_indexes=[index])
+            if version >= 10:
+                topic.topic_id = self.topic_id(name)
+            wanted.topics.append(topic)
+        return wanted
 
     def fetch_many(self, groups: Sequence[str], place: tuple[str, int], *, version: int) -> None:
         """OffsetFetch of one partition, in several groups at once."""

@@ -1,7 +1,7 @@
 """ottla is killed (SIGKILL) in the middle of appends, rolls, compaction and metadata snapshots, again and again.
 
-What was acknowledged is there after every restart, at its offset and byte for byte. OTTLA_KILLS sets how often
-(20 unless told) and OTTLA_SEED repeats a run.
+What was acknowledged is there after every restart, at its offset and byte for byte, and Apache Kafka, which gets the
+directory in the end, reads the same records. OTTLA_KILLS sets how often (20 unless told) and OTTLA_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -141,6 +141,16 @@ class Load:
         for key, number in sorted(self.last_of_key.items()):
             assert newest.get(key, 0) >= number, f"seed {SEED}: key {key!r} went back to {newest.get(key)}"
 
+    def contents(self, bootstrap: str) -> dict[str, dict[int | bytes, bytes]]:
+        """Every record that is there, acknowledged or not, and the newest of each key where they are compacted."""
+        told: dict[str, dict[int | bytes, bytes]] = {}
+        for partition in (0, 1):
+            told[f"appended-{partition}"] = {
+                offset: digest(value) for offset, _, value in read(bootstrap, "appended", partition, 0)
+            }
+        told["compacted-0"] = {key: digest(value) for _, key, value in read(bootstrap, "compacted", 0, 0)}
+        return told
+
 
 def digest(value: bytes) -> bytes:
     return blake2b(value, digest_size=8).digest()
@@ -195,6 +205,7 @@ def test_what_was_acknowledged_survives_every_kill(
         node.kill()
     node.start()
     load.check(node.bootstrap)
+    there = load.contents(node.bootstrap)
     node.stop()
     written = sum(len(each) for each in load.acknowledged.values()) + len(load.last_of_key)
     print(f"{KILLS} kills, {written} records acknowledged, {len(load.topics)} topics made")
@@ -203,4 +214,7 @@ def test_what_was_acknowledged_survives_every_kill(
     with apache_kafka_factory(tmp_path / "data") as kafka:
         load.checked.clear()
         load.check(kafka.bootstrap)
+        read_by_kafka = load.contents(kafka.bootstrap)
+    different = [place for place in there if there[place] != read_by_kafka[place]]
+    assert different == [], f"seed {SEED}: Apache Kafka reads other records in {different}"
     assert kafka.recovered_logs() == []

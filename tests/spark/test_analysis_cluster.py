@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from ottla.cli import build
 from ottla.testing import Cluster
+from tests.testing.clients import completed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             producer.produce("twice", key=value, value=value)
         assert producer.flush(60) == 0
         bill(settings)
+        completed(cluster, "billing-1")
         yield World(cluster, folder)
 
 

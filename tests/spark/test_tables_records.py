@@ -22,6 +22,7 @@ from ottla.spark.tables import SOURCES
 from ottla.spark.tables_lines import DamagedLineError, EventsTable, WireTable
 from ottla.spark.tables_records import GroupsTable, MetadataTable, OffsetsTable, TransactionsTable
 from ottla.testing import Cluster
+from tests.testing.clients import read
 
 from .direct import plan, rows
 
@@ -175,7 +176,7 @@ def test_what_a_cluster_writes_down_is_read(tmp_path: Path) -> None:
         consumer.subscribe(["orders"])
         producer.send_offsets_to_transaction([], consumer.consumer_group_metadata())
         producer.commit_transaction()
-        assert any(consumer.poll(1.0) is not None for _ in range(120))
+        read(consumer, 1)
         consumer.commit(asynchronous=False)
         consumer.close()
     found = rows(EventsTable, {"path": str(path)})

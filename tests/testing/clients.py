@@ -79,6 +79,12 @@ def eventually(condition: Callable[[], Any], what: str = "the condition") -> Non
         time.sleep(0.005)
 
 
+def completed(cluster: Cluster, *transactional_ids: str) -> None:
+    """Wait for the markers: whoever ends a transaction is answered when its end is decided, before they are written."""
+    for each in transactional_ids:
+        eventually(lambda: cluster.transaction(each).state.startswith("Complete"), f"the end of {each}")  # noqa: B023
+
+
 def read(client: Consumer, count: int) -> list[str]:
     found: list[str] = []
 

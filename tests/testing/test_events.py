@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla.events import ENVELOPE, FIELDS, KINDS, Events, for_people, to_line
 from ottla.testing import Cluster
 from ottla.world import VirtualClock
+from tests.testing.clients import completed
 
 if TYPE_CHECKING:
     from ottla.events import Event
@@ -138,6 +139,7 @@ def test_the_life_of_a_transaction() -> None:
         producer.produce("t", b"1", partition=0)
         producer.produce("t", b"2", partition=1)
         producer.commit_transaction(30)
+        completed(cluster, "x")
         states = cluster.events("transaction.state", transactional_id="x")
         path = [(event["from"], event["to"]) for event in states]
         assert path[0] == ("Empty", "Empty")

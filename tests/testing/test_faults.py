@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ottla.testing import Cluster, VirtualClock
-from tests.testing.clients import Delivery, consumer, eventually, producer, read, send, values
+from tests.testing.clients import Delivery, completed, consumer, eventually, producer, read, send, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -250,6 +250,7 @@ def test_a_transaction_times_out_when_told(three: Cluster) -> None:
     three.expire_transaction("x")
     with pytest.raises(KafkaException):
         client.commit_transaction(60)
+    completed(three, "x")
     assert three.transaction("x").state == "CompleteAbort"
     with pytest.raises(KeyError, match="no open transaction"):
         three.expire_transaction("x")

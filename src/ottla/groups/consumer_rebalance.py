@@ -21,6 +21,7 @@ from ottla.groups.consumer import (
 )
 from ottla.groups.consumer_timers import schedule_rebalance_timeout
 from ottla.groups.downgrade import REBALANCE, member_timer
+from ottla.groups.hash_order import hash_map_order
 from ottla.groups.reconciliation import Target, reconcile, subscribed_topic_ids
 from ottla.groups.shard import Outcome
 from ottla.groups.subscriptions import resolve_regexes, validate_regex
@@ -180,7 +181,8 @@ def update_target(
     written: list[GroupRecord],
 ) -> Target:
     """The member's target, computed anew for the whole group if that is due and was not done just now."""
-    if group.assignment_epoch >= epoch.epoch or not _may_assign(shard, group):
+    interval = shard.settings.group(group.group_id).assignment_interval_ms
+    if group.assignment_epoch >= epoch.epoch or group.assigned_within(interval, shard.clock.now_ms()):
         return Target(group.assignment_epoch, group.target_of(updated.member_id, updated.instance_id))
     name = group.preferred_assignor(member, updated)
     if name not in ASSIGNORS:
@@ -197,15 +199,6 @@ def update_target(
     return Target(epoch.epoch, targets.get(updated.member_id, {}))
 
 
-def _may_assign(shard: Shard, group: ConsumerGroup) -> bool:
-    """Whether the last computation is long enough ago, so that a group that starts computes once, not once a member.
-
-    One of the future, which a clock that was set back leaves behind, holds up nothing.
-    """
-    interval = shard.settings.group(group.group_id).assignment_interval_ms
-    return not 0 <= shard.clock.now_ms() - group.assignment_timestamp_ms < interval
-
-
 def _group_spec(
     shard: Shard,
     group: ConsumerGroup,
@@ -220,7 +213,9 @@ def _group_spec(
             members[member_id] = subscriptions.spec(member, group.target(member_id))
     target = group.target(replaced if replaced is not None else updated.member_id)
     members[updated.member_id] = subscriptions.spec(updated, target)
-    return GroupSpec(members, subscriptions.partition_counts, kind)
+    # Kafka's order, so that members of the same names get the same partitions from both.
+    in_order = {member_id: members[member_id] for member_id in hash_map_order(members)}
+    return GroupSpec(in_order, subscriptions.partition_counts, kind)
 
 
 class _Subscriptions:

@@ -21,12 +21,15 @@ from ottla.groups import (
     share_heartbeat,
     share_offsets,
     share_state,
+    streams_heartbeat,
 )
 from ottla.groups.classic import ClassicGroup
+from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.group_events import GroupEvents
 from ottla.groups.loading import Loading
 from ottla.groups.shard import Outcome, Shard
 from ottla.groups.share import ShareGroup
+from ottla.groups.streams import StreamsGroup
 from ottla.groups.subscriptions import TopicHashes
 from ottla.pending import Pending
 from ottla.protocol.error_texts import error_text
@@ -43,6 +46,7 @@ from ottla.protocol.messages.k68_consumer_group_heartbeat import (
 from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from ottla.protocol.messages.k76_share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from ottla.protocol.messages.k77_share_group_describe import DescribedGroup as DescribedShareGroup
+from ottla.protocol.messages.k89_streams_group_describe import DescribedGroup as DescribedStreamsGroup
 from ottla.protocol.messages.k91_alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -56,14 +60,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ottla.events import NodeEvents
-    from ottla.groups.consumer import ConsumerGroup
     from ottla.groups.environment import DeletedTopic, GroupLog, RequestContext, Settings, Topics
+    from ottla.groups.streams_heartbeat import StreamsHeartbeat
     from ottla.protocol.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitResponse
     from ottla.protocol.messages.k09_offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
     from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
     from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse
     from ottla.protocol.messages.k15_describe_groups import DescribedGroup
     from ottla.protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+    from ottla.protocol.messages.k88_streams_group_heartbeat import StreamsGroupHeartbeatRequest
     from ottla.protocol.uuids import Uuid
     from ottla.shares.environment import ShareStateStore
     from ottla.world.clock import Clock
@@ -202,10 +207,10 @@ class GroupCoordinator:
             group = shard.groups.get(request.group_id)
             if isinstance(group, ClassicGroup) or group is None:
                 return classic_join.join(shard, context, request, answer)
-            if isinstance(group, ShareGroup):
-                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            if not group.is_empty:
+            if isinstance(group, ConsumerGroup) and not group.is_empty:
                 return mixed.join(shard, context, group, request, answer)
+            if isinstance(group, ShareGroup) or not group.is_empty:
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             return classic_join.join_instead_of(shard, context, request, answer, group)
 
         def failed(code: ErrorCode, _: str | None) -> None:
@@ -225,7 +230,7 @@ class GroupCoordinator:
 
         def sync(shard: Shard) -> Outcome[None]:
             group = shard.groups.get(request.group_id)
-            if group is None or group.is_empty or isinstance(group, ShareGroup):
+            if group is None or group.is_empty or isinstance(group, ShareGroup | StreamsGroup):
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             if isinstance(group, ClassicGroup):
                 return classic_membership.sync(shard, group, request, answer)
@@ -307,6 +312,22 @@ class GroupCoordinator:
         except KafkaError as error:
             return failed(error.code, error.message)
         return self._run(request.group_id, lambda shard: share_heartbeat.heartbeat(shard, context, request), failed)
+
+    # Streams groups
+
+    def streams_group_heartbeat(
+        self, context: RequestContext, request: StreamsGroupHeartbeatRequest
+    ) -> StreamsHeartbeat | Pending[StreamsHeartbeat]:
+        """A member of the streams protocol joins, stays or leaves; its internal topics are for the caller to create."""
+        try:
+            streams_heartbeat.validate(request)
+        except KafkaError as error:
+            return streams_heartbeat.refused(error.code, error.message)
+        return self._run(
+            request.group_id,
+            lambda shard: streams_heartbeat.heartbeat(shard, context, request),
+            streams_heartbeat.refused,
+        )
 
     def initialized_share_partitions(self, group_id: str) -> dict[Uuid, list[int]]:
         """The partitions of a share group that have state; KafkaError if this node does not coordinate the group."""
@@ -461,6 +482,22 @@ class GroupCoordinator:
 
         return wait_for_all([one(group_id) for group_id in group_ids], _flat)
 
+    def describe_streams_groups(
+        self, group_ids: Sequence[str]
+    ) -> list[DescribedStreamsGroup] | Pending[list[DescribedStreamsGroup]]:
+        """Streams groups."""
+
+        def one(group_id: str) -> list[DescribedStreamsGroup] | Pending[list[DescribedStreamsGroup]]:
+            if not group_id:
+                return [DescribedStreamsGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
+            return self._run(
+                group_id,
+                lambda shard: Outcome([describe.describe_streams_group(shard, group_id)]),
+                lambda code, _: [DescribedStreamsGroup(group_id=group_id, error_code=code)],
+            )
+
+        return wait_for_all([one(group_id) for group_id in group_ids], _flat)
+
     def delete_groups(
         self, group_ids: Sequence[str]
     ) -> list[DeletableGroupResult] | Pending[list[DeletableGroupResult]]:
@@ -501,7 +538,7 @@ class GroupCoordinator:
 
 def _of_members(shard: Shard, group_id: str) -> ClassicGroup | ConsumerGroup:
     group = shard.groups.get(group_id)
-    if group is None or isinstance(group, ShareGroup):
+    if group is None or isinstance(group, ShareGroup | StreamsGroup):
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
     return group
 
