@@ -1,0 +1,44 @@
+"""Conversations about streams groups, held with Apache Kafka and with ottla: the same answers, the same records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .pair import Pair, both_brokers
+from .side_by_side import Talk
+from .streams_group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold, kafkas_answers
+from .streams_group_talk import StreamsGroupTalk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.interop
+
+
+def logs(directory: Path) -> Iterator[bytes]:
+    """The segments of the groups' topic."""
+    for path in sorted(directory.glob("__consumer_offsets-*/*.log")):
+        yield path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def pair(kafka_jvm: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair[StreamsGroupTalk]]:
+    with both_brokers(tmp_path_factory.mktemp("streams"), SETTINGS) as nodes:
+        yield Pair(
+            nodes,
+            lambda node: StreamsGroupTalk(Talk(node.bootstrap, str(node.log_dir)), lambda: logs(node.log_dir)),
+            hold,
+        )
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_both_answer_and_write_alike(pair: Pair[StreamsGroupTalk], name: str) -> None:
+    pair.assert_alike(name)
+
+
+def test_the_answers_that_are_kept_are_kafkas(pair: Pair[StreamsGroupTalk]) -> None:
+    """OTTLA_WRITE_FIXTURES=1 keeps them anew."""
+    assert pair.kafkas_answers(CONVERSATIONS, KAFKAS_ANSWERS) == kafkas_answers()
