@@ -142,15 +142,15 @@ def offsets_of_streamers(talk: StreamsGroupTalk, name: str) -> None:
     talk.commit(name, {(name, given[0]): 6}, member="m-1", generation=talk.epoch(name, "m-1"))
     talk.streams(name, "m-2", active={})
     talk.commit(name, {(name, given[0]): 7}, member="m-2", generation=talk.epoch(name, "m-2"))
-    talk.fetch(name, None)
+    talk.fetch(name, [(name, each) for each in ALL])
     for member in ("m-1", "m-2"):
         talk.streams(name, member, epoch=-1)
     talk.commit(name, {(name, 2): 8})
     talk.commit(name, {(name, 2): 8}, member="m-1", generation=epoch)
     delete_offsets(talk, name, (name, 0))
-    talk.fetch(name, None)
+    talk.fetch(name, [(name, each) for each in ALL])
     delete(talk, name)
-    talk.fetch(name, None)
+    talk.fetch(name, [(name, each) for each in ALL])
 
 
 @conversation

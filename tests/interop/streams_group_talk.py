@@ -163,10 +163,10 @@ class StreamsGroupTalk(GroupTalk):
         self.ask(k89.StreamsGroupDescribeRequest(group_ids=list(groups)), k89.StreamsGroupDescribeResponse)
 
     def described(self, group: str) -> tuple[str, int]:
-        """The state of a group and how many members it has."""
+        """The state of a group, of any kind, and how many members it has."""
         request = k89.StreamsGroupDescribeRequest(group_ids=[group])
         found = self.patiently(lambda: self.talk.quietly(request, k89.StreamsGroupDescribeResponse)).groups[0]
-        return found.group_state, len(found.members)
+        return super().described(group) if found.error_code else (found.group_state, len(found.members))
 
     def _note_record(self, prefix: str, key: bytes | None, value: bytes | None) -> None:
         from ottla.groups.records import decode_record

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.groups import streams_records
+from ottla.groups.hash_order import timeline_map_order
 from ottla.groups.shard import Outcome
 from ottla.groups.streams import StreamsGroup, StreamsMember, StreamsMemberState, initial_rebalance_timer
 from ottla.groups.streams_assignor import NO_TASKS, StreamsMemberSpec, assign
@@ -116,7 +117,7 @@ def _delayed(reason: str) -> TopologyStatus:
 
 
 def _targets(group: StreamsGroup, epoch: GroupEpoch, updated: StreamsMember | None) -> dict[str, TaskAssignment]:
-    members = dict(group.members)
+    members = {each: group.members[each] for each in timeline_map_order(group.members)}
     if updated is not None:
         members[updated.member_id] = updated
     subtopologies = epoch.configured.subtopologies
