@@ -76,7 +76,7 @@ class Desk:
         self.told.append([arguments, sorted(line for line in lines if line)])
 
     def _anywhere(self, text: str) -> str:
-        return text.replace(self._node.bootstrap, "<broker>").replace(str(self._node.bootstrap).split(":")[1], "<port>")
+        return text.replace(str(self._node.port), "9092")
 
 
 def administer(node: ApacheKafka | OttlaNode, talk: StreamsGroupTalk, clients: JavaClients) -> list[Any]:
