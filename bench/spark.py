@@ -319,7 +319,7 @@ def nothing(spark: Any, folder: Path) -> None:
 
 
 def scan_filtered(spark: Any, folder: Path, low: int, high: int) -> int:
-    frame = spark.read.format("ottla-log").option("filterPushdown", "true").load(str(folder))
+    frame = spark.read.format("ottla-log").load(str(folder))
     found = frame.filter(f"timestamp >= timestamp_millis({low}) AND timestamp < timestamp_millis({high})").count()
     assert found > 0
     return int(found)

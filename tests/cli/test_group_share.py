@@ -20,6 +20,53 @@ if TYPE_CHECKING:
     from ottla.testing import Cluster
 
 
+def begins(where: str, group: str) -> list[int]:
+    """Where a share group begins, partition by partition."""
+    return [row["offset"] for row in run(where, "group", "describe", group, "--json").rows[0]["partitions"]]
+
+
+def test_a_share_group_is_moved_and_forgets(cluster: Cluster) -> None:
+    where = cluster.bootstrap
+    fill(cluster, "chores")
+    reset = ("group", "reset-offsets", "helpers", "--share", "-t", "chores")
+    # A group that is not there yet is made, but only when told so.
+    shown = run(where, *reset, "--to-latest", "--json")
+    assert [(row["old"], row["new"], row["done"]) for row in shown.rows] == [(None, 10, False)] * 2
+    assert "nothing was changed" in shown.err
+    assert run(where, "group", "describe", "helpers").code == 4
+    assert run(where, *reset, "--to-latest", "--execute").code == 0
+    assert begins(where, "helpers") == [10, 10]
+    # What there is is known for what it is.
+    again = ("group", "reset-offsets", "helpers")
+    rows = run(where, *again, "--all-topics", "--to-earliest", "--execute", "--json").rows
+    assert [(row["old"], row["new"]) for row in rows] == [(10, 0), (10, 0)]
+    assert run(where, *again, "-t", "chores:1", "--to-time", "1971-01-01", "--execute").code == 0
+    assert begins(where, "helpers") == [0, 0]
+    assert run(where, *again, "-t", "chores:1", "--to-offset", 7, "--execute").code == 0
+    assert run(where, *again, "-t", "chores:1", "--shift-by", -2, "--execute").code == 0
+    assert begins(where, "helpers") == [0, 5]
+    # Not while it has members.
+    client = Client(where)
+    node = client.coordinator("helpers")
+    member = ShareGroupHeartbeatRequest(group_id="helpers", member_id="m", subscribed_topic_names=["chores"])
+    assert client.to_node(node, member, ShareGroupHeartbeatResponse).error_code == 0
+    refused = run(where, *again, "--all-topics", "--to-latest", "--execute")
+    assert (refused.code, "with 1 member" in refused.err) == (1, True)
+    assert run(where, "group", "delete", "helpers", "--offsets-of", "chores").code == 1
+    member.member_epoch = -1
+    assert client.to_node(node, member, ShareGroupHeartbeatResponse).error_code == 0
+    client.close()
+    assert begins(where, "helpers") == [0, 5]
+    assert run(where, "group", "delete", "helpers", "--offsets-of", "chores:1").code == 2
+    deleted = run(where, "group", "delete", "helpers", "--offsets-of", "chores", "--json").rows
+    assert deleted == [{"group": "helpers", "deleted_offsets": [["chores", 0], ["chores", 1]]}]
+    assert begins(where, "helpers") == []
+    assert run(where, "group", "delete", "nobody", "--offsets-of", "chores").code == 4
+    # A group of another kind stays what it is.
+    assert run(where, "group", "reset-offsets", "plain", "-t", "chores", "--to-earliest", "--execute").code == 0
+    assert run(where, "group", "reset-offsets", "plain", "--share", "-t", "chores", "--to-latest").code == 1
+
+
 def test_a_share_group_is_listed_described_and_deleted(cluster: Cluster) -> None:
     where = cluster.bootstrap
     fill(cluster, "tasks")

@@ -74,6 +74,7 @@ def test_an_unknown_key_is_kept_with_a_warning() -> None:
         ("listeners=SSL://a:1,PLAINTEXT://b:1", r"f\.properties:2: listeners: port 1 is there 2 times"),
         ("advertised.listeners=PLAINTEXT://0.0.0.0:1", r"f\.properties:2: advertised.listeners: 0.0.0.0 is no address"),
         ("listener.security.protocol.map=A:B", r"f\.properties:2: listener.security.protocol.map: 'A:B' is not"),
+        ("log.dirs=/a,/b\ncordoned.log.dirs=/c", r"f\.properties:3: cordoned.log.dirs: .* Missing entries : /c"),
         ("log.retention.ms=0", r"f\.properties:2: log.retention.ms: is 0; it must be at least 1 or"),
         ("a=\\u00", r"f\.properties:2: \\u needs four"),
     ],

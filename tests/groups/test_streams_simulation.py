@@ -129,7 +129,7 @@ class Simulation:
             assert now >= before, "epochs go forward"
             assert all(-1 <= member.member_epoch <= group.group_epoch for member in group.members.values())
         self.epochs = {name: (group.group_epoch, group.assignment_epoch) for name, group in groups.items()}
-        self.check_log()
+        self.world.check_log(known)
 
     def check_owners(self, group: StreamsGroup) -> None:
         owners: dict[tuple[str, int], str] = {}
@@ -153,17 +153,6 @@ class Simulation:
                     for task in tasks:
                         assert (each, task) not in processing, f"{each}-{task}: {processing} and {client.id}"
                         processing[each, task] = client.id
-
-    def check_log(self) -> None:
-        """Whoever reads the log knows what is known here."""
-        other = self.world.new_coordinator()
-        other.load(0, self.world.log.batches.get(0, []))
-        live, read = self.world.coordinator.shard(0), other.shard(0)
-        assert live is not None
-        assert read is not None
-        assert known(live.groups) == known(read.groups)
-        assert live.groups_by_topic == read.groups_by_topic
-        other.unload_all()
 
     def calm_down(self) -> None:
         """Nothing fails any more, every topic is there and fits: all tasks are processed by those who are there."""

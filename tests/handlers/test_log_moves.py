@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.protocol.errors import ErrorCode
+from ottla.cluster.configs import ConfigResourceType
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -14,6 +15,12 @@ from ottla.protocol.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from ottla.protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.protocol.messages.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record, iter_all_records
 from ottla.storage.names import TopicPartition
@@ -86,6 +93,31 @@ def stated(local: LocalTalk) -> str | None:
     return paths.get(topic.partitions[0].directories[0])
 
 
+def cordon(local: LocalTalk, value: str) -> ErrorCode:
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=ConfigResourceType.BROKER,
+                resource_name="1",
+                configs=[AlterableConfig(name="cordoned.log.dirs", config_operation=0, value=value)],
+            )
+        ]
+    )
+    answer = local.quietly(request, IncrementalAlterConfigsResponse)
+    return ErrorCode(answer.responses[0].error_code)
+
+
+def cordoned(local: LocalTalk) -> set[str]:
+    """The cordoned directories: as the node tells, which must be what the metadata knows."""
+    answer = local.quietly(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+    told = {each.log_dir for each in answer.results if each.is_cordoned}
+    known = local.cluster.image.brokers[1].cordoned_directories
+    assert known is not None
+    ids = local.cluster.nodes[1].directory_ids
+    assert {path for path, each in ids.items() if each in known} == told
+    return told
+
+
 def other(local: LocalTalk) -> str:
     return THERE if where(local)[0] == [HERE] else HERE
 
@@ -154,6 +186,48 @@ def test_what_cannot_move(local: LocalTalk) -> None:
     assert ask(local, HERE, "moved", 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     local.create("n" * 220)
     assert ask(local, HERE, "n" * 220) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_the_metadata_knows_at_once_where_a_new_log_is(local: LocalTalk) -> None:
+    assert [stated(local)] == where(local)[0]
+    local.cluster.create_topic("many", 7, 1)
+    topic = local.cluster.image.topic("many")
+    assert topic is not None
+    ids = local.cluster.nodes[1].directory_ids
+    for directory in local.cluster.nodes[1].directories:
+        here = {place.partition for place in directory.logs if place.topic == "many"}
+        assert len(here) in (3, 4)
+        assert {topic.partitions[index].directories for index in here} == {(ids[directory.path],)}
+
+
+def test_a_cordoned_directory_gets_nothing_new_and_keeps_what_it_has(local: LocalTalk) -> None:
+    write(local, 0, 5)
+    home, target = where(local)[0][0], other(local)
+    assert cordoned(local) == set()
+    assert cordon(local, target) == ErrorCode.NONE
+    assert cordoned(local) == {target}
+    local.cluster.create_topic("new", 4, 1)
+    directories = {each.path: each for each in local.cluster.nodes[1].directories}
+    assert not [place for place in directories[target].logs if place.topic == "new"]
+    assert ask(local, target) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert cordon(local, "*") == ErrorCode.NONE
+    assert cordoned(local) == {home, target}
+    with pytest.raises(KafkaError, match="or have all their log directories cordoned") as refused:
+        local.cluster.create_topic("refused", 1, 1)
+    assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
+    write(local, 5, 5)
+    assert keys(local) == list(range(10))
+    local.restart()
+    assert cordoned(local) == {home, target}
+    assert cordon(local, "") == ErrorCode.NONE
+    assert cordoned(local) == set()
+    assert ask(local, target) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("value", ["/elsewhere", f"{HERE},/elsewhere", f"*,{HERE}"])
+def test_what_cannot_be_cordoned(local: LocalTalk, value: str) -> None:
+    assert cordon(local, value) == ErrorCode.INVALID_REQUEST
+    assert cordoned(local) == set()
 
 
 def test_a_move_goes_on_after_a_restart() -> None:

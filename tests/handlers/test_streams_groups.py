@@ -94,3 +94,10 @@ def test_without_the_feature_streams_groups_are_refused(local: LocalTalk) -> Non
     assert ask(local, joining()).error_code == ErrorCode.UNSUPPORTED_VERSION
     described = local.quietly(k89.StreamsGroupDescribeRequest(group_ids=["g"]), k89.StreamsGroupDescribeResponse)
     assert described.groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_broker_that_does_not_speak_the_protocol_refuses_streams_groups() -> None:
+    local = LocalTalk({"group.coordinator.rebalance.protocols": "classic,consumer"})
+    local.create("__consumer_offsets")
+    assert ask(local, joining()).error_code == ErrorCode.UNSUPPORTED_VERSION
+    local.close()

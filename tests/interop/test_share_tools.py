@@ -1,4 +1,4 @@
-"""Kafka's command-line tool for share groups against ottla, with a KafkaShareConsumer that reads."""
+"""Kafka's command-line tool for share groups against ottla, and ottla's against Kafka, with KafkaShareConsumers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.testing import Cluster
+from tests.cli.live import run
 
 from .apache_kafka import SHARE_GROUPS, run_tool
 from .java_client import JavaClients, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from .apache_kafka import ApacheKafka
 
 pytestmark = pytest.mark.interop
 
@@ -55,3 +58,41 @@ def test_the_tool_for_share_groups(cluster: Cluster, java_clients: JavaClients, 
     assert offsets() == {}
     assert "success" in tool("--delete", "--group", GROUP)
     assert GROUP not in tool("--list")
+
+
+def test_the_shell_of_ottla_with_share_groups_of_apache_kafka(
+    apache_kafka: ApacheKafka, java_clients: JavaClients
+) -> None:
+    where = apache_kafka.bootstrap
+
+    def offsets() -> dict[str, str]:
+        """Start offsets by partition, as Kafka's tool tells them."""
+        told = apache_kafka.tool(SHARE_GROUPS, "--describe", "--offsets", "--group", "moved", check=False)
+        lines = [line.split() for line in told.splitlines()]
+        return {line[2]: line[3] for line in lines if line[:2] == ["moved", "moved-jobs"]}
+
+    java_clients.admin(where).create_topic("moved-jobs", 2)
+    with java_clients.producer(where) as producer:
+        producer.send(
+            [
+                Record("moved-jobs", b"%d" % number, partition=number % 2, timestamp=1_700_000_000_000 + number * 1000)
+                for number in range(20)
+            ]
+        )
+    reset = ("group", "reset-offsets", "moved", "--topic", "moved-jobs")
+    shown = run(where, *reset, "--share", "--to-latest", "--json").rows
+    assert [(row["old"], row["new"]) for row in shown] == [(None, 10), (None, 10)]
+    assert offsets() == {}
+    assert run(where, *reset, "--share", "--to-latest", "--execute").code == 0
+    assert offsets() == {"0": "10", "1": "10"}
+    assert run(where, *reset, "--to-time", "1700000010000", "--execute").code == 0
+    assert offsets() == {"0": "5", "1": "5"}
+    assert run(where, *reset, "--to-earliest", "--execute").code == 0
+    consumer = java_clients.share_consumer(where, group_id="moved", share_acknowledgement_mode="explicit")
+    consumer.subscribe("moved-jobs")
+    assert len(consumer.poll(min_records=20, timeout_ms=60_000, acknowledge="ACCEPT")) == 20
+    assert run(where, *reset, "--to-earliest", "--execute").code == 1
+    consumer.close()
+    assert run(where, "group", "delete", "moved", "--offsets-of", "moved-jobs").code == 0
+    assert offsets() == {}
+    assert run(where, "group", "delete", "moved").code == 0

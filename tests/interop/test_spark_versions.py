@@ -49,6 +49,7 @@ def smoke(version: str, tmp_path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     assert found["version"] == version
     assert found["network"] == [ROWS, 20, ROWS // 2]
+    assert found["tasks"] == [1, 2], "filters are pushed down"
     assert (found["log"], found["copied"], found["parquet"]) == (ROWS, ROWS, [ROWS, 0])
     return found
 

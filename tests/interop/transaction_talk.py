@@ -243,11 +243,11 @@ class TransactionTalk(Conversation):
 
     # What happens meanwhile
 
-    def plain(self, topic: str) -> ErrorCode:
+    def plain(self, topic: str, partition: int = 0) -> ErrorCode:
         """Produce one record outside of any transaction, and tell what came of it."""
         batch = BatchBuilder()
         batch.append(None, b"plain", (), 1_700_000_000_000)
-        data = PartitionProduceData(index=0, records=bytes(batch.build()))
+        data = PartitionProduceData(index=partition, records=bytes(batch.build()))
         request = ProduceRequest(
             acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
         )

@@ -1055,6 +1055,7 @@ SETTINGS = {
     "sasl.enabled.mechanisms": "PLAIN",
     "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas(),
     "auto.create.topics.enable": "true",
+    "group.streams.initial.rebalance.delay.ms": "3000",
 }
 
 
@@ -1195,6 +1196,8 @@ KEPT = {
     "resource_type",
     "principal_type",
     "principal_name",
+    "status_code",
+    "status_detail",
 }
 LEFT_OUT = {
     "brokers",

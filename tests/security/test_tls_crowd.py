@@ -16,6 +16,7 @@ from ottla.security.dev_tls import Authority, write_private
 from ottla.security.tls import TlsSettings, server_context
 from ottla.testing import Cluster
 from ottla.world import LoopTransport, transport_tls
+from ottla.world.transport_tls import TlsDoor
 from tests.testing.clients import eventually
 
 if TYPE_CHECKING:
@@ -161,7 +162,11 @@ def test_closing_lets_go_of_handshakes_that_are_not_over(
         listener = await LoopTransport(asyncio.get_running_loop()).listen(Noted, "127.0.0.1", 0, ssl=context)
         silent = socket.create_connection(("127.0.0.1", listener.port), timeout=60)
         half = Half(listener.port, authority)
-        await asyncio.sleep(0.05)
+        (door,) = listener._servers
+        assert isinstance(door, TlsDoor)
+        async with asyncio.timeout(60):
+            while not (door._silent and door._tasks):  # each has come as far as it goes
+                await asyncio.sleep(0)
         listener.close()
         listener.close()
         assert await asyncio.to_thread(silent.recv, 1) == b""

@@ -10,6 +10,20 @@ from urllib.error import HTTPError
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
+from ottla.client.client import Client
+from ottla.protocol.messages.k78_share_fetch import (
+    AcknowledgementBatch,
+    FetchPartition,
+    FetchTopic,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from ottla.protocol.messages.k91_alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+)
 from ottla.server.metrics import METRICS, ClusterMetrics
 from ottla.server.metrics_page import MetricsPage
 from ottla.testing import Cluster
@@ -60,11 +74,64 @@ def test_requests_bytes_and_latencies_are_counted_by_api() -> None:
         assert found["ottla_topics", frozenset()] == 1
 
 
+def share(cluster: Cluster, topic: str) -> Client:
+    """Fetch as a member of a share group, and accept the first record."""
+    client = Client(cluster.bootstrap)
+    start = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+    begin = AlterShareGroupOffsetsRequest(
+        group_id="sharers", topics=[AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[start])]
+    )
+    node = client.coordinator("sharers")
+    assert client.to_node(node, begin, AlterShareGroupOffsetsResponse).responses[0].partitions[0].error_code == 0
+    topic_id = client.topics([topic])[0].id
+    for epoch in (0, 1):
+        partition = FetchPartition(partition_index=0)
+        if epoch:
+            partition.acknowledgement_batches = [
+                AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[1])
+            ]
+        fetch = ShareFetchRequest(
+            group_id="sharers",
+            member_id="M" * 22,
+            share_session_epoch=epoch,
+            max_wait_ms=5_000,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            max_records=100,
+            batch_size=100,
+            topics=[FetchTopic(topic_id=topic_id, partitions=[partition])],
+        )
+        answer = client.to_node(client.leader(topic, 0), fetch, ShareFetchResponse)
+        assert answer.error_code == 0
+        if epoch == 0:
+            assert answer.responses[0].partitions[0].acquired_records[0].last_offset == 2
+    return client
+
+
+def test_share_groups_are_counted() -> None:
+    with Cluster(topics=["shared"]) as cluster:
+        produce(cluster, "shared", 3)
+        metrics = measure(cluster)
+        client = share(cluster, "shared")
+        found = read(cluster, metrics)
+        assert found["ottla_groups", frozenset(("1", "share", "Empty"))] == 1
+        assert found["ottla_share_sessions", frozenset(("1",))] == 1
+        assert found["ottla_share_partitions", frozenset(("1",))] == 1
+        assert found["ottla_share_records_in_flight", frozenset(("sharers", "shared", "0"))] == 2
+        assert found["ottla_share_batches_in_flight", frozenset(("sharers", "shared", "0"))] >= 1
+        assert found["ottla_share_acknowledgements_total", frozenset(("1", "accept"))] == 1
+        assert found["ottla_share_acknowledgements_total", frozenset(("1", "reject"))] == 0
+        assert found["ottla_share_lock_timeouts_total", frozenset(("1",))] == 0
+        client.close()
+
+
 def test_every_declared_metric_is_there_and_no_other() -> None:
     with Cluster(2, topics=["some:2"]) as cluster:
         metrics = measure(cluster)
-        produce(cluster, "some", 1)
+        produce(cluster, "some", 3)
+        client = share(cluster, "some")
         names = {name for name, _ in read(cluster, metrics)}
+        client.close()
     shown = {name for name in METRICS if METRICS[name].kind != "histogram"}
     shown |= {
         f"{name}_{part}" for name in METRICS if METRICS[name].kind == "histogram" for part in ("bucket", "sum", "count")

@@ -9,6 +9,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ottla.spark.pushdown import PUSHED
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
@@ -28,7 +30,7 @@ def make_source(kind: type[DataSource], options: dict[str, str]) -> tuple[DataSo
 
 def plan(kind: type[DataSource], options: dict[str, str], filters: list[Any] | None = None) -> tuple[Any, list[Any]]:
     """A reader and its tasks, each having been pickled on the way as they are in Spark."""
-    source, schema = make_source(kind, options)
+    source, schema = make_source(kind, options | {PUSHED: "true"} if filters else options)
     reader = pickle.loads(pickle.dumps(source)).reader(schema)
     if filters:
         list(reader.pushFilters(filters))

@@ -21,6 +21,7 @@ from ottla.spark.log_read import DamagedLogError
 from ottla.spark.log_source import LogSource
 from ottla.spark.options import OptionError
 from ottla.testing import Cluster
+from tests.testing.clients import completed
 
 from .direct import plan, rows, table
 
@@ -91,6 +92,7 @@ def _transactions(cluster: Cluster) -> None:
                 COMMITTED.update(values[which])
             else:
                 producer.abort_transaction()
+    completed(cluster, "one", "two")
 
 
 def test_all_rows_are_there_once_however_the_scan_is_cut(directory: str) -> None:

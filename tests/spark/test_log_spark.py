@@ -1,4 +1,4 @@
-"""ottla's sources inside a real Spark session: schemas, filters, SQL, streams, and errors as a user sees them."""
+"""ottla's sources inside a real Spark session: schemas, SQL, streams, and errors as a user sees them."""
 
 from __future__ import annotations
 
@@ -81,36 +81,6 @@ def test_workers_read_through_fsspec_too(spark: SparkSession, cluster: tuple[Clu
     pytest.importorskip("fsspec")
     frame = spark.read.format("ottla-log").option("subscribe", "orders").load(f"local://{cluster[1]}")
     assert frame.count() == 1000
-
-
-@pytest.mark.parametrize("format_name", ["ottla", "ottla-log"])
-def test_one_frame_may_be_filtered_in_several_ways(
-    spark: SparkSession, cluster: tuple[Cluster, str], format_name: str
-) -> None:
-    reader = spark.read.format(format_name).option("subscribe", "orders")
-    if format_name == "ottla":
-        frame = reader.option("kafka.bootstrap.servers", cluster[0].bootstrap).load()
-    else:
-        frame = reader.load(cluster[1])
-    assert frame.filter("partition = 1 AND offset >= 490").count() == 10
-    assert frame.count() == 1000
-    joined = frame.filter("partition = 0").alias("a").join(frame.filter("partition = 1").alias("b"), "offset")
-    assert joined.count() == 500
-
-
-@pytest.mark.parametrize("format_name", ["ottla", "ottla-log"])
-def test_filters_reach_the_reader_when_asked_for(
-    spark: SparkSession, cluster: tuple[Cluster, str], format_name: str
-) -> None:
-    reader = spark.read.format(format_name).option("subscribe", "orders").option("filterPushdown", "true")
-    reader = reader.option("minPartitions", 8)
-    if format_name == "ottla":
-        frame = reader.option("kafka.bootstrap.servers", cluster[0].bootstrap).load()
-    else:
-        frame = reader.load(cluster[1])
-    moment = f"timestamp_millis({START + 990_000})"
-    narrow = frame.filter(f"timestamp >= {moment} AND partition IN (0, 1) AND topic = 'orders'")
-    assert sorted(int(row.value) for row in narrow.select("value").collect()) == list(range(990, 1000))
 
 
 def test_over_the_network_in_a_batch(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:

@@ -18,7 +18,7 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import CompressionType
 from ottla.records.iterate import Record
 from ottla.records.uncompiled import load_uncompiled_kernel
-from ottla.spark import log_read
+from ottla.spark import log_files, log_read
 from ottla.spark.log_source import LogSource
 
 from .direct import plan, rows
@@ -76,8 +76,10 @@ def test_a_filter_takes_the_rows_of_its_times_and_no_others(
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_read, "kernel", form)
         patch.setattr(log_read, "CHUNK", 300)
+        patch.setattr(log_files, "_FIRST_READ", 100)
+        patch.setattr(log_files, "_FEW_RECORDS", 3)
         there = write(Path(folder), written)
-        options = {"path": folder, "filterPushdown": "true", "columns": "offset"}
+        options = {"path": folder, "columns": "offset"}
         both = [
             filters.GreaterThanOrEqual(("timestamp",), moment(low)),
             filters.LessThanOrEqual(("timestamp",), moment(high)),
@@ -93,7 +95,7 @@ def test_a_filter_takes_the_rows_of_its_times_and_no_others(
 def test_what_is_likely_too_late_is_read_in_few_large_tasks(tmp_path: Path) -> None:
     """Going over it costs a fraction of decoding it, and a task has its price."""
     there = write(tmp_path, [([30 * number] * 50, CompressionType.NONE, None, True) for number in range(40)])
-    options = {"path": str(tmp_path), "filterPushdown": "true", "columns": "offset", "minPartitions": "4"}
+    options = {"path": str(tmp_path), "columns": "offset", "minPartitions": "4"}
     until = [filters.LessThan(("timestamp",), moment(600))]
     tasks = [[piece.segment // 50 for piece in task.pieces] for task in plan(LogSource, options, until)[1]]
     assert sorted(number for task in tasks for number in set(task)) == list(range(40))

@@ -125,7 +125,7 @@ def test_patterns_and_assignments_choose(cluster: Cluster) -> None:
 
 
 def test_filters_ask_only_for_what_they_leave(cluster: Cluster) -> None:
-    given = options(cluster, filterPushdown="true")
+    given = options(cluster)
     everything = rows(NetworkSource, given)
     cases: list[tuple[list[Any], Any, int]] = [
         ([filters.EqualTo(("partition",), 1)], lambda r: r["partition"] == 1, 334),

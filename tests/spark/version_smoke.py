@@ -42,6 +42,7 @@ def main(spec: dict[str, str]) -> None:
     reader = spark.read.format("ottla").option("kafka.bootstrap.servers", spec["bootstrap"])
     table = reader.option("subscribe", "orders").load()
     found["network"] = [table.count(), table.filter("offset < 10").count(), table.filter("partition = 1").count()]
+    found["tasks"] = [each.rdd.getNumPartitions() for each in (table.filter("partition = 1"), table)]
     log = spark.read.format("ottla-log").option("subscribe", "orders").load(spec["log_dir"])
     found["log"] = log.count()
     sink = table.select("key", "value").write.format("ottla").option("kafka.bootstrap.servers", spec["bootstrap"])

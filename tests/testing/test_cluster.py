@@ -42,7 +42,7 @@ def test_a_group_reads_what_was_produced(protocol: str) -> None:
         consumer.subscribe(["t"])
         seen: set[str] = set()
         while len(seen) < 20:
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             assert message is not None, "nothing came"
             assert message.error() is None
             value = message.value()
@@ -58,7 +58,7 @@ def test_closing_twice_from_another_thread_and_with_clients_is_fine() -> None:
     consumer.poll(0.1)
     closer = threading.Thread(target=cluster.close)
     closer.start()
-    closer.join(20)
+    closer.join(60)
     assert not closer.is_alive()
     cluster.close()
     consumer.close()

@@ -166,7 +166,9 @@ def test_an_error_for_a_fetched_partition(cluster: Cluster) -> None:
 
 def test_an_error_in_a_fetch_session_reaches_the_consumer(cluster: Cluster) -> None:
     send(producer(cluster), "t", "a")
-    reader = consumer(cluster, "t", auto_offset_reset="error")
+    reader = consumer(cluster, auto_offset_reset="error")
+    reader.assign([TopicPartition("t", 0, 0)])
+    assert read(reader, 1) == ["a"]
     read_error: list[str] = []
 
     def poll() -> bool:
@@ -175,10 +177,10 @@ def test_an_error_in_a_fetch_session_reaches_the_consumer(cluster: Cluster) -> N
             read_error.append(message.error().name())
         return bool(read_error)
 
-    reader.poll(0.1)
-    cluster.on("Fetch", topic="t", partition=0).error("OFFSET_OUT_OF_RANGE")
+    control = cluster.on("Fetch", topic="t", partition=0).error("OFFSET_OUT_OF_RANGE")
     eventually(poll)
     assert read_error == ["_AUTO_OFFSET_RESET"]
+    assert control.hits == 1
     reader.close()
 
 

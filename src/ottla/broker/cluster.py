@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from ottla.broker.coordinators import load_coordinator, unload_coordinator, write_marker
 from ottla.broker.fetch_wait import Readable
 from ottla.broker.housekeeping import Housekeeping
+from ottla.broker.log_moves import misplaced
 from ottla.broker.partition import Partition
+from ottla.cluster.brokers import cordon_directories
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_values
 from ottla.cluster.coordinator_partition import partition_for
@@ -23,6 +25,7 @@ from ottla.cluster.registrations import (
     NO_LEADER,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
+    UNASSIGNED_DIRECTORY,
 )
 from ottla.cluster.topics import create_topics
 from ottla.groups.environment import DeletedTopic
@@ -197,7 +200,20 @@ class Cluster:
     def change(self, records: Sequence[Message]) -> None:
         """Write metadata records, replay them, and act on what they changed."""
         if records:
-            self.apply(self.metadata.append(records).changes)
+            changes = self.metadata.append(records).changes
+            self.apply(changes)
+            self._tell_directories(changes)
+
+    def _tell_directories(self, changes: ImageChanges) -> None:
+        """What the nodes know better than the metadata: where a new log was put, and which directories take none."""
+        unassigned = {
+            topic.id for topic, _, _, after in changes.partitions if UNASSIGNED_DIRECTORY in after.directories
+        }
+        for node in self.nodes.values():
+            if unassigned:
+                self.change(misplaced(node, unassigned))
+            if changes.configs and self.image.broker_is_active(node.node_id):
+                self.change(cordon_directories(self.image, node.node_id, node.cordoned_ids()))
 
     def open_partitions(self) -> None:
         """At start: make a partition of everything that the image names."""
@@ -288,8 +304,7 @@ class Cluster:
         place = TopicPartition(topic.name, index)
         existing = next((d.logs[place] for n in self.nodes.values() for d in n.directories if place in d.logs), None)
         if existing is None:
-            directory = min((d for d in node.directories if d.online), key=lambda d: len(d.logs))
-            existing = directory.create_log(place, config, topic.id)
+            existing = node.directory_for(after).create_log(place, config, topic.id)
         else:
             existing.config = config
         partition = self.partitions[topic.name, index] = Partition(

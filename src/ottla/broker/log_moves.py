@@ -14,6 +14,8 @@ from ottla.records.batch import read_header
 from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from ottla.broker.cluster import Cluster
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
@@ -37,6 +39,8 @@ def move_log(broker: Broker, topic: str, index: int, path: str) -> None:
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
     if not target.online:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {path} is offline")
+    if target in broker.cordoned_directories:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned")
     partition = broker.partition(topic, index)
     source = next((each for each in broker.directories if place in each.logs), None)
     if source is None:
@@ -64,12 +68,15 @@ def resume_moves(cluster: Cluster) -> None:
                     target.drop_future_log(place)
 
 
-def misplaced(broker: Broker) -> list[Message]:
-    """The records that place the node's partitions where their logs are, if the metadata says otherwise."""
+def misplaced(broker: Broker, among: Container[Uuid] | None = None) -> list[Message]:
+    """The records that place the node's partitions where their logs are, if the metadata says otherwise.
+
+    `among`: topics, by id; else all.
+    """
     found: dict[tuple[str, int], Uuid] = {
         place: broker.directory_ids[directory.path] for directory in broker.directories for place in directory.logs
     }
-    return assign_directories(broker.cluster.image, broker.node_id, found, layers=broker.layers)
+    return assign_directories(broker.cluster.image, broker.node_id, found, layers=broker.layers, among=among)
 
 
 def _first_base_offset(log: Log) -> int:

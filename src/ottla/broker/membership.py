@@ -62,7 +62,7 @@ def start_node(cluster: Cluster, node_id: int) -> None:
         previous_epoch=known.epoch,
     )
     cluster.change(records)
-    cluster.change(unfence_broker(cluster.image, node_id, layers=node.layers))
+    cluster.change(unfence_broker(cluster.image, node_id, layers=node.layers, cordoned=node.cordoned_ids()))
     _catch_up(cluster, node)
 
 
@@ -75,8 +75,9 @@ def fence_node(cluster: Cluster, node_id: int) -> None:
 def unfence_node(cluster: Cluster, node_id: int) -> None:
     """A node that was fenced is heard of again, and in sync with what it follows."""
     if not cluster.image.broker_is_active(node_id):
-        cluster.change(unfence_broker(cluster.image, node_id, layers=cluster.nodes[node_id].layers))
-        _catch_up(cluster, cluster.nodes[node_id])
+        node = cluster.nodes[node_id]
+        cluster.change(unfence_broker(cluster.image, node_id, layers=node.layers, cordoned=node.cordoned_ids()))
+        _catch_up(cluster, node)
 
 
 def _catch_up(cluster: Cluster, node: Broker) -> None:

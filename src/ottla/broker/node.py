@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionWorld
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
     from ottla.broker.session import Call, Session
     from ottla.cluster.configs import Value
+    from ottla.cluster.registrations import Partition as PartitionState
     from ottla.cluster.server_config import Endpoint, ServerConfig
     from ottla.protocol.schema import Uuid
     from ottla.storage.directory import LogDirectory
@@ -152,6 +154,29 @@ class Broker:
         if isinstance(value, str):
             return tuple(part for part in value.split(",") if part)
         return value if isinstance(value, tuple) else ()
+
+    @property
+    def cordoned_directories(self) -> list[LogDirectory]:
+        """The directories that are to get no new partitions."""
+        named = self._list("cordoned.log.dirs")
+        paths = set(map(os.path.abspath, named))
+        return [each for each in self.directories if "*" in named or each.path in paths]
+
+    def cordoned_ids(self) -> list[Uuid]:
+        """What those are called in the metadata."""
+        return [self.directory_ids[each.path] for each in self.cordoned_directories]
+
+    def directory_for(self, state: PartitionState) -> LogDirectory:
+        """Where the log of a new partition is made: where the metadata says, else where the fewest are."""
+        online = [each for each in self.directories if each.online]
+        if self.node_id in state.replicas:
+            named = state.directories[state.replicas.index(self.node_id)]
+            for each in online:
+                if self.directory_ids.get(each.path) == named:
+                    return each
+        cordoned = self.cordoned_directories
+        open_ones = [each for each in online if each not in cordoned]
+        return min(open_ones, key=lambda each: len(each.logs)) if open_ones else online[0]
 
     def configs_changed(self) -> None:
         """Forget values that were looked up."""

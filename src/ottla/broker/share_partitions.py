@@ -12,13 +12,13 @@ from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import group_values
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.shares.environment import SharePartitionKey
+from ottla.shares.environment import ShareCounts, SharePartitionKey
 from ottla.shares.partition import ENDS_PARTITION, Phase, SharePartition
 from ottla.shares.sessions import Place, SessionKey, ShareSessions
 from ottla.shares.settings import BY_DURATION, EARLIEST, ShareSettings, duration_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
@@ -39,6 +39,7 @@ class SharePartitions:
         self._broker = broker
         self.store = store
         self.sessions = ShareSessions(lambda: broker.config_int("group.share.max.share.sessions"))
+        self.counts = ShareCounts()
         self.waits: dict[SharePartitionKey, dict[Callable[[], None], None]] = {}
         """Who waits for records of a share partition; each is called when there may be some."""
         self._partitions: dict[SharePartitionKey, SharePartition] = {}
@@ -47,6 +48,9 @@ class SharePartitions:
 
     def __len__(self) -> int:
         return len(self._partitions)
+
+    def __iter__(self) -> Iterator[SharePartition]:
+        return iter(self._partitions.values())
 
     # Configs.
 
@@ -91,6 +95,7 @@ class SharePartitions:
                 settings=lambda: self.settings(group_id),
                 reset_offset=lambda: self._reset_offset(group_id, partition),
                 changed=self._changed,
+                counts=self.counts,
             )
             found.initialize()
         if found.phase is Phase.FAILED:

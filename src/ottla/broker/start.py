@@ -171,7 +171,7 @@ def add_node(cluster: Cluster, config: ServerConfig, advertised: Sequence[Endpoi
         rack=broker.rack,
     )
     cluster.change(records)
-    cluster.change(unfence_broker(cluster.image, broker.node_id, layers=broker.layers))
+    cluster.change(unfence_broker(cluster.image, broker.node_id, layers=broker.layers, cordoned=broker.cordoned_ids()))
     broker.transactions.start()
     broker.share_coordinator.start()
     return broker
@@ -327,7 +327,9 @@ def _register(cluster: Cluster) -> None:
         )
         cluster.metadata.append(records)
         cluster.metadata.append(misplaced(node))
-        cluster.metadata.append(unfence_broker(cluster.image, node.node_id, layers=node.layers))
+        cluster.metadata.append(
+            unfence_broker(cluster.image, node.node_id, layers=node.layers, cordoned=node.cordoned_ids())
+        )
 
 
 def _listener(endpoint: Endpoint) -> Listener:

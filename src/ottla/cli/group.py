@@ -23,11 +23,13 @@ from ottla.client import Client
 from ottla.client.groups import (
     GroupDescription,
     Place,
+    alter_share_offsets,
     by_topic,
     commit,
     committed,
     delete_group,
     delete_offsets,
+    delete_share_offsets,
     describe_group,
     list_groups,
     share_lags,
@@ -73,6 +75,7 @@ def register(app: typer.Typer) -> None:
             "ottla group reset-offsets billing --all-topics --to-earliest",
             "ottla group reset-offsets billing -t orders:0,1 --to-time -1h --execute",
             "ottla group reset-offsets billing -t orders --shift-by -100 --execute",
+            "ottla group reset-offsets workers --share -t tasks --to-earliest --execute",
         ),
     )(reset_offsets)
     group.command(
@@ -178,6 +181,7 @@ def reset_offsets(
     shift_by: Annotated[
         int | None, typer.Option("--shift-by", metavar="N", help="Forward, or back if negative.", show_default=False)
     ] = None,
+    share: Annotated[bool, typer.Option("--share", help="A share group, which may not be there yet.")] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; without, only show what would be done.")] = False,
     bootstrap: Bootstrap = LOCAL,
     properties: Properties = None,
@@ -192,9 +196,12 @@ def reset_offsets(
     if bool(topic) == all_topics:
         raise usage("say of which topics: --topic or --all-topics")
     with connected(bootstrap, properties, command_config, timeout) as client:
-        now = committed(client, name)
+        group = _idle(client, name)
+        if share and group is not None and group.type != Kind.SHARE:
+            raise fail(f"{name} is a {group.type} group, not a share group")
+        shared = share or (group is not None and group.type == Kind.SHARE)
+        now = _starts(client, name) if shared and group is not None else committed(client, name)
         places = _places(client, topic or [], now)
-        _refuse_active(client, name)
         target: dict[Place, int] = {}
         for each, partitions in by_topic(places).items():
             known = bounds(client, each, partitions)
@@ -220,7 +227,7 @@ def reset_offsets(
                     wanted = end
                 target[each, index] = min(max(wanted, start), end)
         if execute:
-            commit(client, name, target)
+            (alter_share_offsets if shared else commit)(client, name, target)
     rows = [
         {"group": name, "topic": place[0], "partition": place[1], "old": now.get(place), "new": offset, "done": execute}
         for place, offset in sorted(target.items())
@@ -257,8 +264,14 @@ def delete(
 
     def drop(name: str) -> None:
         if offsets_of:
-            places = _places(client, offsets_of, committed(client, name))
-            delete_offsets(client, name, places)
+            shared = describe_group(client, name).type == Kind.SHARE
+            places = _places(client, offsets_of, {})
+            if not shared:
+                delete_offsets(client, name, places)
+            elif some := next((each for each in offsets_of if ":" in each), None):
+                raise usage(f"--offsets-of {some}: a share group forgets whole topics only")
+            else:
+                delete_share_offsets(client, name, offsets_of)
             told: dict[str, Any] = {"group": name, "deleted_offsets": [list(each) for each in places]}
             sentence = f"deleted {counted(len(places), 'offset')} of {name}"
         else:
@@ -296,18 +309,25 @@ def _places(client: Client, words: list[str], now: dict[Place, int]) -> list[Pla
     return found
 
 
-def _refuse_active(client: Client, name: str) -> None:
+def _starts(client: Client, name: str) -> dict[Place, int]:
+    """Where a share group begins in each partition."""
+    return {place: start for place, (start, _) in share_lags(client, name).items()}
+
+
+def _idle(client: Client, name: str) -> GroupDescription | None:
+    """The group, None if there is none; one with members is refused."""
     try:
         group = describe_group(client, name)
     except KafkaError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return
+            return None
         raise
     if group.state not in IDLE:
         raise KafkaError(
             ErrorCode.NON_EMPTY_GROUP,
             f"group {name} is {group.state} with {counted(len(group.members), 'member')}; stop them first",
         )
+    return group
 
 
 def _lags(client: Client, group: GroupDescription) -> list[dict[str, Any]]:

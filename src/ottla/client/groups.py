@@ -45,6 +45,17 @@ from ottla.protocol.messages.k90_describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
 )
+from ottla.protocol.messages.k91_alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+)
+from ottla.protocol.messages.k92_delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsResponse,
+)
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment
 
 if TYPE_CHECKING:
@@ -270,6 +281,51 @@ def share_lags(client: Client, group: str) -> dict[Place, tuple[int, int | None]
         }
 
     return _with_coordinator(client, group, ask)
+
+
+def alter_share_offsets(client: Client, group: str, offsets: Mapping[Place, int]) -> None:
+    """Set where a share group without members begins; the group is made if there is none."""
+
+    def ask(node: int) -> None:
+        request = AlterShareGroupOffsetsRequest(
+            group_id=group,
+            topics=[
+                AlterShareGroupOffsetsRequestTopic(
+                    topic_name=topic,
+                    partitions=[
+                        AlterShareGroupOffsetsRequestPartition(partition_index=each, start_offset=offsets[topic, each])
+                        for each in partitions
+                    ],
+                )
+                for topic, partitions in by_topic(offsets).items()
+            ],
+        )
+        answer = client.to_node(node, request, AlterShareGroupOffsetsResponse)
+        if answer.error_code:
+            raise KafkaError(answer.error_code, answer.error_message or f"group {group}")
+        for topic in answer.responses:
+            for each in topic.partitions:
+                if each.error_code:
+                    told = each.error_message or f"group {group} on {topic.topic_name}-{each.partition_index}"
+                    raise KafkaError(each.error_code, told)
+
+    _with_coordinator(client, group, ask)
+
+
+def delete_share_offsets(client: Client, group: str, topics: Iterable[str]) -> None:
+    """Forget where a share group without members begins in whole topics."""
+    wanted = [DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics]
+
+    def ask(node: int) -> None:
+        request = DeleteShareGroupOffsetsRequest(group_id=group, topics=wanted)
+        answer = client.to_node(node, request, DeleteShareGroupOffsetsResponse)
+        if answer.error_code:
+            raise KafkaError(answer.error_code, answer.error_message or f"group {group}")
+        for topic in answer.responses:
+            if topic.error_code:
+                raise KafkaError(topic.error_code, topic.error_message or f"group {group} on {topic.topic_name}")
+
+    _with_coordinator(client, group, ask)
 
 
 def _describe_share(client: Client, group: str, node: int) -> GroupDescription:

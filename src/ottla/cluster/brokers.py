@@ -31,7 +31,7 @@ from ottla.protocol.record_schemas.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
     from ottla.cluster.configs.effective import BrokerLayers
     from ottla.cluster.image import ClusterImage
@@ -101,7 +101,9 @@ def register_broker(
     return next_offset, records
 
 
-def unfence_broker(image: ClusterImage, broker_id: int, *, layers: BrokerLayers) -> list[Message]:
+def unfence_broker(
+    image: ClusterImage, broker_id: int, *, layers: BrokerLayers, cordoned: Collection[Uuid] = ()
+) -> list[Message]:
     """Let a registered broker lead, and give it the partitions that wait for a leader."""
     broker = _registered(image, broker_id)
     records: list[Message] = [
@@ -109,11 +111,20 @@ def unfence_broker(image: ClusterImage, broker_id: int, *, layers: BrokerLayers)
     ]
     leaderless = _partitions(image, lambda partition: partition.leader < 0)
     records += _elections(image, leaderless, layers, added=broker_id)
-    if image.metadata_version >= CORDONED_LOG_DIRS_FROM and broker.cordoned_directories is None:
-        records.append(
-            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=[])
+    return records + cordon_directories(image, broker_id, cordoned)
+
+
+def cordon_directories(image: ClusterImage, broker_id: int, cordoned: Collection[Uuid]) -> list[Message]:
+    """These directories of a broker, and no others of it, are to get no new partitions."""
+    broker = _registered(image, broker_id)
+    known = broker.cordoned_directories
+    if image.metadata_version < CORDONED_LOG_DIRS_FROM or (known is not None and set(known) == set(cordoned)):
+        return []
+    return [
+        BrokerRegistrationChangeRecord(
+            broker_id=broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=list(sorted_directories(cordoned))
         )
-    return records
+    ]
 
 
 def begin_controlled_shutdown(image: ClusterImage, broker_id: int, *, layers: BrokerLayers) -> list[Message]:
@@ -171,18 +182,25 @@ def directories_offline(
 
 
 def assign_directories(
-    image: ClusterImage, broker_id: int, found: Mapping[tuple[str, int], Uuid], *, layers: BrokerLayers
+    image: ClusterImage,
+    broker_id: int,
+    found: Mapping[tuple[str, int], Uuid],
+    *,
+    layers: BrokerLayers,
+    among: Container[Uuid] | None = None,
 ) -> list[Message]:
     """Partitions that stand elsewhere on a broker than the cluster knows: where they are `found`.
 
     Somebody lost a directory's identity, or moved a log, or nobody had said where it is. What is known to be in no
-    directory of the broker and was not found either will be made in its first one.
+    directory of the broker and was not found either will be made in its first one. `among`: topics, by id; else all.
     """
     broker = _registered(image, broker_id)
     records: list[Message] = []
     if image.metadata_version < DIRECTORIES_FROM or not broker.directories:
         return records
     for topic, index in _partitions(image, lambda partition: broker_id in partition.replicas):
+        if among is not None and topic.id not in among:
+            continue
         partition = topic.partitions[index]
         known = partition.directories[partition.replicas.index(broker_id)]
         place = found.get((topic.name, index))

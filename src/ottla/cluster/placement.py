@@ -66,6 +66,8 @@ class _RackList:
         self._epoch = 0
         self.total = self.unfenced = 0
         for broker_id, broker in sorted(image.brokers.items()):
+            if not broker.takes_new_replicas:
+                continue
             rack = self._racks.setdefault(broker.rack, _Rack())
             if broker.fenced:
                 rack.fenced.brokers.append(broker_id)

@@ -86,6 +86,14 @@ class BrokerRegistration:
     cordoned_directories: tuple[Uuid, ...] | None
     is_migrating_zk_broker: bool = False
 
+    @property
+    def takes_new_replicas(self) -> bool:
+        """Whether new partitions may be placed here: it is not about to stop, and has a directory to put them."""
+        if self.in_controlled_shutdown:
+            return False
+        cordoned = self.cordoned_directories or ()
+        return not self.directories or any(each not in cordoned for each in self.directories)
+
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> BrokerRegistration:
         """Take over a registration as it was written."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.configs import BROKER, BROKER_QUOTAS, Value
-from ottla.cluster.configs.effective import BrokerLayers, broker_key, broker_value
+from ottla.cluster.configs.effective import BrokerLayers, broker_key, broker_value, cordoned_problem
 from ottla.cluster.properties_file import PropertiesError, parse_properties
 from ottla.protocol.errors import KafkaError
 
@@ -274,6 +274,8 @@ def _check_together(config: ServerConfig) -> None:
         assert value is None or isinstance(value, int)
         return value
 
+    if (problem := cordoned_problem(layers)) is not None:
+        raise _problem(config, "cordoned.log.dirs", problem)
     for name, low in (("log.roll.ms", 1), ("log.roll.jitter.ms", 0), ("log.retention.ms", 1)):
         value = number(name)
         if value is not None and value < low and not (name == "log.retention.ms" and value == -1):

@@ -197,14 +197,14 @@ def _placed_partitions(
         default = broker_value(layers, "default.replication.factor")
         assert isinstance(default, int)
         factor = default
-    return _place(image, random, count, factor)
-
-
-def _place(image: ClusterImage, random: Random, count: int, factor: int) -> list[Partition]:
     try:
         placed = place_replicas(image, random, count, factor)
     except KafkaError as error:
         raise KafkaError(error.code, f"Unable to replicate the partition {factor} time(s): {error.message}") from error
+    return _new_partitions(image, placed, factor)
+
+
+def _new_partitions(image: ClusterImage, placed: Iterable[Sequence[int]], factor: int) -> list[Partition]:
     partitions: list[Partition] = []
     for replicas in placed:
         partition = _new_partition(image, replicas)
@@ -415,5 +415,5 @@ def _create_partitions(
             for index, assignment in enumerate(request.assignments)
         ]
     else:
-        partitions = _place(image, random, additional, factor)
+        partitions = _new_partitions(image, place_replicas(image, random, additional, factor), factor)
     return _partition_records(image, topic.id, have, partitions)

@@ -6,6 +6,7 @@ is decided before, and what old versions can carry after, in the handlers.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -419,6 +420,11 @@ class GroupCoordinator:
         return self._run(request.group_id, lambda shard: offset_requests.delete(shard, request), failed)
 
     # Administration
+
+    def count_groups(self) -> Counter[tuple[str, str]]:
+        """How many groups of this node there are of each type in each state."""
+        shards = [shard for shard in self._shards.values() if shard.loaded]
+        return Counter((group.type, group.state_name) for shard in shards for group in shard.groups.values())
 
     def list_groups(
         self, states: Sequence[str], types: Sequence[str]

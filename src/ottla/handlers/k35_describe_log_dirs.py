@@ -38,8 +38,7 @@ def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLo
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    cordoned = call.broker.config("cordoned.log.dirs")
-    cordoned = cordoned if isinstance(cordoned, tuple) else ()
+    cordoned = call.broker.cordoned_directories
     results = []
     for directory in call.broker.directories:
         result = DescribeLogDirsResult(log_dir=directory.path)
@@ -51,7 +50,7 @@ def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLo
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             continue
         result.topics = _topics(call, directory, wanted)
-        result.is_cordoned = directory.path in cordoned or "*" in cordoned
+        result.is_cordoned = directory in cordoned
     return DescribeLogDirsResponse(results=results)
 
 

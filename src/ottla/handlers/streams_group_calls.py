@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 
 def require_streams_groups(call: Call) -> None:
-    """Refuse everything about streams groups where the cluster's `streams.version` does not let them be."""
-    if call.broker.cluster.image.features.get(STREAMS_VERSION, 0) < 1:
+    """Refuse all about streams groups where `streams.version` or the broker's protocols leave them out."""
+    enabled = call.broker.cluster.image.features.get(STREAMS_VERSION, 0) >= 1
+    protocols = call.broker.config("group.coordinator.rebalance.protocols")
+    if not enabled or (isinstance(protocols, tuple) and "streams" not in protocols):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from ottla.broker.cluster import Cluster
+    from ottla.broker.share_partitions import SharePartitions
     from ottla.server.run import RunningCluster
     from ottla.server.server import NodeServer
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+ACKNOWLEDGEMENTS: Final = ("gap", "accept", "release", "reject", "renew")
+"""What a member can say of a record, as the protocol numbers it."""
 
 
 class Declared(NamedTuple):
@@ -56,6 +60,31 @@ METRICS: Final[dict[str, Declared]] = {
     "ottla_requests_in_progress": Declared("gauge", ("node",), "Requests whose response is not known yet."),
     "ottla_fetch_sessions": Declared("gauge", ("node",), "Incremental fetch sessions (KIP-227)."),
     "ottla_fetch_session_evictions_total": Declared("counter", ("node",), "Fetch sessions that had to make room."),
+    "ottla_groups": Declared(
+        "gauge", ("node", "type", "state"), "Groups that the node coordinates (Kafka: group-count)."
+    ),
+    "ottla_share_sessions": Declared(
+        "gauge", ("node",), "Sessions of members of share groups (Kafka: ShareSessionsCount)."
+    ),
+    "ottla_share_partitions": Declared("gauge", ("node",), "Partitions that groups share, one for each group."),
+    "ottla_share_records_in_flight": Declared(
+        "gauge",
+        ("group", "topic", "partition"),
+        "Records from where a share group begins to the last given to a member (Kafka: InFlightMessageCount).",
+    ),
+    "ottla_share_batches_in_flight": Declared(
+        "gauge", ("group", "topic", "partition"), "Batches of those (Kafka: InFlightBatchCount)."
+    ),
+    "ottla_share_acknowledgements_total": Declared(
+        "counter",
+        ("node", "type"),
+        "Records of which a member of a share group said what became of them (Kafka: RecordAcknowledgementsPerSec).",
+    ),
+    "ottla_share_lock_timeouts_total": Declared(
+        "counter",
+        ("node",),
+        "Records that a member of a share group held for too long (Kafka: AcquisitionLockTimeoutPerSec).",
+    ),
     "ottla_topics": Declared("gauge", (), "Topics, the broker's own included."),
     "ottla_partitions": Declared("gauge", ("node",), "Partitions that the node leads."),
     "ottla_offline_partitions": Declared("gauge", (), "Partitions without a leader."),
@@ -197,6 +226,9 @@ class ClusterMetrics(Collector):
         add("ottla_requests_in_progress", (node,), in_progress)
         add("ottla_fetch_sessions", (node,), len(server.broker.fetch_sessions))
         add("ottla_fetch_session_evictions_total", (node,), server.broker.fetch_sessions.evictions)
+        for (kind, state), count in sorted(server.broker.groups.count_groups().items()):
+            add("ottla_groups", (node, kind, state), count)
+        self._of_shares(node, server.broker.share_partitions, add)
         for directory in server.broker.directories:
             used = [log for log in directory.logs.values() if log.loaded]
             labels = (node, directory.path)
@@ -204,6 +236,19 @@ class ClusterMetrics(Collector):
             add("ottla_log_bytes", labels, sum(log.size for log in used))
             add("ottla_log_segments", labels, sum(len(log.bases) for log in used))
             add("ottla_log_directory_online", labels, int(directory.online))
+
+    def _of_shares(self, node: int, shares: SharePartitions, add: Add) -> None:
+        add("ottla_share_sessions", (node,), len(shares.sessions))
+        add("ottla_share_partitions", (node,), len(shares))
+        for shared in shares:
+            topic = self._cluster.image.topics.get(shared.key.topic_id)
+            if topic is not None:
+                labels = (shared.key.group_id, topic.name, shared.key.partition)
+                add("ottla_share_records_in_flight", labels, shared.records_in_flight)
+                add("ottla_share_batches_in_flight", labels, len(shared.in_flight))
+        for number, kind in enumerate(ACKNOWLEDGEMENTS):
+            add("ottla_share_acknowledgements_total", (node, kind), shares.counts.acknowledged[number])
+        add("ottla_share_lock_timeouts_total", (node,), shares.counts.locks_expired)
 
     def _of_cluster(self, add: Add) -> None:
         cluster = self._cluster

@@ -5,6 +5,8 @@ Declarations only. The share coordinator implements them over `__share_group_sta
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -45,6 +47,16 @@ class ShareState(NamedTuple):
     start_offset: int = NO_START_OFFSET
     delivery_complete_count: int = -1
     batches: Sequence[StateBatch] = ()
+
+
+@dataclass(slots=True)
+class ShareCounts:
+    """What has become of shared records on one node since it started."""
+
+    acknowledged: Counter[int] = field(default_factory=Counter)
+    """Records by what their members said of them, as the protocol numbers it."""
+    locks_expired: int = 0
+    """Records that were held for too long."""
 
 
 class ShareStateStore(Protocol):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ottla.pending import Pending, kept
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.shares.environment import NO_START_OFFSET, StateBatch
+from ottla.shares.environment import NO_START_OFFSET, ShareCounts, StateBatch
 from ottla.shares.in_flight import Change, InFlight, Lock, RecordState, Run
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class SharePartition:
         settings: Callable[[], ShareSettings],
         reset_offset: Callable[[], int],
         changed: Callable[[SharePartition], None] = lambda partition: None,
+        counts: ShareCounts | None = None,
     ) -> None:
         self.key = key
         self.leader_epoch = leader_epoch
@@ -122,6 +123,7 @@ class SharePartition:
         self._store = store
         self._reset_offset = reset_offset
         self._changed = changed
+        self._counts = counts if counts is not None else ShareCounts()
         self.failure: KafkaError | None = None
         """Why it could not begin."""
 
@@ -266,6 +268,9 @@ class SharePartition:
         except KafkaError as error:
             self._settle(change, written=False)
             return kept(error)
+        for each in acknowledgements:
+            one_for_all = len(each.types) == 1
+            self._counts.acknowledged.update({each.types[0]: each.last - each.first + 1} if one_for_all else each.types)
         return self._write(change)
 
     def release(self, member: str) -> Pending[KafkaError | None]:
@@ -399,6 +404,7 @@ class SharePartition:
             for run in batch.runs:
                 if run.lock is not lock or run.state is not RecordState.ACQUIRED:
                     continue
+                self._counts.locks_expired += run.last - run.first + 1
                 run.leave(RecordState.ARCHIVED if run.last < self.start_offset else RecordState.AVAILABLE, limit)
                 batches.append(StateBatch(run.first, run.last, int(run.state), run.count))
                 self.look_for_free |= run.is_free

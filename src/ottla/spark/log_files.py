@@ -14,7 +14,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_schemas.metadata import PartitionRecord, RemoveTopicRecord, TopicRecord
 from ottla.protocol.record_values import decode_metadata_record
 from ottla.records.batch import check_crc
-from ottla.records.columnar import AbortedTransaction
+from ottla.records.columnar import MAX_OFFSET, AbortedTransaction, iter_arrow
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
 from ottla.spark.log_disk import disk_of, plain_path
@@ -43,10 +43,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.protocol.uuids import Uuid
+    from ottla.records.batch import BatchHeader
     from ottla.spark.offsets import Selection
     from ottla.storage.scan import PartitionFolder, SegmentFiles
     from ottla.world.disk import Disk
 
+# Where indexes lead to a batch, it is one of the first few there.
+_FIRST_READ: Final = 32 << 10
+_FEW_RECORDS: Final = 128
 READ_UP_TO: Final = ("auto", "highWatermark", "lastBatch")
 
 
@@ -285,12 +289,14 @@ class Log:
                 index = self.offset_index(segment)
                 position = index.lookup(times.lookup(timestamp)) if index is not None else 0
             try:
-                for header, data in scan_batches(self.disk, segment.path(), self.size_of(segment), position):
+                for header, data in scan_batches(
+                    self.disk, segment.path(), self.size_of(segment), position, first_read=_FIRST_READ
+                ):
                     if header.max_timestamp < timestamp or header.next_offset <= self.start_offset:
                         continue
-                    for record in iter_records(data, header._replace(position=0)):
-                        if record.timestamp >= timestamp and record.offset >= self.start_offset:
-                            return record.offset if record.offset < self.end_offset else None
+                    found = _first_at(header, data, timestamp, self.start_offset)
+                    if found is not None:
+                        return found if found < self.end_offset else None
             except (CorruptLogError, InvalidRecords) as error:
                 raise OptionError(f"a point in time cannot be found in {segment.path()}: {error}") from error
         return None
@@ -352,6 +358,18 @@ class Log:
                 continue
             return state, offset
         return state, self.segments[0].base_offset if self.segments else 0
+
+
+def _first_at(header: BatchHeader, data: memoryview, timestamp: int, first_offset: int) -> int | None:
+    """The offset of a batch's first record that has a time or a later one."""
+    # A control batch has no rows, but a time, and Kafka counts it; a few records are not worth columns.
+    if header.is_control or header.record_count < _FEW_RECORDS:
+        records = iter_records(data, header._replace(position=0))
+        return next((r.offset for r in records if r.timestamp >= timestamp and r.offset >= first_offset), None)
+    for found in iter_arrow(data, first_offset=first_offset, headers=False, times=(timestamp, MAX_OFFSET)):
+        if found.num_rows:
+            return int(found.column("offset")[0].as_py())
+    return None
 
 
 def read_entries(path: str, size: int) -> bytes:

@@ -16,7 +16,7 @@ from ottla.spark.log_plan import DECIDED, ISOLATIONS, LARGEST_TASK, READ_UNCOMMI
 from ottla.spark.log_read import ReadSettings, read_piece
 from ottla.spark.offsets import EARLIEST, RANGE_OPTIONS, Bound, Selection, parse_end, parse_selection, parse_start
 from ottla.spark.options import OptionError, Options
-from ottla.spark.pushdown import Limits, wants_pushdown
+from ottla.spark.pushdown import Limits, is_pushed
 from ottla.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Plan:
             options.choice("readUpTo", READ_UP_TO, READ_UP_TO[0]),
             options.integer("minPartitions", 0) or 0,
             options.size("maxPartitionBytes", LARGEST_TASK),
-            wants_pushdown(options),
+            is_pushed(options),
         )
 
 

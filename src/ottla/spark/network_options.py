@@ -18,7 +18,7 @@ from ottla.spark.offsets import (
     parse_start,
 )
 from ottla.spark.options import OptionError, Options
-from ottla.spark.pushdown import wants_pushdown
+from ottla.spark.pushdown import is_pushed
 
 if TYPE_CHECKING:
     from ottla.client.client import Client
@@ -158,5 +158,5 @@ class NetworkPlan:
             options.integer("minOffsetsPerTrigger", 0) or 0,
             options.seconds("maxTriggerDelay", 900.0),
             group,
-            wants_pushdown(options),
+            is_pushed(options),
         )

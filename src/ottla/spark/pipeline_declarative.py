@@ -39,7 +39,6 @@ def server_settings(state: Path, token: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(state / "warehouse"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={metastore};create=true",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={state}",
-        "spark.sql.python.filterPushdown.enabled": "true",
     }
 
 

@@ -14,17 +14,15 @@ if TYPE_CHECKING:
 
     from ottla.spark.options import Options
 
+# The option by which `pushdown_rule` marks the scan that it makes for one query; no other may be narrowed by filters.
+PUSHED: Final = "spark.ottla.pushed"
 _MAX: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def wants_pushdown(options: Options) -> bool:
-    """Read filterPushdown, which is off unless asked for.
-
-    Spark 4.2 and 4.3 keep what they pushed down with the DataFrame's relation: the same DataFrame used again without
-    the filter, or with another one, then lacks rows. Options such as subscribe and startingTimestamp narrow safely.
-    """
-    return options.boolean("filterPushdown", False)
+def is_pushed(options: Options) -> bool:
+    """Whether this reader is one that filters are handed to; `filterPushdown=false` keeps them from all readers."""
+    return options.boolean("filterPushdown", True) and options.text(PUSHED) is not None
 
 
 @dataclass(slots=True)

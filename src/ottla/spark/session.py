@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 OLDEST_SPARK: Final = (4, 1)  # which reads, writes and exports, but has no streams from Python sources like ours
 FIRST_UNKNOWN_SPARK: Final = (5, 0)
 OLDEST_JAVA: Final = 17
-PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 class SparkSetupError(RuntimeError):
@@ -64,7 +63,6 @@ def session(
     from pyspark.sql import SparkSession
 
     settings = {
-        PUSHDOWN: "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -98,11 +96,12 @@ def _choose_interpreter(master: str) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Teach a session ottla's formats; also lets Spark hand filters to them."""
+    """Teach a session ottla's formats, and to hand filters to them."""
+    from ottla.spark import pushdown_rule
     from ottla.spark.exactly_once_plan import watch
     from ottla.spark.tables import SOURCES
 
     watch()
-    spark.conf.set(PUSHDOWN, "true")
+    pushdown_rule.install(spark)
     for source in SOURCES:
         spark.dataSource.register(source)

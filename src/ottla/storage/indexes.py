@@ -10,7 +10,9 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from operator import lt
+from contextlib import suppress
+from itertools import chain
+from operator import gt, lt
 from typing import NamedTuple
 
 from ottla.storage.errors import CorruptIndexError
@@ -141,15 +143,14 @@ class TimeIndex:
         if len(data) % TIME_ENTRY:
             raise CorruptIndexError(f"time index has {len(data)} bytes, not a multiple of {TIME_ENTRY}")
         index = cls(base_offset)
-        last = -1
-        for timestamp, relative in _TIME.iter_unpack(data):
-            if timestamp == 0 and relative == 0 and index.timestamps:
-                break
-            if timestamp < last or relative < 0:
-                raise CorruptIndexError("time index does not grow")
-            last = timestamp
-            index.timestamps.append(timestamp)
-            index.offsets.append(base_offset + relative)
+        entries = list(_TIME.iter_unpack(data))
+        with suppress(ValueError):
+            del entries[entries.index((0, 0), 1) :]
+        index.timestamps = array("q", [timestamp for timestamp, _ in entries])
+        index.offsets = array("q", [base_offset + relative for _, relative in entries])
+        before = chain((-1,), index.timestamps)
+        if any(map(gt, before, index.timestamps)) or min(index.offsets, default=base_offset) < base_offset:
+            raise CorruptIndexError("time index does not grow")
         if len(index.timestamps) == 1 and index.timestamps[0] == 0 and len(data) > TIME_ENTRY:
             index._cut(0)
         return index

@@ -122,17 +122,18 @@ def find_partitions(disk: Disk, root: str) -> list[PartitionFolder]:
 
 
 def scan_batches(
-    disk: Disk, path: str, size: int | None = None, start: int = 0
+    disk: Disk, path: str, size: int | None = None, start: int = 0, *, first_read: int = CHUNK
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Each batch of a file with its bytes; `header.position` counts from the file's start.
 
+    Reads grow from `first_read`, for whoever is likely to need little, until they are as large as reads of whole files.
     Bytes that cannot be a batch raise `CorruptLogError` with their position. CRCs are for the caller to check.
     """
     file = disk.open(path, writable=False)
     try:
         if size is None:
             size = file.size()
-        position, want = start, CHUNK
+        position, want = start, first_read
         while position < size:
             chunk = memoryview(file.read_at(position, min(want, size - position)))
             at_end = position + len(chunk) >= size
@@ -150,7 +151,7 @@ def scan_batches(
                     raise CorruptLogError("the last batch is cut off", position)
                 want = max(2 * want, 12 + int.from_bytes(chunk[8:12]))
             else:
-                want = CHUNK
+                want = min(max(4 * len(chunk), first_read), CHUNK)
             position += at
     finally:
         file.close()

@@ -158,7 +158,7 @@ class PartitionErrors:
                     if index is not None and self._covers(name, index):
                         part.error_code = self._code
                         if hasattr(part, "records"):
-                            part.records = None
+                            _drop_records(part)
                         yield name, index
                 if not partitions and hasattr(each, "error_code") and self._covers(name, None):
                     each.error_code = self._code
@@ -169,8 +169,15 @@ class PartitionErrors:
         topic_id = asked.topic_id if asked is not None else exchange.topic_id(name)
         if topic_id is not None:
             topic.topic_id = topic_id
-        topic.partitions = [PartitionData(partition_index=index, error_code=self._code, high_watermark=-1)]
+        topic.partitions = [PartitionData(partition_index=index, error_code=self._code, high_watermark=-1, records=b"")]
         return topic
+
+
+def _drop_records(partition: Any) -> None:
+    """Leave no records in an answer: none as Kafka writes it (librdkafka takes null for a broken answer)."""
+    if hasattr(partition.records, "release"):
+        partition.records.release()
+    partition.records = b""
 
 
 def _merged(response: Any, refused: Any) -> Any:

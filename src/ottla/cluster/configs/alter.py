@@ -24,6 +24,7 @@ from ottla.cluster.configs.effective import (
     BrokerLayers,
     base_name,
     broker_value,
+    cordoned_problem,
     group_bound_names,
     group_value,
     topic_value,
@@ -201,6 +202,8 @@ def _validate_broker(new: Mapping[str, str], *, per_broker: bool, layers: Broker
         dynamic_default=layers.dynamic_default if per_broker else new,
         static=layers.static,
     )
+    if (problem := cordoned_problem(changed)) is not None:
+        raise _refuse(f"requirement failed: {problem}")
     low = topic_value({}, changed, "min.compaction.lag.ms")
     high = topic_value({}, changed, "max.compaction.lag.ms")
     assert isinstance(low, int)

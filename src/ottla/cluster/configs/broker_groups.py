@@ -143,6 +143,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         ("classic", "consumer", "streams"),
         "Group protocols that this broker speaks.",
         validator=ListOf(("consumer", "classic", "share", "streams"), empty_allowed=False),
+        acts=True,
     ),
     ConfigKey(
         "group.coordinator.threads",

@@ -156,6 +156,24 @@ def broker_value(layers: BrokerLayers, name: str) -> Value:
     return key.default_value()
 
 
+def cordoned_problem(layers: BrokerLayers) -> str | None:
+    """What is wrong with the directories that are to get no new partitions, in Kafka's words."""
+    cordoned = broker_value(layers, "cordoned.log.dirs")
+    known = broker_value(layers, "log.dirs")
+    if known is None:
+        known = broker_value(layers, "log.dir")
+    assert isinstance(known, tuple)
+    if not isinstance(cordoned, tuple):
+        return None
+    if "*" in cordoned:
+        return "When cordoned.log.dirs is set to *, it must not contain other values" if len(cordoned) > 1 else None
+    missing = [each for each in cordoned if each not in known]
+    if not missing:
+        return None
+    rule = "All entries in cordoned.log.dirs must be present in log.dirs or log.dir."
+    return f"{rule} Missing entries : {', '.join(missing)}"
+
+
 def listener_value(layers: BrokerLayers, listener: str, name: str, mechanism: str | None = None) -> Value:
     """The value in force for one listener, and one SASL mechanism of it: its own, else the broker's."""
     prefix = f"listener.name.{listener.lower()}."

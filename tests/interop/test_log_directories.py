@@ -1,0 +1,199 @@
+"""A broker with two log directories, one of them cordoned: where new partitions go, what is refused, what is recorded.
+
+The same steps on Apache Kafka and on ottla; the answers, the places and the metadata records must be alike.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ottla.client.client import Client
+from ottla.client.configs import Operation, Resource, alter_configs
+from ottla.client.topics import create_partitions, create_topic
+from ottla.cluster.meta_properties import read_meta_properties
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from ottla.protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.protocol.record_schemas.metadata import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+from ottla.protocol.record_values import decode_metadata_record
+from ottla.records.iterate import iter_all_records
+from ottla.world.disk_real import RealDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from .apache_kafka import ApacheKafka
+    from .ottla_node import OttlaNode
+
+pytestmark = pytest.mark.interop
+
+CONFIG = "cordoned.log.dirs"
+
+
+class Directories:
+    """What is asked of one of the two, and what it answered, with its directories called `one` and `two`."""
+
+    def __init__(self, client: Client, one: Path, two: Path) -> None:
+        self.client = client
+        self.paths = {"one": str(one), "two": str(two)}
+        self.answers: list[Any] = []
+
+    def _named(self, text: str) -> str:
+        for name, path in self.paths.items():
+            text = text.replace(path, name)
+        return text
+
+    def tries(self, what: str, attempt: Callable[[], object]) -> None:
+        try:
+            attempt()
+        except KafkaError as error:
+            self.answers.append((what, int(error.code), self._named(error.message)))
+        else:
+            self.answers.append((what, 0, ""))
+
+    def cordon(self, value: str | None) -> None:
+        text = value
+        for name, path in self.paths.items():
+            text = None if text is None else text.replace(name, path)
+        change = (CONFIG, Operation.DELETE if text is None else Operation.SET, text)
+        self.tries(f"cordon {value}", lambda: alter_configs(self.client, Resource.BROKER, "1", [change]))
+
+    def described(self) -> DescribeLogDirsResponse:
+        return self.client.to_node(1, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+
+    def await_cordoned(self, *wanted: str) -> None:
+        """A change has its effect a little after the answer: in the controller too, which the broker has to tell."""
+        self.wait(
+            lambda: {self._named(each.log_dir) for each in self.described().results if each.is_cordoned}, set(wanted)
+        )
+
+    def wait(self, found: Callable[[], object], wanted: object) -> None:
+        deadline = time.monotonic() + 60
+        while (last := found()) != wanted:
+            assert time.monotonic() < deadline, (last, wanted)
+            time.sleep(0.05)
+
+    def places(self, topic: str) -> dict[str, int]:
+        return {
+            self._named(each.log_dir): sum(len(found.partitions) for found in each.topics if found.name == topic)
+            for each in self.described().results
+        }
+
+    def move(self, topic: str, partition: int, to: str) -> None:
+        asked = AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDir(
+                    path=self.paths[to], topics=[AlterReplicaLogDirTopic(name=topic, partitions=[partition])]
+                )
+            ]
+        )
+        answer = self.client.to_node(1, asked, AlterReplicaLogDirsResponse)
+        self.answers.append((f"move {topic}-{partition} to {to}", answer.results[0].partitions[0].error_code))
+
+
+def conversation(asked: Directories) -> None:
+    def make(topic: str, partitions: int) -> None:
+        asked.tries(
+            f"create {topic}",
+            lambda: create_topic(asked.client, topic, partitions=partitions, replication_factor=1),
+        )
+
+    make("spread", 6)
+    asked.wait(lambda: sum(asked.places("spread").values()), 6)
+    asked.answers.append(asked.places("spread"))
+    for wrong in ("/nowhere", "*,two", "one,/nowhere", "two,two", "one,,two"):
+        asked.cordon(wrong)
+    asked.tries(
+        "cordon everywhere",
+        lambda: alter_configs(asked.client, Resource.BROKER, "", [(CONFIG, Operation.SET, asked.paths["one"])]),
+    )
+    asked.cordon("two")
+    asked.await_cordoned("two")
+    make("kept", 4)
+    asked.wait(lambda: sum(asked.places("kept").values()), 4)
+    asked.answers.append(asked.places("kept"))
+    asked.move("kept", 0, "two")
+    asked.move("kept", 0, "one")
+    asked.cordon("*")
+    asked.await_cordoned("one", "two")
+    # The controller learns of it with the broker's next heartbeat.
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            create_topic(asked.client, "refused", partitions=1, replication_factor=1, validate_only=True)
+        except KafkaError:
+            break
+    make("refused", 1)
+    asked.tries("grow kept", lambda: create_partitions(asked.client, "kept", 5))
+    asked.tries(
+        "create by hand",
+        lambda: create_topic(asked.client, "by-hand", assignment={0: [1]}),
+    )
+    asked.cordon(None)
+    asked.await_cordoned()
+    asked.wait(lambda: _creatable(asked.client), True)
+    make("late", 2)
+    asked.wait(lambda: sum(asked.places("late").values()), 2)
+    asked.answers.append(asked.places("late"))
+    asked.move("kept", 0, "two")
+    asked.wait(lambda: asked.places("kept"), {"one": 3, "two": 1})
+
+
+def _creatable(client: Client) -> bool:
+    try:
+        create_topic(client, "late", partitions=1, replication_factor=1, validate_only=True)
+    except KafkaError:
+        return False
+    return True
+
+
+def recorded(one: Path, two: Path) -> tuple[list[list[str]], dict[str, list[str]]]:
+    """What the metadata log says: the cordoned directories as they changed, and where each topic's logs are at last."""
+    names = {
+        meta.directory_id: path.name for path in (one, two) if (meta := read_meta_properties(RealDisk(), str(path)))
+    }
+    cordoned: list[list[str]] = []
+    topics: dict[object, str] = {}
+    places: dict[tuple[str, int], str] = {}
+    for segment in sorted((one / "__cluster_metadata-0").glob("*.log")):
+        for header, record in iter_all_records(segment.read_bytes()):
+            message = None if header.is_control else decode_metadata_record(record.value or b"")
+            match message:
+                case TopicRecord():
+                    topics[message.topic_id] = message.name
+                case PartitionRecord() | PartitionChangeRecord() if message.directories:
+                    directory = message.directories[0]
+                    places[topics[message.topic_id], message.partition_id] = names.get(directory, str(directory))
+                case BrokerRegistrationChangeRecord() if message.cordoned_log_dirs is not None:
+                    cordoned.append(sorted(names[each] for each in message.cordoned_log_dirs))
+    at_last: dict[str, list[str]] = {}
+    for (topic, _), place in sorted(places.items()):
+        at_last.setdefault(topic, []).append(place)
+    return cordoned, {topic: sorted(found) for topic, found in at_last.items()}
+
+
+def test_both_place_and_refuse_alike(
+    tmp_path: Path, apache_kafka_factory: Callable[..., ApacheKafka], ottla_factory: Callable[..., OttlaNode]
+) -> None:
+    found = {}
+    for name, factory in (("kafka", apache_kafka_factory), ("ottla", ottla_factory)):
+        one, two = tmp_path / name / "one", tmp_path / name / "two"
+        with factory(log_dir=one, settings={"log.dirs": f"{one},{two}"}) as node, Client(node.bootstrap) as client:
+            asked = Directories(client, one, two)
+            conversation(asked)
+        found[name] = [*asked.answers, *recorded(one, two)]
+    assert found["ottla"] == found["kafka"]

@@ -1,0 +1,149 @@
+"""Filters narrow what is read, and a DataFrame that is used again in another way still has all its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+from confluent_kafka import Producer
+
+from ottla.spark import pushdown_rule
+from ottla.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+START = 1_700_000_000_000
+ROWS = 1000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, str]]:
+    path = str(tmp_path_factory.mktemp("cluster"))
+    with Cluster(topics=["orders:2", "other:1"], data_dir=path, configs={"log.retention.ms": "-1"}) as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap, "linger.ms": 5})
+        for number in range(ROWS):
+            producer.produce("orders", str(number), partition=number % 2, timestamp=START + number * 1000)
+        producer.produce("other", "x", partition=0, timestamp=START)
+        assert producer.flush(60) == 0
+        yield running, path
+
+
+@pytest.fixture(params=["ottla", "ottla-log"])
+def frame(request: pytest.FixtureRequest, spark: SparkSession, cluster: tuple[Cluster, str]) -> DataFrame:
+    return load(spark, cluster, request.param)
+
+
+def load(spark: SparkSession, cluster: tuple[Cluster, str], format_name: str, **options: str) -> DataFrame:
+    reader = spark.read.format(format_name).option("subscribe", "orders,other").options(**options)
+    if format_name == "ottla":
+        return reader.option("kafka.bootstrap.servers", cluster[0].bootstrap).load()
+    return reader.option("minPartitions", 3).load(cluster[1])
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    return sorted(int(row.value) for row in frame.select("value").collect())
+
+
+def tasks(frame: DataFrame) -> int:
+    return int(frame.rdd.getNumPartitions())
+
+
+def test_only_what_filters_leave_is_read(spark: SparkSession, frame: DataFrame) -> None:
+    assert tasks(frame) == 3
+    assert tasks(frame.filter("partition = 1")) == 1
+    assert tasks(frame.filter("topic IN ('orders')")) == 2
+    assert tasks(frame.filter("topic = 'other' AND offset > 0")) == 1, "a task with nothing to read"
+    moment = f"timestamp >= timestamp_millis({START + 990_000})"
+    assert numbers(frame.filter(f"{moment} AND topic = 'orders'")) == list(range(990, ROWS))
+    frame.createOrReplaceTempView("pushed")
+    assert tasks(spark.sql("SELECT offset FROM pushed WHERE partition = 1 AND length(value) > 2")) == 1
+
+
+def test_a_frame_filtered_again_has_all_rows(spark: SparkSession, frame: DataFrame) -> None:
+    even, odd = frame.filter("topic = 'orders' AND partition = 0"), frame.filter("partition = 1")
+    assert numbers(even) == list(range(0, ROWS, 2))
+    assert numbers(odd) == list(range(1, ROWS, 2))
+    assert frame.count() == ROWS + 1
+    assert numbers(even) == list(range(0, ROWS, 2))
+    assert numbers(even.union(odd)) == list(range(ROWS))
+    assert even.alias("a").join(odd.alias("b"), "offset").count() == ROWS // 2
+    assert odd.filter("offset < 3").alias("a").join(frame.alias("b"), "offset").count() == 3 * 2 + 1
+    assert numbers(even.filter("offset < 2 OR offset >= 499")) == [0, 2, 998]
+    frame.createOrReplaceTempView("reused")
+    found = spark.sql(
+        """
+        WITH late AS (SELECT * FROM reused WHERE offset >= 495)
+        SELECT (SELECT count(*) FROM reused) AS everything, (SELECT count(*) FROM late) AS late,
+               (SELECT count(*) FROM late WHERE partition = 1) AS odd,
+               (SELECT count(*) FROM reused WHERE offset IN (SELECT offset FROM reused WHERE topic = 'other')) AS zero
+        """
+    ).collect()[0]
+    assert (found.everything, found.late, found.odd, found.zero) == (ROWS + 1, 10, 5, 3)
+
+
+def test_a_cached_frame_keeps_its_rows(frame: DataFrame) -> None:
+    odd = frame.filter("partition = 1").cache()
+    try:
+        assert odd.count() == ROWS // 2
+        assert odd.filter("offset < 10").count() == 10
+        assert odd.count() == ROWS // 2
+        assert frame.filter("offset < 10 AND topic = 'orders'").count() == 20
+    finally:
+        odd.unpersist()
+
+
+def test_the_table_in_a_join_with_a_stream_has_all_rows_in_every_batch(
+    spark: SparkSession, frame: DataFrame, cluster: tuple[Cluster, str], tmp_path: Path
+) -> None:
+    stream = (
+        spark.readStream.format("ottla")
+        .option("kafka.bootstrap.servers", cluster[0].bootstrap)
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 600)
+        .load()
+        .select("value")
+    )
+    assert frame.filter("partition = 0 AND offset < 5").count() == 6
+    query = (
+        stream.join(frame.filter("partition = 1").select("value", "offset"), "value")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    assert query.awaitTermination(600)
+    assert len(query.recentProgress) == 2
+    assert numbers(spark.read.parquet(str(tmp_path / "out"))) == list(range(1, ROWS, 2))
+
+
+def test_push_down_can_be_switched_off(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
+    whole = load(spark, cluster, "ottla", filterPushdown="false").filter("partition = 1")
+    assert tasks(whole) == 3
+    assert whole.count() == ROWS // 2
+
+
+def test_rows_are_right_where_spark_pushes_filters_itself(spark: SparkSession, frame: DataFrame) -> None:
+    spark.conf.set(pushdown_rule.SETTING, "true")
+    try:
+        assert frame.filter("partition = 1 AND offset < 7").count() == 7
+        assert frame.count() == ROWS + 1
+    finally:
+        spark.conf.unset(pushdown_rule.SETTING)
+
+
+def test_a_session_has_the_rule_once(spark: SparkSession) -> None:
+    assert pushdown_rule.install(spark)
+    rules = spark._jsparkSession.experimental().extraOptimizations()
+    assert rules.size() == 1
+    fresh = spark.newSession()
+    assert fresh._jsparkSession.experimental().extraOptimizations().size() == 0
+    assert pushdown_rule.install(fresh)
