@@ -9,6 +9,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.protocol.messages import k22_init_producer_id as k22
+from ottla.protocol.messages import k26_end_txn as k26
+from ottla.protocol.messages import k28_txn_offset_commit as k28
 from ottla.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 
 from .group_script import configure, delete, delete_offsets
@@ -150,6 +153,51 @@ def offsets_of_streamers(talk: StreamsGroupTalk, name: str) -> None:
     delete_offsets(talk, name, (name, 0))
     talk.fetch(name, [(name, each) for each in ALL])
     delete(talk, name)
+    talk.fetch(name, [(name, each) for each in ALL])
+
+
+@conversation
+def transactions_of_streamers(talk: StreamsGroupTalk, name: str) -> None:
+    talk.streams_join(name, "m-1", plain(name))
+    talk.streams(name, "m-1", active={"0": ALL})
+    talk.streams_join(name, "m-2", plain(name))
+    kept = tasks_of(talk.streams(name, "m-1", active={"0": ALL}).active_tasks)["0"]
+    given = [each for each in ALL if each not in kept]
+    before = talk.epoch(name, "m-1")
+    talk.streams(name, "m-1", active={"0": kept})
+    now = talk.epoch(name, "m-1")
+    begun = talk.patiently(
+        lambda: talk.talk.quietly(
+            k22.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), k22.InitProducerIdResponse
+        )
+    )
+    for member, epoch, partition in (
+        ("m-1", now, kept[0]),
+        ("m-1", before, kept[1]),
+        ("m-1", before, given[0]),
+        ("m-1", now, given[0]),
+        ("m-1", now + 1, kept[0]),
+        ("nobody", now, kept[0]),
+        ("", -1, given[1]),
+    ):
+        place = k28.TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=epoch + 10)
+        request = k28.TxnOffsetCommitRequest(
+            transactional_id=name,
+            group_id=name,
+            producer_id=begun.producer_id,
+            producer_epoch=begun.producer_epoch,
+            generation_id=epoch,
+            member_id=member,
+            topics=[k28.TxnOffsetCommitRequestTopic(name=name, partitions=[place])],
+        )
+        talk.ask(request, k28.TxnOffsetCommitResponse, 5, note=f"{member} at {epoch}")
+    talk.fetch(name, [(name, each) for each in ALL])
+    end = k26.EndTxnRequest(
+        transactional_id=name, producer_id=begun.producer_id, producer_epoch=begun.producer_epoch, committed=True
+    )
+    ended = talk.patiently(lambda: talk.talk.quietly(end, k26.EndTxnResponse))
+    talk.note("ended", ended.error_code)
+    talk.talk.wait_until(lambda: talk.offset(name, (name, kept[0])) >= 0, "the transaction does not end")
     talk.fetch(name, [(name, each) for each in ALL])
 
 
@@ -393,12 +441,26 @@ def late_streamers(talk: StreamsGroupTalk, name: str) -> None:
 @conversation
 def delayed_assignment(talk: StreamsGroupTalk, name: str) -> None:
     configure(talk, name, "streams.initial.rebalance.delay.ms", "3000")
+    members = ("m-2", "m-248", "m-347")  # in one bucket of a hash map, and in another order in Kafka's table
+    for member in members:
+        talk.streams_join(name, member, plain(name))
+    talk.streams(name, "m-2", active={})
+    talk.describe_streams(name)
+    talk.until_ready(name, "m-2")
+    for member in members[1:]:
+        talk.streams(name, member)
+    talk.describe_streams(name)
+
+
+@conversation
+def assignment_interval(talk: StreamsGroupTalk, name: str) -> None:
+    configure(talk, name, "streams.assignment.interval.ms", "3000")
     talk.streams_join(name, "m-1", plain(name))
     talk.streams_join(name, "m-2", plain(name))
-    talk.streams(name, "m-1", active={})
+    talk.streams(name, "m-1", active={"0": ALL})
     talk.describe_streams(name)
-    talk.until_ready(name, "m-1")
-    talk.streams(name, "m-2")
+    talk.until_ready(name, "m-2")
+    talk.streams(name, "m-1", active={"0": ALL})
     talk.describe_streams(name)
 
 

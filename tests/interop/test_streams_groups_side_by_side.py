@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
+GROUP = "tools"
 
 
 def logs(directory: Path) -> Iterator[bytes]:
@@ -73,15 +74,17 @@ class Desk:
             STREAMS_GROUPS, "--bootstrap-server", self._node.bootstrap, *arguments, check=False
         )
         lines = [" ".join(line.split()) for line in self._anywhere(printed).splitlines()]
+        if arguments[0] == "--list":  # of other conversations' members, some may just have been late
+            lines = [line for line in lines if line.startswith(GROUP)]
         self.told.append([arguments, sorted(line for line in lines if line)])
 
     def _anywhere(self, text: str) -> str:
-        return text.replace(self._node.bootstrap, "<broker>").replace(str(self._node.bootstrap).split(":")[1], "<port>")
+        return text.replace(str(self._node.port), "9092")
 
 
 def administer(node: ApacheKafka | OttlaNode, talk: StreamsGroupTalk, clients: JavaClients) -> list[Any]:
     """Everything that can be asked and done about a group that counts, with a member and without."""
-    name, desk = "tools", Desk(node, clients)
+    name, desk = GROUP, Desk(node, clients)
     talk.create(name, 4)
     with clients.producer(node.bootstrap) as producer:
         producer.send([Record(name, b"%d" % number, partition=number % 4) for number in range(20)])
