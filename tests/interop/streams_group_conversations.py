@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.messages import k22_init_producer_id as k22
@@ -34,10 +35,11 @@ SETTINGS = {
     "group.streams.min.session.timeout.ms": "200",
     "group.streams.min.heartbeat.interval.ms": "50",
     "group.streams.heartbeat.interval.ms": "5000",
-    "group.streams.max.size": "3",
+    "group.streams.max.size": "4",
     "group.consumer.heartbeat.interval.ms": "5000",
     "auto.create.topics.enable": "false",
 }
+STEPS = 120
 KAFKAS_ANSWERS = Path(__file__).parents[1] / "fixtures" / "streams" / "groups-kafka-4.3.1.json"
 CONVERSATIONS: dict[str, Callable[[StreamsGroupTalk, str], None]] = {}
 ALL = [0, 1, 2, 3]
@@ -410,7 +412,7 @@ def wrong_streamers(talk: StreamsGroupTalk, name: str) -> None:
 
 @conversation
 def full_group(talk: StreamsGroupTalk, name: str) -> None:
-    for member in ("m-1", "m-2", "m-3", "m-4", "m-1"):
+    for member in ("m-1", "m-2", "m-3", "m-4", "m-5", "m-1"):
         talk.streams_join(name, member, plain(name))
     talk.describe_streams(name)
 
@@ -475,3 +477,51 @@ def shut_down(talk: StreamsGroupTalk, name: str) -> None:
     talk.streams(name, "m-2")
     talk.streams(name, "m-2", epoch=-1, shutdown_application=True)
     talk.streams_join(name, "m-3", plain(name))
+
+
+@conversation
+def any_streamers(talk: StreamsGroupTalk, name: str) -> None:
+    wander(talk, name, Random(1))
+
+
+def wander(talk: StreamsGroupTalk, name: str, random: Random) -> None:
+    """Members of a group that counts do what members may do, and some that they may not, in any order."""
+    configure(talk, name, "streams.num.standby.replicas", "1")
+    talk.streams_join(name, "a", counting(name))
+    talk.until_topics(**{f"{name}-repartition": 4, f"{name}-changelog": 4})
+    ready = talk.until_ready(name, "a")
+    has = {"a": (tasks_of(ready.active_tasks), tasks_of(ready.standby_tasks))}
+    processes = {"a": "p", "b": "q", "c": "p", "d": "r", "e": "q"}
+    for _ in range(STEPS):
+        member = random.choice(list(processes))
+        step = random.random()
+        if member not in has or step < 0.05:
+            answer = talk.streams_join(name, member, counting(name), process=processes[member])
+            if answer.error_code:
+                continue
+            has[member] = ({}, {})
+        elif step < 0.15:
+            talk.streams(name, member, epoch=-1)
+            del has[member]
+            continue
+        elif step < 0.2:
+            answer = talk.streams(name, member, random.choice([-2, -1, 1]), active=has[member][0])
+        elif step < 0.25:  # something of what it has is not told
+            active, standby = has[member]
+            some = {each: partitions[1:] for each, partitions in active.items()}
+            answer = talk.streams(name, member, active=some, standby=standby)
+        elif step < 0.4:
+            answer = talk.streams(name, member)
+        elif step < 0.45:
+            epoch = talk.epoch(name, member) - random.choice([0, 0, 1])
+            talk.commit(name, {(name, random.choice(ALL)): random.randrange(99)}, member=member, generation=epoch)
+            continue
+        elif step < 0.5:
+            talk.describe_streams(name)
+            continue
+        else:
+            active, standby = has[member]
+            answer = talk.streams(name, member, active=active, standby=standby)
+        if answer.error_code == 0 and answer.active_tasks is not None:
+            has[member] = (tasks_of(answer.active_tasks), tasks_of(answer.standby_tasks))
+    talk.describe_streams(name)

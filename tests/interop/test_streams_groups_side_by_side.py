@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +11,17 @@ import pytest
 from .apache_kafka import STREAMS_GROUPS
 from .java_client import KafkaClientError, Record
 from .pair import Pair, both_brokers
-from .side_by_side import Talk
-from .streams_group_conversations import ALL, CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, counting, hold, kafkas_answers
+from .side_by_side import Talk, differences
+from .streams_group_conversations import (
+    ALL,
+    CONVERSATIONS,
+    KAFKAS_ANSWERS,
+    SETTINGS,
+    counting,
+    hold,
+    kafkas_answers,
+    wander,
+)
 from .streams_group_talk import StreamsGroupTalk
 
 if TYPE_CHECKING:
@@ -45,6 +55,19 @@ def pair(kafka_jvm: object, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_both_answer_and_write_alike(pair: Pair[StreamsGroupTalk], name: str) -> None:
     pair.assert_alike(name)
+
+
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_both_answer_alike_whatever_members_do(pair: Pair[StreamsGroupTalk], seed: int) -> None:
+    name, held = f"wandering-{seed}", {}
+    for broker, talk in pair.talks.items():
+        talk.create(name, 4)
+        talk.begin()
+        wander(talk, name, Random(seed))
+        talk.note_records(name)
+        held[broker] = talk.transcript
+    found = differences(held["Kafka"], held["ottla"])
+    assert not found, "\n".join(f"{label}\n  {what}" for label, what in found.items())
 
 
 def test_the_answers_that_are_kept_are_kafkas(pair: Pair[StreamsGroupTalk]) -> None:
