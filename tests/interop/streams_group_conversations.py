@@ -15,7 +15,8 @@ from ottla.protocol.messages import k26_end_txn as k26
 from ottla.protocol.messages import k28_txn_offset_commit as k28
 from ottla.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 
-from .group_script import configure, delete, delete_offsets
+from . import group_script
+from .group_script import delete, delete_offsets
 from .group_talk import subscription
 from .streams_group_talk import internal, part, tasks_of, topology
 
@@ -64,6 +65,12 @@ def kafkas_answers() -> dict[str, dict[str, Any]]:
     """What Apache Kafka 4.3.1 answered, conversation by conversation."""
     answers: dict[str, dict[str, Any]] = json.loads(KAFKAS_ANSWERS.read_text())
     return answers
+
+
+def configure(talk: StreamsGroupTalk, group: str, name: str, value: str) -> None:
+    """Change a config of a group; what is asked next is answered by it."""
+    group_script.configure(talk, group, name, value)
+    talk.settle()
 
 
 def plain(name: str, *, epoch: int = 0) -> k88.Topology:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.protocol.messages import k44_incremental_alter_configs as k44
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
 from ottla.protocol.messages import k89_streams_group_describe as k89
 from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
@@ -78,6 +79,10 @@ class StreamsGroupTalk(GroupTalk):
         "topic_configs",
         "last_assignment_configs",
     }
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._settled = 0
 
     def streams(
         self,
@@ -157,6 +162,29 @@ class StreamsGroupTalk(GroupTalk):
 
         self.talk.wait_until(there, f"no {' '.join(counts)}")
         self.learn_topics()
+        self.settle()
+
+    def create(self, name: str, partitions: int) -> None:
+        """Make a topic that the coordinator knows of when it is asked next."""
+        super().create(name, partitions)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the coordinator goes by what the broker took so far.
+
+        Topics and configs come to it in the order of the metadata, and this config shows.
+        """
+        self._settled += 1
+        interval_ms = 5000 + self._settled
+        change = k44.AlterableConfig(name="streams.heartbeat.interval.ms", config_operation=0, value=str(interval_ms))
+        resource = k44.AlterConfigsResource(resource_type=32, resource_name="probe", configs=[change])
+        self.talk.quietly(k44.IncrementalAlterConfigsRequest(resources=[resource]), k44.IncrementalAlterConfigsResponse)
+
+        def applied() -> bool:
+            answer = self.streams_join("probe", "m", topology(part("0", "no-such-topic")), quiet=True)
+            return answer.heartbeat_interval_ms == interval_ms
+
+        self.talk.wait_until(applied, "a config is not obeyed")
 
     def describe_streams(self, *groups: str) -> None:
         """StreamsGroupDescribe."""
