@@ -342,6 +342,20 @@ def test_endpoints_tell_where_partitions_can_be_asked_for(world: World) -> None:
     assert same.partitions_by_user_endpoint is None
 
 
+def test_topics_that_are_gone_are_left_out_of_the_endpoints(world: World) -> None:
+    at_once(world)
+    a = StreamsClient(world, "a", endpoint=Endpoint(host="one", port=1))
+    b = StreamsClient(world, "b")
+    a.join()
+    b.join()
+    settle(a, b)
+    world.delete_topic("t")
+    told = send(world, "b", b.epoch, endpoint_information_epoch=-1)
+    assert StatusCode.MISSING_SOURCE_TOPICS in statuses(told)
+    assert told.partitions_by_user_endpoint is not None
+    assert [each.active_partitions for each in told.partitions_by_user_endpoint] == [[]]
+
+
 # Offsets
 
 

@@ -9,6 +9,7 @@ import pytest
 from ottla.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k88_streams_group_heartbeat import (
+    KeyValue,
     Subtopology,
     TaskIds,
     TaskOffset,
@@ -178,3 +179,13 @@ def test_another_topology_of_the_same_epoch_or_a_later_one_is_refused(world: Wor
 def test_a_description_needs_a_name(world: World) -> None:
     found: Any = world.coordinator.describe_streams_groups([""])
     assert found[0].error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_what_must_come_once_must_not_come_twice(world: World) -> None:
+    tag = KeyValue(key="zone", value="a")
+    assert first(world, client_tags=[tag, tag]).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    first(world)
+    world.change_topic("t", 5)
+    twice = [TaskIds(subtopology_id="0", partitions=[each]) for each in (0, 1)]
+    answer = send(world, "m", 2, active_tasks=twice, standby_tasks=[], warmup_tasks=[])
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.groups import streams_records, streams_topology
 from ottla.groups.classic import ClassicGroup
@@ -33,13 +33,14 @@ from ottla.protocol.messages.k88_streams_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from ottla.groups.environment import RequestContext
     from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Shard
     from ottla.groups.streams_topology import ConfiguredTopology, InternalTopic
 
+V = TypeVar("V")
 JOIN_EPOCH = 0
 
 
@@ -130,7 +131,8 @@ def heartbeat(
     epoch = update_epoch(shard, group, configured, written, bump=updated != member)
     delay_first_assignment(shard, group)
     target, delay = update_target(shard, group, epoch, updated, written)
-    updated, set_timer = reconcile_member(shard, group, updated, target, _owned(request), written)
+    owned = None if updated.is_reconciled_to(target.epoch) else _owned(request)
+    updated, set_timer = reconcile_member(shard, group, updated, target, owned, written)
     response = StreamsGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=updated.member_epoch,
@@ -221,7 +223,7 @@ def _updated(member: StreamsMember, context: RequestContext, request: StreamsGro
         topology_epoch=member.topology_epoch if request.topology is None else request.topology.epoch,
         process_id=member.process_id if request.process_id is None else request.process_id,
         user_endpoint=member.user_endpoint if endpoint is None else Endpoint(endpoint.host, endpoint.port),
-        client_tags=member.client_tags if tags is None else {tag.key: tag.value for tag in tags},
+        client_tags=member.client_tags if tags is None else _once(tags, {tag.key: tag.value for tag in tags}),
         client_id=context.client_id,
         client_host=context.client_host,
     )
@@ -270,8 +272,15 @@ def _owned(request: StreamsGroupHeartbeatRequest) -> TaskAssignment | None:
     return TaskAssignment(*map(_tasks, (request.active_tasks, request.standby_tasks, request.warmup_tasks)))
 
 
-def _tasks(tasks: Iterable[TaskIds]) -> dict[str, tuple[int, ...]]:
-    return {each.subtopology_id: tuple(sorted(each.partitions)) for each in tasks}
+def _tasks(tasks: Sequence[TaskIds]) -> dict[str, tuple[int, ...]]:
+    return _once(tasks, {each.subtopology_id: tuple(sorted(each.partitions)) for each in tasks})
+
+
+def _once(given: Sequence[object], by_key: dict[str, V]) -> dict[str, V]:
+    """What came with a key of its own; over one that comes twice Kafka stumbles, without a name for the error."""
+    if len(by_key) < len(given):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return by_key
 
 
 # The answer

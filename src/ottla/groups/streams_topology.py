@@ -491,10 +491,10 @@ def endpoint_partitions(
     """The partitions that tasks read, for the members that route queries; of a narrow topic as many as it has."""
     found = []
     for subtopology_id, partitions in tasks.items():
-        subtopology = (configured.subtopologies or {})[subtopology_id]
-        for name in hash_map_order(dict.fromkeys((*subtopology.source_topics, *subtopology.repartition_source_topics))):
+        subtopology = (configured.subtopologies or {}).get(subtopology_id)
+        read = () if subtopology is None else (*subtopology.source_topics, *subtopology.repartition_source_topics)
+        for name in hash_map_order(dict.fromkeys(read)):
             topic = topics.by_name(name)
-            if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            found.append(k88.TopicPartition(topic=name, partitions=sorted(partitions)[: topic.partition_count]))
+            if topic is not None:
+                found.append(k88.TopicPartition(topic=name, partitions=sorted(partitions)[: topic.partition_count]))
     return found
