@@ -23,6 +23,7 @@ BENCHMARKS = {
     "broker": "The broker next to Apache Kafka and kfake, one client for all",
     "groups": "Consumer groups",
     "transactions": "Transactions",
+    "shares": "Share groups",
     "testing": "The test kit: clusters in tests, the tap, the event log",
     "analysis": "Analyses: an event log on Spark, next to a plain Python script over the same lines",
     "security": "Security: what ACLs and TLS cost",

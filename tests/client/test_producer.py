@@ -14,6 +14,7 @@ from ottla.client.partitioner import murmur2, partition_of_key
 from ottla.client.producer import Producer
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.testing import Cluster
+from tests.markers import markers_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,13 +44,17 @@ def read(cluster: Cluster, topic: str, *, committed: bool, partitions: int) -> l
             "isolation.level": "read_committed" if committed else "read_uncommitted",
         }
     )
+    markers_written(cluster.bootstrap)
     consumer.subscribe([topic])
-    found, ended = [], 0
-    while ended < partitions:
-        message = consumer.poll(20)
+    found: list[tuple[bytes | None, bytes | None]] = []
+    ended: set[int | None] = set()
+    while len(ended) < partitions:
+        message = consumer.poll(60)
         assert message is not None
-        if message.error() is not None:
-            ended += 1
+        error = message.error()
+        if error is not None:
+            assert error.name() == "_PARTITION_EOF", error
+            ended.add(message.partition())
         else:
             found.append((message.key(), message.value()))
     consumer.close()

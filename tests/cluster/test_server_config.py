@@ -76,6 +76,10 @@ def test_an_unknown_key_is_kept_with_a_warning() -> None:
         ("listener.security.protocol.map=A:B", r"f\.properties:2: listener.security.protocol.map: 'A:B' is not"),
         ("log.dirs=/a,/b\ncordoned.log.dirs=/c", r"f\.properties:3: cordoned.log.dirs: .* Missing entries : /c"),
         ("log.retention.ms=0", r"f\.properties:2: log.retention.ms: is 0; it must be at least 1 or"),
+        (
+            "offsets.topic.compression.codec=9",
+            r"offsets.topic.compression.codec: is 9; it must be one of 0 .*, 4 \(zstd\)",
+        ),
         ("a=\\u00", r"f\.properties:2: \\u needs four"),
     ],
 )

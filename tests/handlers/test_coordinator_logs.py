@@ -1,4 +1,4 @@
-"""The coordinators' own topics are compacted, and what they say stays the same."""
+"""The coordinators' own topics are compacted and compressed, and what they say stays the same."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from ottla.protocol.messages import k08_offset_commit as k08
 from ottla.protocol.messages import k09_offset_fetch as k09
 from ottla.protocol.messages import k20_delete_topics as k20
 from ottla.protocol.messages import k65_describe_transactions as k65
+from ottla.protocol.messages import k90_describe_share_group_offsets as k90
+from ottla.protocol.messages import k91_alter_share_group_offsets as k91
+from ottla.records.batch import iter_batches
+from ottla.records.compression import CompressionType
 from tests.interop.transaction_talk import TransactionTalk
 
 from .local_talk import LocalTalk
@@ -111,4 +115,39 @@ def test_a_topic_that_is_made_anew_in_the_middle_of_a_transaction_keeps_nothing_
     assert (log.log_end_offset, log.last_stable_offset) == (2, 2)
     # The offset was of the topic that is no more.
     assert offsets(talk, "readers") == set()
+    local.close()
+
+
+@pytest.mark.parametrize("codec", CompressionType)
+def test_coordinators_compress_what_they_write(codec: CompressionType) -> None:
+    local = LocalTalk(
+        {
+            "offsets.topic.num.partitions": "1",
+            "offsets.topic.compression.codec": str(codec.value),
+            "share.coordinator.state.topic.num.partitions": "1",
+            "share.coordinator.state.topic.compression.codec": str(codec.value),
+        }
+    )
+    local.create("news", 200)
+    talk = TransactionTalk(local, local.pause)
+    talk.find_coordinators()
+    commit(talk, "readers", 7)
+    begin = k91.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=5)
+    topic = k91.AlterShareGroupOffsetsRequestTopic(topic_name="news", partitions=[begin])
+    request = k91.AlterShareGroupOffsetsRequest(group_id="sharers", topics=[topic])
+    answer = talk.patiently(lambda: local.quietly(request, k91.AlterShareGroupOffsetsResponse))
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+    for log in ("__consumer_offsets-0", "__share_group_state-0"):
+        data = local.world.disk.read(f"/data/{log}/{0:020}.log")
+        assert {header.compression for header in iter_batches(data)} == {codec}
+    # What was written is read again.
+    local.restart()
+    assert offsets(talk, "readers") == {7}
+    wanted = k90.DescribeShareGroupOffsetsRequestGroup(group_id="sharers", topics=None)
+    found = talk.patiently(
+        lambda: local.quietly(
+            k90.DescribeShareGroupOffsetsRequest(groups=[wanted]), k90.DescribeShareGroupOffsetsResponse
+        )
+    )
+    assert found.groups[0].topics[0].partitions[0].start_offset == 5
     local.close()

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k08_offset_commit as k08
 from ottla.protocol.messages import k10_find_coordinator as k10
+from ottla.protocol.messages import k11_join_group as k11
+from ottla.protocol.messages import k14_sync_group as k14
 from ottla.protocol.messages import k15_describe_groups as k15
+from ottla.protocol.messages import k16_list_groups as k16
 from ottla.protocol.messages import k42_delete_groups as k42
+from ottla.protocol.messages import k68_consumer_group_heartbeat as k68
 from ottla.protocol.messages import k69_consumer_group_describe as k69
+from ottla.protocol.schema import Message
 
 from .local_talk import LocalTalk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+R = TypeVar("R", bound=Message)
 MANY = 50_000
 NAMES = [f"group-{number}" for number in range(MANY)]
 
@@ -66,3 +72,62 @@ def test_a_commit_that_no_batch_holds_changes_nothing(local: LocalTalk) -> None:
     assert commit(local, "large", "wide", 400, "m" * 4_000) == {ErrorCode.UNKNOWN_SERVER_ERROR: 400}
     group = local.quietly(k15.DescribeGroupsRequest(groups=["large"]), k15.DescribeGroupsResponse).groups[0]
     assert (group.group_state, group.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+def test_two_thousand_groups_begin_at_once() -> None:
+    """One member each: all are asked before the first is answered, and all are gone when their sessions end."""
+    local = LocalTalk({"group.initial.rebalance.delay.ms": "3000", "offsets.topic.num.partitions": "3"})
+    local.create("news", 3)
+    local.quietly(k10.FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), k10.FindCoordinatorResponse)
+    names = NAMES[:2000]
+
+    def all_at_once(request: Callable[[str], Message], response: type[R], version: int) -> dict[str, R]:
+        waits = {name: local.start(request(name), response, version) for name in names}
+        return {name: wait() for name, wait in waits.items()}
+
+    joined = all_at_once(
+        lambda name: k11.JoinGroupRequest(
+            group_id=name,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            protocol_type="consumer",
+            protocols=[k11.JoinGroupRequestProtocol(name="range", metadata=b"")],
+        ),
+        k11.JoinGroupResponse,
+        3,
+    )
+    assert {(each.error_code, each.generation_id) for each in joined.values()} == {(ErrorCode.NONE, 1)}
+    synced = all_at_once(
+        lambda name: k14.SyncGroupRequest(
+            group_id=name,
+            generation_id=1,
+            member_id=joined[name].member_id,
+            assignments=[k14.SyncGroupRequestAssignment(member_id=joined[name].member_id, assignment=name.encode())],
+        ),
+        k14.SyncGroupResponse,
+        3,
+    )
+    assert all(each.assignment == name.encode() for name, each in synced.items())
+    consumers = all_at_once(
+        lambda name: k68.ConsumerGroupHeartbeatRequest(
+            group_id=f"consumer-{name}",
+            member_id="m",
+            rebalance_timeout_ms=30_000,
+            subscribed_topic_names=["news"],
+            topic_partitions=[],
+        ),
+        k68.ConsumerGroupHeartbeatResponse,
+        1,
+    )
+    assert {len(each.assignment.topic_partitions[0].partitions) for each in consumers.values() if each.assignment} == {
+        3
+    }
+
+    def states() -> Counter[tuple[str, str]]:
+        found = local.quietly(k16.ListGroupsRequest(), k16.ListGroupsResponse).groups
+        return Counter((each.group_type, each.group_state) for each in found)
+
+    assert states() == {("classic", "Stable"): 2000, ("consumer", "Stable"): 2000}
+    local.world.clock.advance(60)
+    assert states() == {("classic", "Empty"): 2000, ("consumer", "Empty"): 2000}
+    local.close()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import threading
 from typing import TYPE_CHECKING
 
 from ottla.protocol.uuids import Uuid
 from ottla.world.random import SystemRandom
+from tests.ports import free_ports
 
 from .jvm import jvm
 
@@ -60,16 +60,6 @@ _STARTED = re.compile(r"\[KafkaRaftServer nodeId=\d+\] Kafka Server started")
 
 class KafkaDiedError(AssertionError):
     """The node ended or was not ready in time; the text holds the end of its log."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports on loopback that nobody listens on at this moment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def read_properties(path: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ottla.protocol.secrets import is_secret_config
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ class OttlaNode:
         self.log_file = self.work_dir / "ottla.log"
         self.bootstrap = ""
         self.cluster_id = ""
-        self.port = port
+        self.port = port or free_ports(1)[0]
         self._settings = {"node.id": str(node_id), **(settings or {})}
         self._sync = sync
         self._log_level = log_level

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from ottla.spark.analysis.engine import find_pieces, run_here
 from ottla.spark.analysis.registry import ANALYSES
 
-from .test_franz_go import free_ports
+from .test_franz_go import three_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def test_the_debug_log_of_the_kgo_suite_shows_nothing_wrong(tmp_path: Path) -> N
     if shutil.which("go") is None:
         pytest.skip("Go is not installed (Debian: apt-get install golang)")
     command = [sys.executable, str(ROOT / "tools" / "run_tests"), "-n", "1", "-r", "2000", "--client-log", "debug"]
-    command += ["-t", "TestGroupETL/(sticky|range)", "--ports", free_ports(3), "--timeout", "4m"]
+    command += ["-t", "TestGroupETL/(sticky|range)", "--ports", three_ports(), "--timeout", "4m"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     finally:

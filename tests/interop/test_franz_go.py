@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.interop
 
@@ -21,21 +22,15 @@ RECORDS = 20_000
 SECONDS = 600
 
 
-def free_ports(count: int) -> str:
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ",".join(map(str, ports))
+def three_ports() -> str:
+    return ",".join(map(str, free_ports(3)))
 
 
 def test_the_whole_suite_passes() -> None:
     if shutil.which("go") is None:
         pytest.skip("Go is not installed (Debian: apt-get install golang)")
     command = [sys.executable, str(ROOT / "tools" / "run_tests"), "-n", "1", "-r", str(RECORDS)]
-    command += ["--ports", free_ports(3), "--timeout", "9m"]
+    command += ["--ports", three_ports(), "--timeout", "9m"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
     finally:  # a server that a failure left for people to look at; nobody looks here

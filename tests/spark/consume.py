@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from tests.markers import markers_written
 
 
 class Seen(NamedTuple):
@@ -18,6 +20,7 @@ class Seen(NamedTuple):
 
 def consume(bootstrap: str, topic: str, *, committed: bool = True) -> list[Seen]:
     """All records of a topic up to its end, or up to the first open transaction."""
+    markers_written(bootstrap)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -33,9 +36,11 @@ def consume(bootstrap: str, topic: str, *, committed: bool = True) -> list[Seen]
         found: list[Seen] = []
         open_partitions = set(partitions)
         while open_partitions:
-            message = consumer.poll(30)
-            assert message is not None, f"no end of {topic} in 30 s; missing are partitions {open_partitions}"
-            if message.error() is not None:
+            message = consumer.poll(60)
+            assert message is not None, f"no end of {topic} in 60 s; missing are partitions {open_partitions}"
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
                 open_partitions.discard(message.partition())
             else:
                 found.append(Seen(message.partition(), message.key(), message.value(), message.headers() or []))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from ottla.spark.data_loss import DataLossError
 from ottla.spark.network_source import NetworkSource
 from ottla.spark.options import OptionError
 from ottla.testing import Cluster
+from tests.ports import free_ports
 
 from .direct import make_source
 
@@ -217,9 +217,7 @@ def test_a_group_follows_the_stream(cluster: Cluster) -> None:
 
 
 def test_a_stream_outlives_a_restart_of_its_broker(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = int(probe.getsockname()[1])
-    kept = {"ports": [port], "data_dir": str(tmp_path), "topics": ["orders:2"]}
+    kept = {"ports": free_ports(1), "data_dir": str(tmp_path), "topics": ["orders:2"]}
     with Cluster(**kept) as before:
         produce(before, "orders", range(3))
         query = Query(stream(before, **{"kafka.request.timeout.ms": "60000"}))

@@ -45,6 +45,7 @@ def share_config(broker: Broker) -> ShareConfig:
         updates_per_snapshot=broker.config_int("share.coordinator.snapshot.update.records.per.snapshot"),
         prune_interval_ms=broker.config_int("share.coordinator.state.topic.prune.interval.ms"),
         cold_snapshot_interval_ms=broker.config_int("share.coordinator.cold.partition.snapshot.interval.ms"),
+        compression=broker.config_int("share.coordinator.state.topic.compression.codec"),
     )
 
 

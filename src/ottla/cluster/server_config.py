@@ -14,6 +14,7 @@ from ottla.cluster.configs import BROKER, BROKER_QUOTAS, Value
 from ottla.cluster.configs.effective import BrokerLayers, broker_key, broker_value, cordoned_problem
 from ottla.cluster.properties_file import PropertiesError, parse_properties
 from ottla.protocol.errors import KafkaError
+from ottla.records.compression import CompressionType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -281,6 +282,10 @@ def _check_together(config: ServerConfig) -> None:
         if value is not None and value < low and not (name == "log.retention.ms" and value == -1):
             unlimited = " or, for no limit, -1" if name == "log.retention.ms" else ""
             raise _problem(config, name, f"is {value}; it must be at least {low}{unlimited}")
+    for name in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
+        if number(name) not in set(CompressionType):
+            codecs = ", ".join(f"{codec.value} ({codec.name.lower()})" for codec in CompressionType)
+            raise _problem(config, name, f"is {number(name)}; it must be one of {codecs}")
     for name in ("log.retention.minutes", "log.retention.hours"):
         if number(name) == 0:
             raise _problem(config, name, "is 0; it must be at least 1 or, for no limit, -1")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.records.compression import CompressionType
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,6 +25,7 @@ _NAMES = {
     "streams_max_size": "group.streams.max.size",
     "share_initialize_retry_interval_ms": "group.share.initialize.retry.interval.ms",
     "offset_metadata_max_bytes": "offset.metadata.max.bytes",
+    "offsets_topic_compression": "offsets.topic.compression.codec",
     "offsets_retention_minutes": "offsets.retention.minutes",
     "offsets_retention_check_interval_ms": "offsets.retention.check.interval.ms",
 }
@@ -44,6 +47,7 @@ class CoordinatorSettings:
     share_initialize_retry_interval_ms: int = 30_000
     streams_max_size: int = INT_MAX
     offset_metadata_max_bytes: int = 4_096
+    offsets_topic_compression: int = CompressionType.NONE
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
     # A joining member of a classic group has this long to be given its generation; Kafka has no config for it.

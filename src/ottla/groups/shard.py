@@ -235,7 +235,10 @@ class Shard:
 
     def _append(self, records: Sequence[GroupRecord], producer_id: int, producer_epoch: int, *, replayed: bool) -> None:
         builder = BatchBuilder(
-            producer_id=producer_id, producer_epoch=producer_epoch, transactional=producer_id != NO_PRODUCER_ID
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer_id != NO_PRODUCER_ID,
+            compression=self.settings.coordinator().offsets_topic_compression,
         )
         now = self.clock.now_ms()
         for record in records:

@@ -14,6 +14,7 @@ from ottla.cluster.coordinator_partition import partition_for
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.records.builder import BatchBuilder
+from ottla.records.compression import CompressionType
 from ottla.shares.environment import SharePartitionKey, ShareState
 from ottla.shares.records import decode_record
 from ottla.shares.state import ShareShard
@@ -49,6 +50,7 @@ class ShareConfig:
     updates_per_snapshot: int = 500
     prune_interval_ms: int = 300_000
     cold_snapshot_interval_ms: int = 300_000
+    compression: int = CompressionType.NONE
 
 
 class StateAnswer(NamedTuple):
@@ -218,7 +220,7 @@ class ShareCoordinator:
         return durable.map(answer)
 
     def _append(self, shard: ShareShard, records: Sequence[ShareRecord]) -> Pending[ErrorCode] | None:
-        builder = BatchBuilder()
+        builder = BatchBuilder(compression=self.config.compression)
         now = self._clock.now_ms()
         for record in records:
             key, value = record.encode()

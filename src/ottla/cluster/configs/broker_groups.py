@@ -328,6 +328,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         ConfigType.INT,
         0,
         "Codec number of batches in the offsets topic.",
+        acts=True,
     ),
     ConfigKey(
         "offsets.topic.num.partitions",
@@ -341,8 +342,9 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "offsets.topic.replication.factor",
         ConfigType.SHORT,
         3,
-        "Replicas of the offsets topic.",
+        "Replicas of the offsets topic; with fewer brokers, all of them.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "offsets.topic.segment.bytes",

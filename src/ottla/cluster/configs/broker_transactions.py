@@ -100,8 +100,9 @@ BROKER_TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "transaction.state.log.replication.factor",
         ConfigType.SHORT,
         3,
-        "Replicas of the transaction state topic.",
+        "Replicas of the transaction state topic; with fewer brokers, all of them.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "transaction.state.log.segment.bytes",
