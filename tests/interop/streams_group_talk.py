@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.protocol.messages import k20_delete_topics as k20
+from ottla.protocol.messages import k37_create_partitions as k37
 from ottla.protocol.messages import k44_incremental_alter_configs as k44
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
 from ottla.protocol.messages import k89_streams_group_describe as k89
@@ -167,6 +169,24 @@ class StreamsGroupTalk(GroupTalk):
     def create(self, name: str, partitions: int) -> None:
         """Make a topic that the coordinator knows of when it is asked next."""
         super().create(name, partitions)
+        self.settle()
+
+    def widen(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        wanted = k37.CreatePartitionsTopic(name=name, count=partitions, assignments=None)
+        self.talk.quietly(k37.CreatePartitionsRequest(topics=[wanted], timeout_ms=20_000), k37.CreatePartitionsResponse)
+        self.until_topics(**{name: partitions})
+
+    def remove(self, name: str) -> None:
+        """Delete a topic."""
+        wanted = k20.DeleteTopicState(name=name)
+        self.talk.quietly(k20.DeleteTopicsRequest(topics=[wanted], timeout_ms=20_000), k20.DeleteTopicsResponse)
+
+        def gone() -> bool:
+            topics = self.talk.quietly(MetadataRequest(topics=None), MetadataResponse).topics
+            return all(each.name != name for each in topics)
+
+        self.talk.wait_until(gone, f"{name} is still there")
         self.settle()
 
     def settle(self) -> None:
