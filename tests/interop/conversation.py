@@ -23,7 +23,7 @@ NOT_READY = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 }
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 class Conversation:

@@ -39,7 +39,7 @@ Transcript = dict[str, Any]
 LENGTH = Layout(">i")
 PREFIX = Layout(">hhi")
 CLOSED = "the connection was closed"
-SETTLE_SECONDS = 30.0
+SETTLE_SECONDS = 60.0
 
 
 class PeerClosedError(Exception):

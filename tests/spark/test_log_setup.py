@@ -35,6 +35,17 @@ def test_a_newer_java_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     check_setup()
 
 
+def test_a_java_without_the_module_that_spark_loads_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = fake_java(tmp_path, 'openjdk version "17.0.15" 2025-04-15')
+    with open(f"{home}/bin/java", "a") as java:
+        java.write('[ "$1" = -version ]\n')
+    monkeypatch.setenv("JAVA_HOME", home)
+    with pytest.raises(
+        SparkSetupError, match=r"^Spark needs a whole Java runtime, .* has no module jdk.incubator.vector"
+    ):
+        check_setup()
+
+
 def test_no_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(

@@ -118,9 +118,15 @@ def run_tests(
     ] = False,
 ) -> None:
     """Run the pipeline's tests with pytest, with the fixture `spark_kafka`."""
+    from ottla.spark.session import SparkSetupError, check_setup
+
     pipeline = _find(folder)
     if find_spec("pytest") is None:
         raise fail("tests of pipelines need pytest: pip install pytest")
+    try:
+        check_setup()
+    except SparkSetupError as error:
+        typer.echo(f"ottla: tests that use spark_kafka are skipped: {error}", err=True)
     command = [sys.executable, "-m", "pytest", "-p", "ottla.testing.spark", "-p", "no:cacheprovider"]
     command += ["--rootdir", str(pipeline.folder), *(arguments or [])]
     with TemporaryDirectory() as folder_of_report:

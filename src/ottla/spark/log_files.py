@@ -127,7 +127,7 @@ def find_log_directories(text: str) -> list[LogDirectory]:
         disk = disk_of(path)
         if not disk.is_dir(path):
             where = "there" if "://" in path else "on this machine"
-            raise OptionError(f"{path!r} is not a folder {where}; load() wants a broker's log directory")
+            raise OptionError(f"{path!r} is not a folder {where}: a broker's log directory is wanted")
         if _is_log_directory(disk, path):
             found.append(path)
             continue

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 OLDEST_SPARK: Final = (4, 1)  # which reads, writes and exports, but has no streams from Python sources like ours
 FIRST_UNKNOWN_SPARK: Final = (5, 0)
 OLDEST_JAVA: Final = 17
+_MODULE: Final = "jdk.incubator.vector"  # which Spark tells Java to load, and small runtimes lack
 
 
 class SparkSetupError(RuntimeError):
@@ -45,11 +46,20 @@ def check_setup() -> None:
         raise SparkSetupError(
             f"Spark needs Java 17 or newer and {where} (Debian: apt-get install openjdk-17-jre-headless)"
         )
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    said = _ask_java(java)
     found = re.search(r'version "(\d+)(?:\.(\d+))?', said.stderr + said.stdout)
     number = 0 if found is None else int(found[2] if found[1] == "1" and found[2] else found[1])
     if number < OLDEST_JAVA:
         raise SparkSetupError(f"Spark needs Java 17 or newer, {java} is version {number or 'unknown'}")
+    if _ask_java(java, "--add-modules", _MODULE).returncode:
+        raise SparkSetupError(
+            f"Spark needs a whole Java runtime, {java} has no module {_MODULE} (Debian: apt-get install "
+            "openjdk-17-jre-headless)"
+        )
+
+
+def _ask_java(java: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([java, *arguments, "-version"], capture_output=True, text=True, check=False)
 
 
 def session(
