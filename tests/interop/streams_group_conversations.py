@@ -15,7 +15,8 @@ from ottla.protocol.messages import k26_end_txn as k26
 from ottla.protocol.messages import k28_txn_offset_commit as k28
 from ottla.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 
-from .group_script import configure, delete, delete_offsets
+from . import group_script
+from .group_script import delete, delete_offsets
 from .group_talk import subscription
 from .streams_group_talk import internal, part, tasks_of, topology
 
@@ -64,6 +65,12 @@ def kafkas_answers() -> dict[str, dict[str, Any]]:
     """What Apache Kafka 4.3.1 answered, conversation by conversation."""
     answers: dict[str, dict[str, Any]] = json.loads(KAFKAS_ANSWERS.read_text())
     return answers
+
+
+def configure(talk: StreamsGroupTalk, group: str, name: str, value: str) -> None:
+    """Change a config of a group; what is asked next is answered by it."""
+    group_script.configure(talk, group, name, value)
+    talk.settle()
 
 
 def plain(name: str, *, epoch: int = 0) -> k88.Topology:
@@ -319,6 +326,66 @@ def missing_topics(talk: StreamsGroupTalk, name: str) -> None:
 
 
 @conversation
+def changing_topics(talk: StreamsGroupTalk, name: str) -> None:
+    other, log = f"{name}-2", f"{name}-changelog"
+    talk.create(other, 2)
+    parts = topology(part("0", name, state=[internal(log)]), part("1", other))
+    talk.streams_join(name, "m-1", parts)
+    talk.until_topics(**{log: 4})
+    talk.until_ready(name, "m-1")
+    talk.streams(name, "m-1", active={"0": ALL, "1": [0, 1]})
+    # More partitions: a subtopology without state has more tasks, one with state does not fit its changelog any more.
+    talk.widen(other, 3)
+    talk.streams(name, "m-1", active={"0": ALL, "1": [0, 1]})
+    talk.streams(name, "m-1", active={"0": ALL, "1": [0, 1, 2]})
+    talk.widen(name, 5)
+    talk.streams(name, "m-1", active={"0": ALL, "1": [0, 1, 2]})
+    talk.describe_streams(name)
+    talk.streams(name, "m-1", active={})
+    talk.streams(name, "m-1", active={"0": ALL})
+    talk.widen(log, 5)
+    talk.until_ready(name, "m-1")
+    talk.describe_streams(name)
+    # The changelog goes, and is made anew; a source goes, and nobody makes it.
+    talk.remove(log)
+    talk.streams(name, "m-1")
+    talk.until_topics(**{log: 5})
+    talk.until_ready(name, "m-1")
+    talk.remove(other)
+    talk.streams(name, "m-1")
+    talk.streams_join(name, "m-2", parts)
+    talk.describe_streams(name)
+    talk.create(other, 1)
+    talk.until_ready(name, "m-2")
+    talk.describe_streams(name)
+
+
+@conversation
+def other_kinds(talk: StreamsGroupTalk, name: str) -> None:
+    for index, kind in enumerate(("classic", "consumer", "commit")):
+        group = f"{name}-{index}"
+        talk.streams_join(group, "m-1", plain(name))
+        talk.streams(group, "m-1", epoch=-1)
+        if kind == "classic":
+            talk.join(group, protocols={"range": subscription(name)})
+            talk.enter(group, protocols={"range": subscription(name)})
+        elif kind == "consumer":
+            talk.arrive(group, "c-1", name)
+        else:
+            talk.commit(group, {(name, 0): 7}, member="m-1", generation=1)
+            talk.commit(group, {(name, 0): 7})
+        talk.describe_streams(group)
+        talk.describe(group)
+    # A group that has only offsets.
+    group = f"{name}-3"
+    talk.commit(group, {(name, 0): 7})
+    talk.describe_streams(group)
+    talk.streams_join(group, "m-1", plain(name))
+    talk.fetch(group, [(name, 0)])
+    talk.describe_streams(group)
+
+
+@conversation
 def wrong_topologies(talk: StreamsGroupTalk, name: str) -> None:
     for index, parts in enumerate(
         (
@@ -496,7 +563,8 @@ def wander(talk: StreamsGroupTalk, name: str, random: Random) -> None:
         member = random.choice(list(processes))
         step = random.random()
         if member not in has or step < 0.05:
-            answer = talk.streams_join(name, member, counting(name), process=processes[member])
+            endpoint = random.choice([None, (member, ord(member))])
+            answer = talk.streams_join(name, member, counting(name), process=processes[member], endpoint=endpoint)
             if answer.error_code:
                 continue
             has[member] = ({}, {})
@@ -519,6 +587,12 @@ def wander(talk: StreamsGroupTalk, name: str, random: Random) -> None:
         elif step < 0.5:
             talk.describe_streams(name)
             continue
+        elif step < 0.53:
+            configure(talk, name, "streams.num.standby.replicas", random.choice("0122"))
+            continue
+        elif step < 0.56:
+            processes[member] = random.choice("pqr")
+            answer = talk.streams(name, member, process=processes[member], endpoint_epoch=random.randrange(9))
         else:
             active, standby = has[member]
             answer = talk.streams(name, member, active=active, standby=standby)
