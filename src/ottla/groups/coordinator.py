@@ -314,22 +314,6 @@ class GroupCoordinator:
             return failed(error.code, error.message)
         return self._run(request.group_id, lambda shard: share_heartbeat.heartbeat(shard, context, request), failed)
 
-    # Streams groups
-
-    def streams_group_heartbeat(
-        self, context: RequestContext, request: StreamsGroupHeartbeatRequest
-    ) -> StreamsHeartbeat | Pending[StreamsHeartbeat]:
-        """A member of the streams protocol joins, stays or leaves; its internal topics are for the caller to create."""
-        try:
-            streams_heartbeat.validate(request)
-        except KafkaError as error:
-            return streams_heartbeat.refused(error.code, error.message)
-        return self._run(
-            request.group_id,
-            lambda shard: streams_heartbeat.heartbeat(shard, context, request),
-            streams_heartbeat.refused,
-        )
-
     def initialized_share_partitions(self, group_id: str) -> dict[Uuid, list[int]]:
         """The partitions of a share group that have state; KafkaError if this node does not coordinate the group."""
         return share_offsets.initialized_partitions(self._active(self.partition_for(group_id)), group_id)
@@ -357,6 +341,22 @@ class GroupCoordinator:
         if not request.group_id:
             return failed(ErrorCode.INVALID_GROUP_ID, None)
         return self._run_with(request.group_id, partial(share_offsets.delete_offsets, request=request), failed)
+
+    # Streams groups
+
+    def streams_group_heartbeat(
+        self, context: RequestContext, request: StreamsGroupHeartbeatRequest
+    ) -> StreamsHeartbeat | Pending[StreamsHeartbeat]:
+        """A member of the streams protocol joins, stays or leaves; its internal topics are for the caller to create."""
+        try:
+            streams_heartbeat.validate(request)
+        except KafkaError as error:
+            return streams_heartbeat.refused(error.code, error.message)
+        return self._run(
+            request.group_id,
+            lambda shard: streams_heartbeat.heartbeat(shard, context, request),
+            streams_heartbeat.refused,
+        )
 
     # Offsets
 
@@ -460,46 +460,30 @@ class GroupCoordinator:
         self, group_ids: Sequence[str]
     ) -> list[DescribedConsumerGroup] | Pending[list[DescribedConsumerGroup]]:
         """Consumer groups."""
-
-        def one(group_id: str) -> list[DescribedConsumerGroup] | Pending[list[DescribedConsumerGroup]]:
-            if not group_id:
-                return [DescribedConsumerGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
-            return self._run(
-                group_id,
-                lambda shard: Outcome([describe.describe_consumer_group(shard, group_id)]),
-                lambda code, _: [DescribedConsumerGroup(group_id=group_id, error_code=code)],
-            )
-
-        return wait_for_all([one(group_id) for group_id in group_ids], _flat)
+        return self._describe(group_ids, DescribedConsumerGroup, describe.describe_consumer_group)
 
     def describe_share_groups(
         self, group_ids: Sequence[str]
     ) -> list[DescribedShareGroup] | Pending[list[DescribedShareGroup]]:
         """Share groups."""
-
-        def one(group_id: str) -> list[DescribedShareGroup] | Pending[list[DescribedShareGroup]]:
-            if not group_id:
-                return [DescribedShareGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
-            return self._run(
-                group_id,
-                lambda shard: Outcome([describe.describe_share_group(shard, group_id)]),
-                lambda code, _: [DescribedShareGroup(group_id=group_id, error_code=code)],
-            )
-
-        return wait_for_all([one(group_id) for group_id in group_ids], _flat)
+        return self._describe(group_ids, DescribedShareGroup, describe.describe_share_group)
 
     def describe_streams_groups(
         self, group_ids: Sequence[str]
     ) -> list[DescribedStreamsGroup] | Pending[list[DescribedStreamsGroup]]:
         """Streams groups."""
+        return self._describe(group_ids, DescribedStreamsGroup, describe.describe_streams_group)
 
-        def one(group_id: str) -> list[DescribedStreamsGroup] | Pending[list[DescribedStreamsGroup]]:
+    def _describe(
+        self, group_ids: Sequence[str], described: Callable[..., R], describe_one: Callable[[Shard, str], R]
+    ) -> list[R] | Pending[list[R]]:
+        def one(group_id: str) -> list[R] | Pending[list[R]]:
             if not group_id:
-                return [DescribedStreamsGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
+                return [described(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
             return self._run(
                 group_id,
-                lambda shard: Outcome([describe.describe_streams_group(shard, group_id)]),
-                lambda code, _: [DescribedStreamsGroup(group_id=group_id, error_code=code)],
+                lambda shard: Outcome([describe_one(shard, group_id)]),
+                lambda code, _: [described(group_id=group_id, error_code=code)],
             )
 
         return wait_for_all([one(group_id) for group_id in group_ids], _flat)
