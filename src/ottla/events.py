@@ -125,9 +125,10 @@ KINDS: Final[dict[str, Kind]] = {
         "a group went from one state to another; `epoch` is the generation or group epoch it is in now",
         ("group", "type", "from", "to", "epoch"),
     ),
-    "group.epoch": Kind("a consumer group's epoch was bumped: members or topics changed", ("group", "type", "epoch")),
+    "group.epoch": Kind("a group's epoch was bumped: members or topics changed", ("group", "type", "epoch")),
     "group.target": Kind(
-        "what a member of a consumer group is to own was computed, for the group's epoch",
+        "what a member of a consumer group is to own was computed, for the group's epoch; of a streams group, its "
+        "active tasks by subtopology",
         ("group", "type", "member", "epoch", "partitions"),
     ),
     "group.deleted": Kind("a group is gone", ("group", "type")),
@@ -141,12 +142,13 @@ KINDS: Final[dict[str, Kind]] = {
         ("group", "type", "member", "instance", "reason"),
     ),
     "member.assigned": Kind(
-        "what a member owns from now on, all of it; in a classic group as the leader assigned it",
+        "what a member owns from now on, all of it; in a classic group as the leader assigned it, in a streams group "
+        "its active tasks by subtopology",
         ("group", "type", "member", "epoch", "partitions"),
         ("pending",),
     ),
     "member.revoked": Kind(
-        "a member of a consumer group has said that it let go of these partitions",
+        "a member of a consumer or streams group has said that it let go of these partitions or tasks",
         ("group", "type", "member", "epoch", "partitions"),
     ),
     "offsets.committed": Kind(

@@ -31,7 +31,7 @@ from ottla.world.clock import VirtualClock
 from ottla.world.random import SeededRandom
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 R = TypeVar("R")
 GROUP = "g"
@@ -182,6 +182,17 @@ class World:
         self.coordinator = self.new_coordinator()
         for partition in range(self.partitions):
             self.coordinator.load(partition, self.log.batches.get(partition, []))
+
+    def check_log(self, known: Callable[[Any], Any]) -> None:
+        """Whoever reads the log knows what is known here of the groups."""
+        other = self.new_coordinator()
+        other.load(0, self.log.batches.get(0, []))
+        live, read = self.coordinator.shard(0), other.shard(0)
+        assert live is not None
+        assert read is not None
+        assert known(live.groups) == known(read.groups)
+        assert live.groups_by_topic == read.groups_by_topic
+        other.unload_all()
 
     def configure(self, **settings: Any) -> None:
         self.settings.broker = replace(self.settings.broker, **settings)

@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -162,6 +162,18 @@ def jvm() -> Jvm:
     return Jvm(java, lib, classes, log4j, classpath)
 
 
+@lru_cache(maxsize=1)
+def streams_jvm() -> Jvm:
+    """The same Java with Kafka Streams, whose store of 70 MB nobody else needs, and the programs that use it."""
+    base = jvm()
+    home = _CACHE / f"kafka-{KAFKA_VERSION}"
+    with _exclusive(home / ".lock"):
+        lib = _jars(home, "streams", [("org.apache.kafka", "kafka-streams", KAFKA_VERSION)])
+        classes = _classes(home, lib, "java/streams")
+    own = [classes / "programs.jar", *sorted(jar for jar in lib.glob("*.jar") if not (base.lib / jar.name).exists())]
+    return replace(base, classpath=os.pathsep.join([*map(str, own), base.classpath]))
+
+
 @contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
     with path.open("w") as file:
@@ -191,8 +203,8 @@ def _jars(home: Path, name: str, artifacts: Sequence[tuple[str, str, str]]) -> P
     return target
 
 
-def _classes(home: Path, lib: Path) -> Path:
-    sources = sorted((_HERE / "java").glob("*.java"))
+def _classes(home: Path, lib: Path, folder: str = "java") -> Path:
+    sources = sorted((_HERE / folder).glob("*.java"))
     digest = hashlib.sha256(lib.name.encode())
     for source in sources:
         digest.update(source.read_bytes())

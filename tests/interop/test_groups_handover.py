@@ -12,8 +12,8 @@ import pytest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k09_offset_fetch as k09
 
-from .group_talk import GroupTalk
 from .side_by_side import Talk
+from .streams_group_talk import StreamsGroupTalk, internal, part, tasks_of, topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,14 +30,22 @@ SETTINGS = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.max.session.timeout.ms": "600000",
     "group.consumer.session.timeout.ms": "600000",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.max.session.timeout.ms": "600000",
+    "group.streams.session.timeout.ms": "600000",
 }
+COUNT = topology(
+    part("0", "news", writes=["count-repartition"]),
+    part("1", reads=[internal("count-repartition")], state=[internal("count-changelog", cleanup_policy="compact")]),
+)
 EVERYTHING = [0, 1, 2, 3]
 SLOW = {"session_ms": 600_000, "rebalance_ms": 600_000}
 
 
-def connect(node: OttlaNode | ApacheKafka, known: GroupTalk | None = None) -> GroupTalk:
+def connect(node: OttlaNode | ApacheKafka, known: StreamsGroupTalk | None = None) -> StreamsGroupTalk:
     """Talk to a broker that has just started, about what was said to the one before."""
-    talk = GroupTalk(Talk(node.bootstrap, str(node.log_dir)), lambda: ())
+    talk = StreamsGroupTalk(Talk(node.bootstrap, str(node.log_dir)), lambda: ())
     talk.find_coordinators()
     if known is not None:
         talk._epochs = known._epochs
@@ -47,7 +55,7 @@ def connect(node: OttlaNode | ApacheKafka, known: GroupTalk | None = None) -> Gr
     return talk
 
 
-def offsets(talk: GroupTalk, group: str) -> dict[int, int]:
+def offsets(talk: StreamsGroupTalk, group: str) -> dict[int, int]:
     wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
     request = k09.OffsetFetchRequest(groups=[wanted], require_stable=True)
     answer = talk.patiently(lambda: talk.talk.quietly(request, k09.OffsetFetchResponse, version=9))
@@ -56,7 +64,7 @@ def offsets(talk: GroupTalk, group: str) -> dict[int, int]:
     }
 
 
-def last(talk: GroupTalk) -> dict[str, object]:
+def last(talk: StreamsGroupTalk) -> dict[str, object]:
     return list(talk.transcript.values())[-1]
 
 
@@ -91,6 +99,15 @@ def test_members_go_on_after_a_kill_in_the_middle_of_a_rebalance(
     assert told.assignment is not None
     kept = told.assignment.topic_partitions[0].partitions
     assert len(kept) == 2
+    # A streams group, whose first member has been told to give up half of its tasks.
+    talk.streams_join("streams", "m-1", COUNT, rebalance_ms=600_000)
+    talk.until_topics(**{"count-repartition": 4, "count-changelog": 4})
+    talk.until_ready("streams", "m-1")
+    talk.streams("streams", "m-1", active={"0": EVERYTHING, "1": EVERYTHING})
+    talk.commit("streams", {("news", 0): 31}, member="m-1", generation=talk.epoch("streams", "m-1"))
+    talk.streams_join("streams", "m-2", COUNT, rebalance_ms=600_000)
+    left = tasks_of(talk.streams("streams", "m-1", active={"0": EVERYTHING, "1": EVERYTHING}).active_tasks)
+    assert {name: len(partitions) for name, partitions in left.items()} == {"0": 2, "1": 2}
     one.kill()
 
     for turn, node in enumerate((one, other)):
@@ -109,6 +126,11 @@ def test_members_go_on_after_a_kill_in_the_middle_of_a_rebalance(
         assert (answer.error_code, answer.assignment and answer.assignment.topic_partitions) in ((0, None), (0, []))
         talk.commit("consumer", {("news", 0): 22 + turn}, member="m-1", generation=talk.epoch("consumer", "m-1"))
         assert offsets(talk, "consumer") == {0: 22 + turn}
+        waiting_member = talk.streams("streams", "m-2", active={})
+        assert (waiting_member.error_code, waiting_member.status, waiting_member.active_tasks) == (0, [], None)
+        assert offsets(talk, "streams") == {0: 31 + turn}
+        talk.commit("streams", {("news", 0): 32 + turn}, member="m-1", generation=talk.epoch("streams", "m-1"))
+        assert offsets(talk, "streams") == {0: 32 + turn}
         if node is one:
             talk.talk.close()
             node.kill()
@@ -119,6 +141,12 @@ def test_members_go_on_after_a_kill_in_the_middle_of_a_rebalance(
     assert answer.assignment is not None
     given = answer.assignment.topic_partitions[0].partitions
     assert sorted([*kept, *given]) == EVERYTHING
+    epoch = talk.epoch("streams", "m-1")
+    assert talk.streams("streams", "m-1", active=left).member_epoch == epoch + 1
+    taken = tasks_of(talk.streams("streams", "m-2", active={}).active_tasks)
+    assert {name: sorted([*left[name], *taken[name]]) for name in taken} == {"0": EVERYTHING, "1": EVERYTHING}
+    talk.streams("streams", "m-2", active=taken)
+    assert talk.described("streams") == ("Stable", 2)
     third = talk.join("classic", **SLOW).member_id
     waiting = talk.send_join("classic", third, **SLOW)
     talk.until("classic", "PreparingRebalance", 2)

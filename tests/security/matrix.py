@@ -56,6 +56,7 @@ from ottla.protocol.messages import (
     k85_write_share_group_state,
     k86_delete_share_group_state,
     k87_read_share_group_state_summary,
+    k88_streams_group_heartbeat,
     k90_describe_share_group_offsets,
     k91_alter_share_group_offsets,
     k92_delete_share_group_offsets,
@@ -92,6 +93,7 @@ from ottla.protocol.messages.k76_share_group_heartbeat import ShareGroupHeartbea
 from ottla.protocol.messages.k77_share_group_describe import ShareGroupDescribeRequest
 from ottla.protocol.messages.k80_add_raft_voter import AddRaftVoterRequest
 from ottla.protocol.messages.k81_remove_raft_voter import RemoveRaftVoterRequest
+from ottla.protocol.messages.k89_streams_group_describe import StreamsGroupDescribeRequest
 from ottla.protocol.schema import ZERO_UUID, Message, Struct, Uuid
 from ottla.records.builder import BatchBuilder
 
@@ -206,6 +208,22 @@ def _share_acknowledge(c: Cell) -> Message:
     topic = k79_share_acknowledge.AcknowledgeTopic(topic_id=c.topic_id, partitions=[partition])
     return k79_share_acknowledge.ShareAcknowledgeRequest(
         group_id=c.group, member_id=MEMBER, share_session_epoch=5, topics=[topic]
+    )
+
+
+def _streams_heartbeat(c: Cell, *, changelogs: bool = False) -> Message:
+    subtopology = k88_streams_group_heartbeat.Subtopology(subtopology_id="0", source_topics=[c.topic])
+    if changelogs:
+        subtopology.state_changelog_topics = [k88_streams_group_heartbeat.TopicInfo(name=c.missing)]
+    return k88_streams_group_heartbeat.StreamsGroupHeartbeatRequest(
+        group_id=c.group,
+        member_id=MEMBER,
+        process_id="process",
+        rebalance_timeout_ms=10_000,
+        topology=k88_streams_group_heartbeat.Topology(subtopologies=[subtopology]),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
     )
 
 
@@ -912,6 +930,31 @@ CASES = [
         _group(Op.DESCRIBE),
         lambda c: ShareGroupDescribeRequest(group_ids=[c.group], include_authorized_operations=True),
     ),
+    Case(
+        "streams group heartbeat",
+        0,
+        _all(_group(Op.READ), _topic(Op.DESCRIBE)),
+        lambda c: _streams_heartbeat(c),
+    ),
+    Case("streams group heartbeat without the topic", 0, _group(Op.READ), lambda c: _streams_heartbeat(c)),
+    Case(
+        "streams group heartbeat with a topic to create",
+        0,
+        _all(_group(Op.READ), _topic(Op.DESCRIBE), _topic(Op.CREATE)),
+        lambda c: _streams_heartbeat(c, changelogs=True),
+    ),
+    Case(
+        "streams group heartbeat with a topic that may not be created",
+        0,
+        _all(_group(Op.READ), _topic(Op.DESCRIBE)),
+        lambda c: _streams_heartbeat(c, changelogs=True),
+    ),
+    Case(
+        "describe streams groups",
+        0,
+        _group(Op.DESCRIBE),
+        lambda c: StreamsGroupDescribeRequest(group_ids=[c.group], include_authorized_operations=True),
+    ),
     Case("share fetch", 2, _all(_group(Op.READ), _topic(Op.READ)), lambda c: _share_fetch(c, 5)),
     Case("share fetch without the topic", 2, _group(Op.READ), lambda c: _share_fetch(c, 0)),
     Case("share acknowledge", 2, _all(_group(Op.READ), _topic(Op.READ)), lambda c: _share_acknowledge(c)),
@@ -1012,6 +1055,7 @@ SETTINGS = {
     "sasl.enabled.mechanisms": "PLAIN",
     "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas(),
     "auto.create.topics.enable": "true",
+    "group.streams.initial.rebalance.delay.ms": "3000",
 }
 
 
@@ -1152,6 +1196,8 @@ KEPT = {
     "resource_type",
     "principal_type",
     "principal_name",
+    "status_code",
+    "status_detail",
 }
 LEFT_OUT = {
     "brokers",

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.client.client import Client
 from ottla.events import ENVELOPE, FIELDS, KINDS, Events, for_people, to_line
+from ottla.protocol.messages.k88_streams_group_heartbeat import StreamsGroupHeartbeatResponse
 from ottla.testing import Cluster
 from ottla.world import VirtualClock
+from tests.groups.streams_members import joining
 from tests.testing.clients import completed, eventually, read
 
 if TYPE_CHECKING:
@@ -100,6 +103,38 @@ def test_the_life_of_a_group(protocol: str) -> None:
         assert [event["reason"] for event in of_group if event["kind"] == "member.left"] == ["left"]
         committed = cluster.events("offsets.committed", group="g")
         assert [event["offsets"] for event in committed] == [[{"topic": "t", "partition": 0, "offset": 2}]]
+
+
+def test_the_life_of_a_streams_group() -> None:
+    with Cluster(topics=["t:2"]) as cluster:
+        client = Client(cluster.bootstrap)
+        node = client.coordinator("g")
+        beat = joining(group="g")
+        assert client.to_node(node, beat, StreamsGroupHeartbeatResponse).error_code == 0
+        beat.member_epoch, beat.topology = -1, None
+        assert client.to_node(node, beat, StreamsGroupHeartbeatResponse).error_code == 0
+        client.close()
+        check(cluster.events())
+        of_group = cluster.events(group="g", type="streams")
+        assert [event["kind"] for event in of_group] == [
+            "member.joined",
+            "group.epoch",
+            "group.target",
+            "member.assigned",
+            "group.state",
+            "member.left",
+            "group.epoch",
+            "group.state",
+        ]
+        target, assigned = of_group[2], of_group[3]
+        assert (target["epoch"], target["partitions"]) == (2, {"0": [0, 1]})
+        assert (assigned["epoch"], assigned["partitions"]) == (2, {"0": [0, 1]})
+        assert [(event["from"], event["to"]) for event in of_group if event["kind"] == "group.state"] == [
+            ("Empty", "Stable"),
+            ("Stable", "Empty"),
+        ]
+        (group,) = cluster.groups()
+        assert (group.group_id, group.type, group.state) == ("g", "streams", "Empty")
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -9,6 +9,7 @@ from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.share_partitions import SharePartitions
 from ottla.broker.share_states import ShareStates, share_config, share_coordinator
+from ottla.broker.streams_topics import StreamsTopics
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import BrokerLayers, broker_value
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC
@@ -88,6 +89,7 @@ class Broker:
             share_states=self.share_states,
             events=self.events,
         )
+        self.streams_topics = StreamsTopics(cluster)
         transactions = TransactionWorld(self)
         self.transactions = TransactionCoordinator(
             clock, logs, transactions, transactions, transactions, transactions.config(), self.events

@@ -387,6 +387,7 @@ def _json(group: GroupDescription, rows: list[dict[str, Any]]) -> dict[str, Any]
                 "assigned": [list(place) for place in each.assigned],
                 "target": None if each.target is None else [list(place) for place in each.target],
                 "subscribed": each.subscribed,
+                **({} if each.tasks is None else {"tasks": each.tasks}),
             }
             for each in group.members
         ],
@@ -401,6 +402,10 @@ def _show(group: GroupDescription, rows: list[dict[str, Any]]) -> None:
         + (f", epoch {group.epoch}" if group.epoch is not None else "")
     )
     _table(rows)
+    for each in group.members:
+        tasks = {kind: names for kind, names in (each.tasks or {}).items() if names}
+        for kind, names in tasks.items():
+            typer.echo(f"{each.member} ({each.client_id} at {each.host}) has {kind} tasks {', '.join(names)}")
     idle = [each for each in group.members if not each.assigned]
     for each in idle:
         typer.echo(f"{each.member} ({each.client_id} at {each.host}) reads nothing")

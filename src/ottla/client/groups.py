@@ -36,6 +36,10 @@ from ottla.protocol.messages.k69_consumer_group_describe import (
 )
 from ottla.protocol.messages.k77_share_group_describe import Assignment as ShareAssignment
 from ottla.protocol.messages.k77_share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from ottla.protocol.messages.k89_streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
 from ottla.protocol.messages.k90_describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -60,10 +64,13 @@ if TYPE_CHECKING:
     from ottla.client.client import Client
     from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as ConsumerDescribed
     from ottla.protocol.messages.k77_share_group_describe import DescribedGroup as ShareDescribed
+    from ottla.protocol.messages.k89_streams_group_describe import Assignment as StreamsAssignment
+    from ottla.protocol.messages.k89_streams_group_describe import TaskIds
 
 T = TypeVar("T")
 Place = tuple[str, int]
 _VERSION = Struct(">h")
+_STATE_FILTERS = {"notready": "not_ready"}  # what Kafka shows as one word, its filter wants as two
 # The coordinator is elsewhere, or not ready yet.
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
@@ -91,6 +98,8 @@ class GroupMember:
     target: list[Place] | None = None
     epoch: int | None = None
     subscribed: list[str] = field(default_factory=list)
+    tasks: dict[str, list[str]] | None = None
+    """Of a streams group: the tasks, as `subtopology_partition`, that it has as active and as standby ones."""
 
 
 @dataclass(slots=True)
@@ -114,7 +123,8 @@ def list_groups(client: Client, states: Sequence[str] = (), types: Sequence[str]
     for node in sorted(client.brokers):
         version = client.node(node).best_version(16)
         request = ListGroupsRequest(
-            states_filter=list(states) if version >= 4 else [], types_filter=list(types) if version >= 5 else []
+            states_filter=[_STATE_FILTERS.get(each.lower(), each) for each in states] if version >= 4 else [],
+            types_filter=list(types) if version >= 5 else [],
         )
         answer = client.to_node(node, request, ListGroupsResponse)
         if answer.error_code:
@@ -129,7 +139,7 @@ def list_groups(client: Client, states: Sequence[str] = (), types: Sequence[str]
 def describe_group(client: Client, group: str) -> GroupDescription:
     """One group with its members, whichever protocol they use; GROUP_ID_NOT_FOUND if there is none."""
     coordinator = client.coordinator(group)
-    for key, ask in ((69, _describe_consumer), (77, _describe_share)):
+    for key, ask in ((69, _describe_consumer), (77, _describe_share), (89, _describe_streams)):
         if key in client.node(coordinator).versions:
             try:
                 return _with_coordinator(client, group, partial(ask, client, group))
@@ -336,6 +346,54 @@ def _describe_share(client: Client, group: str, node: int) -> GroupDescription:
         for each in found.members
     ]
     return _with_epochs(group, "share", node, found, members)
+
+
+def _describe_streams(client: Client, group: str, node: int) -> GroupDescription:
+    """The places of a member are the partitions of its active tasks' sources, of those topics that are there."""
+    found = client.to_node(node, StreamsGroupDescribeRequest(group_ids=[group]), StreamsGroupDescribeResponse).groups[0]
+    if found.error_code:
+        raise KafkaError(found.error_code, found.error_message or f"group {group}")
+    subtopologies = (found.topology.subtopologies or []) if found.topology is not None else []
+    sources = {
+        each.subtopology_id: [*each.source_topics, *(topic.name for topic in each.repartition_source_topics)]
+        for each in subtopologies
+    }
+    there = {(each.name, index) for each in client.topics() for index in each.partitions}
+
+    def places(assignment: StreamsAssignment) -> list[Place]:
+        named = {
+            (topic, index)
+            for task in assignment.active_tasks
+            for topic in sources.get(task.subtopology_id, ())
+            for index in task.partitions
+        }
+        return sorted(named & there)
+
+    members = [
+        GroupMember(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            places(each.assignment),
+            places(each.target_assignment),
+            each.member_epoch,
+            sorted({topic for topics in sources.values() for topic in topics}),
+            {
+                "active": _task_names(each.assignment.active_tasks),
+                "standby": _task_names(each.assignment.standby_tasks),
+                "warmup": _task_names(each.assignment.warmup_tasks),
+            },
+        )
+        for each in found.members
+    ]
+    return GroupDescription(
+        group, "streams", found.group_state, node, "", members, found.group_epoch, found.assignment_epoch
+    )
+
+
+def _task_names(tasks: Iterable[TaskIds]) -> list[str]:
+    return [f"{each.subtopology_id}_{index}" for each in tasks for index in each.partitions]
 
 
 def _describe_consumer(client: Client, group: str, node: int) -> GroupDescription:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from ottla.groups import records
+from ottla.groups import records, streams_replay
 from ottla.groups.classic import ClassicGroup, ClassicMember, ClassicState, Protocols
 from ottla.groups.group_events import FULL, REPLACED
 from ottla.groups.shard import Outcome, nothing, stored_error
+from ottla.groups.streams import StreamsGroup
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.protocol.messages.k14_sync_group import SyncGroupResponse
@@ -95,9 +96,9 @@ def join_instead_of(
     context: RequestContext,
     request: JoinGroupRequest,
     answer: Pending[JoinGroupResponse],
-    empty: ConsumerGroup,
+    empty: ConsumerGroup | StreamsGroup,
 ) -> Outcome[None]:
-    """A member joins under the name of a consumer group that nobody is in, which becomes a classic group by that."""
+    """A member joins under the name of a consumer or streams group that nobody is in: it becomes a classic group."""
     if request.member_id:
         answer.complete(refusal(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         return nothing()
@@ -108,6 +109,8 @@ def join_instead_of(
     def keep_or_restore(code: ErrorCode) -> None:
         if code is not ErrorCode.NONE:
             shard.groups[request.group_id] = empty
+        elif isinstance(empty, StreamsGroup):
+            streams_replay.forget(shard, empty)
         if stored is not None:
             stored(code)
 

@@ -144,7 +144,7 @@ def subscription_type(
     return SubscriptionType.HOMOGENEOUS if same else SubscriptionType.HETEROGENEOUS
 
 
-class ConsumerGroup(ModernGroup[ConsumerMember]):
+class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
     """One group of the consumer protocol."""
 
     type = "consumer"

@@ -181,7 +181,8 @@ def update_target(
     written: list[GroupRecord],
 ) -> Target:
     """The member's target, computed anew for the whole group if that is due and was not done just now."""
-    if group.assignment_epoch >= epoch.epoch or not _may_assign(shard, group):
+    interval = shard.settings.group(group.group_id).assignment_interval_ms
+    if group.assignment_epoch >= epoch.epoch or group.assigned_within(interval, shard.clock.now_ms()):
         return Target(group.assignment_epoch, group.target_of(updated.member_id, updated.instance_id))
     name = group.preferred_assignor(member, updated)
     if name not in ASSIGNORS:
@@ -196,15 +197,6 @@ def update_target(
             written.append(records.target_assignment(group.group_id, member_id, target))
     written.append(records.target_assignment_epoch(group.group_id, epoch.epoch, shard.clock.now_ms()))
     return Target(epoch.epoch, targets.get(updated.member_id, {}))
-
-
-def _may_assign(shard: Shard, group: ConsumerGroup) -> bool:
-    """Whether the last computation is long enough ago, so that a group that starts computes once, not once a member.
-
-    One of the future, which a clock that was set back leaves behind, holds up nothing.
-    """
-    interval = shard.settings.group(group.group_id).assignment_interval_ms
-    return not 0 <= shard.clock.now_ms() - group.assignment_timestamp_ms < interval
 
 
 def _group_spec(

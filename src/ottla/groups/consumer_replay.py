@@ -93,24 +93,12 @@ def _subscription(
                 classic_metadata=value.classic_member_metadata,
             )
         )
-    _index_topics(shard, group, before)
-
-
-def _index_topics(shard: Shard, group: ConsumerGroup, before: Sequence[str]) -> None:
-    """Keep the index of who reads which topic."""
-    for topic in before:
-        if topic not in group.subscribed_topics:
-            readers = shard.groups_by_topic.get(topic, {})
-            readers.pop(group.group_id, None)
-            if not readers:
-                shard.groups_by_topic.pop(topic, None)
-    for topic in group.subscribed_topics:
-        shard.groups_by_topic.setdefault(topic, {})[group.group_id] = None
+    shard.index_topics(group.group_id, before, group.subscribed_topics)
 
 
 def forget_topics(shard: Shard, group: ConsumerGroup) -> None:
     """A group is gone: it reads nothing any more."""
-    _index_topics(shard, ConsumerGroup(group.group_id), list(group.subscribed_topics))
+    shard.index_topics(group.group_id, group.subscribed_topics, ())
 
 
 def _epoch(shard: Shard, key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
@@ -211,4 +199,4 @@ def _regex(
     if value is not None:
         resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
     group.set_resolved_regex(key.regular_expression, resolved)
-    _index_topics(shard, group, before)
+    shard.index_topics(group.group_id, before, group.subscribed_topics)

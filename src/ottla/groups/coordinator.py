@@ -22,12 +22,15 @@ from ottla.groups import (
     share_heartbeat,
     share_offsets,
     share_state,
+    streams_heartbeat,
 )
 from ottla.groups.classic import ClassicGroup
+from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.group_events import GroupEvents
 from ottla.groups.loading import Loading
 from ottla.groups.shard import Outcome, Shard
 from ottla.groups.share import ShareGroup
+from ottla.groups.streams import StreamsGroup
 from ottla.groups.subscriptions import TopicHashes
 from ottla.pending import Pending
 from ottla.protocol.error_texts import error_text
@@ -44,6 +47,7 @@ from ottla.protocol.messages.k68_consumer_group_heartbeat import (
 from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from ottla.protocol.messages.k76_share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from ottla.protocol.messages.k77_share_group_describe import DescribedGroup as DescribedShareGroup
+from ottla.protocol.messages.k89_streams_group_describe import DescribedGroup as DescribedStreamsGroup
 from ottla.protocol.messages.k91_alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -57,14 +61,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ottla.events import NodeEvents
-    from ottla.groups.consumer import ConsumerGroup
     from ottla.groups.environment import DeletedTopic, GroupLog, RequestContext, Settings, Topics
+    from ottla.groups.streams_heartbeat import StreamsHeartbeat
     from ottla.protocol.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitResponse
     from ottla.protocol.messages.k09_offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
     from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
     from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse
     from ottla.protocol.messages.k15_describe_groups import DescribedGroup
     from ottla.protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+    from ottla.protocol.messages.k88_streams_group_heartbeat import StreamsGroupHeartbeatRequest
     from ottla.protocol.uuids import Uuid
     from ottla.shares.environment import ShareStateStore
     from ottla.world.clock import Clock
@@ -203,10 +208,10 @@ class GroupCoordinator:
             group = shard.groups.get(request.group_id)
             if isinstance(group, ClassicGroup) or group is None:
                 return classic_join.join(shard, context, request, answer)
-            if isinstance(group, ShareGroup):
-                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            if not group.is_empty:
+            if isinstance(group, ConsumerGroup) and not group.is_empty:
                 return mixed.join(shard, context, group, request, answer)
+            if isinstance(group, ShareGroup) or not group.is_empty:
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             return classic_join.join_instead_of(shard, context, request, answer, group)
 
         def failed(code: ErrorCode, _: str | None) -> None:
@@ -226,7 +231,7 @@ class GroupCoordinator:
 
         def sync(shard: Shard) -> Outcome[None]:
             group = shard.groups.get(request.group_id)
-            if group is None or group.is_empty or isinstance(group, ShareGroup):
+            if group is None or group.is_empty or isinstance(group, ShareGroup | StreamsGroup):
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             if isinstance(group, ClassicGroup):
                 return classic_membership.sync(shard, group, request, answer)
@@ -337,6 +342,22 @@ class GroupCoordinator:
             return failed(ErrorCode.INVALID_GROUP_ID, None)
         return self._run_with(request.group_id, partial(share_offsets.delete_offsets, request=request), failed)
 
+    # Streams groups
+
+    def streams_group_heartbeat(
+        self, context: RequestContext, request: StreamsGroupHeartbeatRequest
+    ) -> StreamsHeartbeat | Pending[StreamsHeartbeat]:
+        """A member of the streams protocol joins, stays or leaves; its internal topics are for the caller to create."""
+        try:
+            streams_heartbeat.validate(request)
+        except KafkaError as error:
+            return streams_heartbeat.refused(error.code, error.message)
+        return self._run(
+            request.group_id,
+            lambda shard: streams_heartbeat.heartbeat(shard, context, request),
+            streams_heartbeat.refused,
+        )
+
     # Offsets
 
     def commit_offsets(
@@ -439,30 +460,30 @@ class GroupCoordinator:
         self, group_ids: Sequence[str]
     ) -> list[DescribedConsumerGroup] | Pending[list[DescribedConsumerGroup]]:
         """Consumer groups."""
-
-        def one(group_id: str) -> list[DescribedConsumerGroup] | Pending[list[DescribedConsumerGroup]]:
-            if not group_id:
-                return [DescribedConsumerGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
-            return self._run(
-                group_id,
-                lambda shard: Outcome([describe.describe_consumer_group(shard, group_id)]),
-                lambda code, _: [DescribedConsumerGroup(group_id=group_id, error_code=code)],
-            )
-
-        return wait_for_all([one(group_id) for group_id in group_ids], _flat)
+        return self._describe(group_ids, DescribedConsumerGroup, describe.describe_consumer_group)
 
     def describe_share_groups(
         self, group_ids: Sequence[str]
     ) -> list[DescribedShareGroup] | Pending[list[DescribedShareGroup]]:
         """Share groups."""
+        return self._describe(group_ids, DescribedShareGroup, describe.describe_share_group)
 
-        def one(group_id: str) -> list[DescribedShareGroup] | Pending[list[DescribedShareGroup]]:
+    def describe_streams_groups(
+        self, group_ids: Sequence[str]
+    ) -> list[DescribedStreamsGroup] | Pending[list[DescribedStreamsGroup]]:
+        """Streams groups."""
+        return self._describe(group_ids, DescribedStreamsGroup, describe.describe_streams_group)
+
+    def _describe(
+        self, group_ids: Sequence[str], described: Callable[..., R], describe_one: Callable[[Shard, str], R]
+    ) -> list[R] | Pending[list[R]]:
+        def one(group_id: str) -> list[R] | Pending[list[R]]:
             if not group_id:
-                return [DescribedShareGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
+                return [described(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
             return self._run(
                 group_id,
-                lambda shard: Outcome([describe.describe_share_group(shard, group_id)]),
-                lambda code, _: [DescribedShareGroup(group_id=group_id, error_code=code)],
+                lambda shard: Outcome([describe_one(shard, group_id)]),
+                lambda code, _: [described(group_id=group_id, error_code=code)],
             )
 
         return wait_for_all([one(group_id) for group_id in group_ids], _flat)
@@ -507,7 +528,7 @@ class GroupCoordinator:
 
 def _of_members(shard: Shard, group_id: str) -> ClassicGroup | ConsumerGroup:
     group = shard.groups.get(group_id)
-    if group is None or isinstance(group, ShareGroup):
+    if group is None or isinstance(group, ShareGroup | StreamsGroup):
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
     return group
 

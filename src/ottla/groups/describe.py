@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.groups import streams_topology
 from ottla.groups.classic import ClassicGroup, ClassicMember, ClassicState
+from ottla.groups.hash_order import hash_map_order
 from ottla.groups.offset_requests import tombstones_of_group
 from ottla.groups.shard import Outcome
 from ottla.groups.share import ASSIGNOR
+from ottla.groups.streams import StreamsState
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import k77_share_group_describe as k77
+from ottla.protocol.messages import k89_streams_group_describe as k89
 from ottla.protocol.messages.k15_describe_groups import DescribedGroup, DescribedGroupMember
 from ottla.protocol.messages.k16_list_groups import ListedGroup
 from ottla.protocol.messages.k42_delete_groups import DeletableGroupResult
 from ottla.protocol.messages.k69_consumer_group_describe import Assignment, Member, TopicPartitions
 from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from ottla.protocol.messages.k77_share_group_describe import DescribedGroup as DescribedShareGroup
+from ottla.protocol.messages.k89_streams_group_describe import DescribedGroup as DescribedStreamsGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ottla.groups.consumer import ConsumerMember
     from ottla.groups.environment import Topics
     from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Shard
+    from ottla.groups.streams import OwnedTasks, StreamsMember
+    from ottla.groups.streams_assignor import TaskAssignment
     from ottla.protocol.uuids import Uuid
 
 FIRST_DESCRIBE_VERSION_WITH_NOT_FOUND = 6
@@ -41,9 +48,14 @@ def list_groups(shard: Shard, states: Iterable[str], types: Iterable[str]) -> li
             group_type=group.type,
         )
         for group in shard.groups.values()
-        if (not wanted_states or group.state_name.lower() in wanted_states)
+        if (not wanted_states or _state_filter(group.state_name) in wanted_states)
         and (not wanted_types or group.type in wanted_types)
     ]
+
+
+def _state_filter(state: str) -> str:
+    """A state as a filter has to write it: the two words of one state of streams groups have to be kept apart."""
+    return "not_ready" if state == StreamsState.NOT_READY.value else state.lower()
 
 
 def describe_group(shard: Shard, group_id: str, version: int) -> DescribedGroup:
@@ -161,6 +173,55 @@ def describe_share_group(shard: Shard, group_id: str) -> DescribedShareGroup:
             for member in group.members.values()
         ],
     )
+
+
+def describe_streams_group(shard: Shard, group_id: str) -> DescribedStreamsGroup:
+    """A streams group with its topology, its members, the tasks that they have and those that they are to have."""
+    try:
+        group = shard.streams_group(group_id)
+    except KafkaError as error:
+        return DescribedStreamsGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+    topology = group.configured if group.configured is not None and group.configured.is_ready else group.topology
+    return DescribedStreamsGroup(
+        group_id=group_id,
+        group_epoch=group.group_epoch,
+        group_state=group.state_name,
+        assignment_epoch=group.assignment_epoch,
+        topology=None if topology is None else streams_topology.described(topology),
+        members=[_streams_member(member, group.target(member.member_id)) for member in group.members.values()],
+    )
+
+
+def _streams_member(member: StreamsMember, target: TaskAssignment) -> k89.Member:
+    endpoint = member.user_endpoint
+    return k89.Member(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None if endpoint is None else k89.Endpoint(host=endpoint.host, port=endpoint.port),
+        client_tags=[
+            k89.KeyValue(key=key, value=member.client_tags[key]) for key in hash_map_order(sorted(member.client_tags))
+        ],
+        assignment=_described_assignment(member.assigned),
+        target_assignment=_described_assignment(target),
+    )
+
+
+def _described_assignment(tasks: OwnedTasks | TaskAssignment) -> k89.Assignment:
+    return k89.Assignment(
+        active_tasks=_described_tasks(tasks.active),
+        standby_tasks=_described_tasks(tasks.standby),
+        warmup_tasks=_described_tasks(tasks.warmup),
+    )
+
+
+def _described_tasks(tasks: Mapping[str, Collection[int]]) -> list[k89.TaskIds]:
+    return [k89.TaskIds(subtopology_id=each, partitions=sorted(tasks[each])) for each in sorted(tasks)]
 
 
 def delete_groups(shard: Shard, group_ids: Iterable[str]) -> Outcome[list[DeletableGroupResult]]:

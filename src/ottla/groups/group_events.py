@@ -5,12 +5,14 @@ Nothing here decides anything, and without an event log nothing here is called.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.consumer_protocol import read_assignment
 from ottla.groups.share import ShareGroup
+from ottla.groups.streams import StreamsGroup
+from ottla.groups.streams_records import StreamsKey
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_schemas.group import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -30,6 +32,17 @@ from ottla.protocol.record_schemas.group import (
     ShareGroupMemberMetadataValue,
     ShareGroupMetadataKey,
     ShareGroupMetadataValue,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentTaskIds,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberTaskIds,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
 )
 
 if TYPE_CHECKING:
@@ -41,9 +54,13 @@ if TYPE_CHECKING:
     from ottla.groups.records import GroupRecord
     from ottla.protocol.schema import Uuid
 
-    Group = ClassicGroup | ConsumerGroup | ShareGroup
+    Group = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
     Groups = Mapping[str, Group]
+    _TaskIds = StreamsGroupTargetAssignmentMemberTaskIds | StreamsGroupCurrentMemberAssignmentTaskIds
 
+K = TypeVar("K")
+Owned = dict[str, list[int]]
+"""Partitions by the name of their topic or subtopology."""
 LEFT = "left"
 REPLACED = "replaced"
 FULL = "group full"
@@ -108,7 +125,7 @@ class GroupEvents:
             more["timeout_ms"] = timeout_ms
         self._events.emit("timeout", what=what, group=group.group_id, **more)
 
-    def leaving(self, group: ConsumerGroup | ShareGroup, member_ids: Iterable[str], reason: str) -> None:
+    def leaving(self, group: ConsumerGroup | ShareGroup | StreamsGroup, member_ids: Iterable[str], reason: str) -> None:
         """Records that remove these members are about to be written, for this reason."""
         for member_id in member_ids:
             self._reasons[group.group_id, member_id] = reason
@@ -124,8 +141,12 @@ class GroupEvents:
         epochs = {
             record.key.group_id: record.value.assignment_epoch
             for record in records
-            if isinstance(record.key, ConsumerGroupTargetAssignmentMetadataKey)
-            and isinstance(record.value, ConsumerGroupTargetAssignmentMetadataValue)
+            if isinstance(
+                record.key, ConsumerGroupTargetAssignmentMetadataKey | StreamsGroupTargetAssignmentMetadataKey
+            )
+            and isinstance(
+                record.value, ConsumerGroupTargetAssignmentMetadataValue | StreamsGroupTargetAssignmentMetadataValue
+            )
         }
         for record in records:
             key, value = record.key, record.value
@@ -140,7 +161,11 @@ class GroupEvents:
             if group is not None:
                 touched[group_id] = group
             if isinstance(key, ShareGroupMemberMetadataKey | ShareGroupMetadataKey):
-                self._share_record(group if isinstance(group, ShareGroup) else ShareGroup(group_id), key, value)
+                self._membership(group if isinstance(group, ShareGroup) else ShareGroup(group_id), key, value)
+                continue
+            if isinstance(key, StreamsKey):
+                streams = group if isinstance(group, StreamsGroup) else StreamsGroup(group_id)
+                self._streams_record(streams, key, value, epochs.get(group_id, streams.assignment_epoch))
                 continue
             known = group if isinstance(group, ConsumerGroup) else ConsumerGroup(group_id)
             self._record(known, group, key, value, epochs.get(group_id, known.assignment_epoch))
@@ -160,7 +185,7 @@ class GroupEvents:
             key = record.key
             if not isinstance(key, OffsetCommitKey):
                 group_id = key.group if isinstance(key, GroupMetadataKey) else cast("Any", key).group_id
-                seen[group_id] = "share" if isinstance(key, ShareGroupMetadataKey) else "consumer"
+                seen[group_id] = _kind(key)
         for group_id, kind in seen.items():
             group = groups.get(group_id)
             if group is None:
@@ -200,12 +225,12 @@ class GroupEvents:
                     partitions=self._named(partitions),
                 )
             case ConsumerGroupCurrentMemberAssignmentKey(), ConsumerGroupCurrentMemberAssignmentValue():
-                self._assigned(group, key.member_id, value)
+                self._consumer_assigned(group, key.member_id, value)
 
-    def _share_record(self, group: ShareGroup, key: object, value: object) -> None:
-        """Who is in a share group, and its epochs; assignments that may overlap are nobody's property."""
-        match key, value:
-            case ShareGroupMemberMetadataKey(), ShareGroupMemberMetadataValue():
+    def _membership(self, group: ShareGroup | StreamsGroup, key: object, value: object) -> None:
+        """Who is in a share or streams group, and its epochs; share assignments may overlap: nobody's property."""
+        if isinstance(key, ShareGroupMemberMetadataKey | StreamsGroupMemberMetadataKey):
+            if isinstance(value, ShareGroupMemberMetadataValue | StreamsGroupMemberMetadataValue):
                 if key.member_id not in group.members:
                     self._emit(
                         "member.joined",
@@ -215,45 +240,56 @@ class GroupEvents:
                         client_id=value.client_id,
                         host=value.client_host.lstrip("/"),
                     )
-            case ShareGroupMemberMetadataKey(), None:
-                reason = self._reasons.pop((group.group_id, key.member_id), REPLACED)
-                if key.member_id in group.members:
-                    self._left(group, key.member_id, None, reason)
-            case ShareGroupMetadataKey(), ShareGroupMetadataValue():
-                self._emit("group.epoch", group, epoch=value.epoch)
+                return
+            reason = self._reasons.pop((group.group_id, key.member_id), REPLACED)
+            if key.member_id in group.members:
+                self._left(group, key.member_id, None, reason)
+        elif isinstance(value, ShareGroupMetadataValue | StreamsGroupMetadataValue):
+            self._emit("group.epoch", group, epoch=value.epoch)
 
-    def _assigned(self, group: ConsumerGroup, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue) -> None:
-        owned = {each.topic_id: list(each.partitions) for each in value.assigned_partitions}
-        pending = {each.topic_id: list(each.partitions) for each in value.partitions_pending_revocation}
-        member = group.members.get(member_id)
-        if member is not None:
-            held = {
-                topic_id: [*member.assigned.get(topic_id, ()), *member.pending_revocation.get(topic_id, ())]
-                for topic_id in dict.fromkeys((*member.assigned, *member.pending_revocation))
-            }
-            kept = {topic_id: {*owned.get(topic_id, ()), *pending.get(topic_id, ())} for topic_id in held}
-            released = {
-                topic_id: gone
-                for topic_id, partitions in held.items()
-                if (gone := [each for each in partitions if each not in kept[topic_id]])
-            }
-            if released:
-                self._emit(
-                    "member.revoked",
+    def _streams_record(self, group: StreamsGroup, key: object, value: object, target_epoch: int) -> None:
+        """The same of a streams group, and its active tasks: partitions of its subtopologies."""
+        match key, value:
+            case StreamsGroupTargetAssignmentMemberKey(), StreamsGroupTargetAssignmentMemberValue():
+                tasks = _tasks(value.active_tasks)
+                self._emit("group.target", group, member=key.member_id, epoch=target_epoch, partitions=tasks)
+            case StreamsGroupCurrentMemberAssignmentKey(), StreamsGroupCurrentMemberAssignmentValue():
+                member = group.members.get(key.member_id)
+                self._assigned(
                     group,
-                    member=member_id,
-                    epoch=value.member_epoch,
-                    partitions=self._named(released),
+                    key.member_id,
+                    value.member_epoch,
+                    _joined(member.assigned.active, member.pending_revocation.active) if member is not None else {},
+                    _tasks(value.active_tasks),
+                    _tasks(value.active_tasks_pending_revocation),
                 )
-        more = {"pending": self._named(pending)} if pending else {}
-        self._emit(
-            "member.assigned",
+            case _:
+                self._membership(group, key, value)
+
+    def _consumer_assigned(
+        self, group: ConsumerGroup, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue
+    ) -> None:
+        member = group.members.get(member_id)
+        self._assigned(
             group,
-            member=member_id,
-            epoch=value.member_epoch,
-            partitions=self._named(owned),
-            **more,
+            member_id,
+            value.member_epoch,
+            self._named(_joined(member.assigned, member.pending_revocation)) if member is not None else {},
+            self._named({each.topic_id: each.partitions for each in value.assigned_partitions}),
+            self._named({each.topic_id: each.partitions for each in value.partitions_pending_revocation}),
         )
+
+    def _assigned(self, group: Group, member_id: str, epoch: int, held: Owned, owned: Owned, pending: Owned) -> None:
+        """A member that held this has that now, and may have something yet to give back; the rest it has released."""
+        released = {
+            name: gone
+            for name, partitions in held.items()
+            if (gone := [each for each in partitions if each not in {*owned.get(name, ()), *pending.get(name, ())}])
+        }
+        if released:
+            self._emit("member.revoked", group, member=member_id, epoch=epoch, partitions=released)
+        more = {"pending": pending} if pending else {}
+        self._emit("member.assigned", group, member=member_id, epoch=epoch, partitions=owned, **more)
 
     def _named(self, partitions: Mapping[Uuid, Iterable[int]]) -> dict[str, list[int]]:
         found = {}
@@ -271,6 +307,20 @@ class GroupEvents:
 
     def _emit(self, kind: str, group: Group, **fields: Any) -> None:
         self._events.emit(kind, group=group.group_id, type=group.type, **fields)
+
+
+def _kind(key: object) -> str:
+    if isinstance(key, StreamsKey):
+        return "streams"
+    return "share" if isinstance(key, ShareGroupMetadataKey) else "consumer"
+
+
+def _tasks(tasks: Iterable[_TaskIds]) -> Owned:
+    return {each.subtopology_id: sorted(each.partitions) for each in tasks}
+
+
+def _joined(first: Mapping[K, Iterable[int]], second: Mapping[K, Iterable[int]]) -> dict[K, list[int]]:
+    return {each: [*first.get(each, ()), *second.get(each, ())] for each in dict.fromkeys((*first, *second))}
 
 
 def classic_partitions(group: ClassicGroup, member: ClassicMember) -> dict[str, list[int]]:

@@ -29,3 +29,20 @@ def hash_order(keys: Iterable[K], hash_code: Callable[[K], int], capacity: int =
         return (value ^ value >> 16) & (buckets - 1)
 
     return sorted(listed, key=bucket)
+
+
+def timeline_map_order(keys: Iterable[str]) -> list[str]:
+    """Distinct strings in the order of Kafka's `TimelineHashMap`, which keeps the state of coordinators.
+
+    It never shrinks, so the order is another one where there once were more.
+    """
+    listed = list(keys)[::-1]  # of one slot, what was put last comes first
+    slots = 2
+    while len(listed) * 3 > slots * 4:
+        slots *= 2
+    shift = 65 - slots.bit_length()
+
+    def slot(key: str) -> int:
+        return (java_string_hash(key) * -7046029254386353131 & 0xFFFFFFFFFFFFFFFF) >> shift
+
+    return sorted(listed, key=slot)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.groups import classic_join, offset_requests, replay, share_heartbeat
+from ottla.groups import classic_join, offset_requests, replay, share_heartbeat, streams_timers
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.consumer import MemberState
 from ottla.groups.consumer_timers import schedule_rebalance_timeout, schedule_session_timeout
 from ottla.groups.records import decode_record
 from ottla.groups.share import ShareGroup
+from ottla.groups.streams import StreamsGroup, StreamsMemberState
 from ottla.records.batch import iter_batches
 from ottla.records.control import ControlType, parse_control_key
 from ottla.records.iterate import Record, iter_records
@@ -86,6 +87,12 @@ class Loading:
             if isinstance(group, ShareGroup):
                 for member_id in group.members:
                     share_heartbeat.schedule_session_timeout(shard, group.group_id, member_id)
+                continue
+            if isinstance(group, StreamsGroup):
+                for streams_member in group.members.values():
+                    streams_timers.schedule_session_timeout(shard, group.group_id, streams_member.member_id)
+                    if streams_member.state is StreamsMemberState.UNREVOKED_TASKS:
+                        streams_timers.schedule_rebalance_timeout(shard, group.group_id, streams_member)
                 continue
             for each in group.members.values():
                 schedule_session_timeout(shard, group.group_id, each.member_id)

@@ -1,18 +1,16 @@
-"""What consumer and share groups have in common: epochs, members by id, and when to look at the topics again."""
+"""What consumer, share and streams groups have in common: epochs, members by id, when to look at the topics again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 
-if TYPE_CHECKING:
-    from ottla.protocol.uuids import Uuid
-
 M = TypeVar("M")
+T = TypeVar("T")
 
 
-class ModernGroup(Generic[M]):
+class ModernGroup(Generic[M, T]):
     """A group whose assignment the coordinator computes, epoch by epoch."""
 
     def __init__(self, group_id: str) -> None:
@@ -22,7 +20,7 @@ class ModernGroup(Generic[M]):
         self.assignment_epoch = 1
         self.assignment_timestamp_ms = 0
         self.members: dict[str, M] = {}
-        self.targets: dict[str, dict[Uuid, tuple[int, ...]]] = {}
+        self.targets: dict[str, T] = {}
         # Soft: whether the topics have to be looked at again. The epoch guards against records that never got written.
         self._fresh_since_epoch: int | None = None
 
@@ -39,6 +37,13 @@ class ModernGroup(Generic[M]):
                 ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
             )
         return member
+
+    def assigned_within(self, interval_ms: int, now_ms: int) -> bool:
+        """Whether the targets were computed just now, so that a group that starts computes once, not once a member.
+
+        A time in the future, which a clock that was set back leaves behind, holds up nothing.
+        """
+        return 0 <= now_ms - self.assignment_timestamp_ms < interval_ms
 
     # The topics are looked at again when they have changed, not at each heartbeat.
 

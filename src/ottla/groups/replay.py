@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ottla.groups import classic, consumer_replay, share_replay
+from ottla.groups import classic, consumer_replay, share_replay, streams_replay
 from ottla.groups.offsets import OffsetAndMetadata
+from ottla.groups.streams_records import StreamsKey
 from ottla.protocol.record_schemas.group import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -34,6 +35,8 @@ def replay(shard: Shard, record: GroupRecord, offset: int, producer_id: int) -> 
             shard.groups[key.group] = classic.from_record(key, cast("GroupMetadataValue", value))
     elif isinstance(key, share_replay.ShareKey):
         share_replay.replay(shard, key, record)
+    elif isinstance(key, StreamsKey):
+        streams_replay.replay(shard, key, record)
     else:
         consumer_replay.replay(shard, record)
 

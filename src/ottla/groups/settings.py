@@ -22,6 +22,7 @@ _NAMES = {
     "consumer_migration_policy": "group.consumer.migration.policy",
     "consumer_regex_refresh_interval_ms": "group.consumer.regex.refresh.interval.ms",
     "share_max_size": "group.share.max.size",
+    "streams_max_size": "group.streams.max.size",
     "share_initialize_retry_interval_ms": "group.share.initialize.retry.interval.ms",
     "offset_metadata_max_bytes": "offset.metadata.max.bytes",
     "offsets_topic_compression": "offsets.topic.compression.codec",
@@ -44,6 +45,7 @@ class CoordinatorSettings:
     consumer_regex_refresh_interval_ms: int = 600_000
     share_max_size: int = 200
     share_initialize_retry_interval_ms: int = 30_000
+    streams_max_size: int = INT_MAX
     offset_metadata_max_bytes: int = 4_096
     offsets_topic_compression: int = CompressionType.NONE
     offsets_retention_minutes: int = 10_080
@@ -84,6 +86,11 @@ class GroupSettings(NamedTuple):
     share_session_timeout_ms: int = 45_000
     share_heartbeat_interval_ms: int = 5_000
     share_assignment_interval_ms: int = 1_000
+    streams_session_timeout_ms: int = 45_000
+    streams_heartbeat_interval_ms: int = 5_000
+    streams_assignment_interval_ms: int = 1_000
+    streams_initial_rebalance_delay_ms: int = 3_000
+    streams_num_standby_replicas: int = 0
 
     @classmethod
     def read(cls, value: Callable[[str], Any]) -> GroupSettings:
@@ -95,4 +102,9 @@ class GroupSettings(NamedTuple):
             value("share.session.timeout.ms"),
             value("share.heartbeat.interval.ms"),
             value("share.assignment.interval.ms"),
+            value("streams.session.timeout.ms"),
+            value("streams.heartbeat.interval.ms"),
+            value("streams.assignment.interval.ms"),
+            value("streams.initial.rebalance.delay.ms"),
+            value("streams.num.standby.replicas"),
         )

@@ -17,6 +17,7 @@ from ottla.groups.classic import ClassicGroup, ClassicState
 from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.offsets import Offsets
 from ottla.groups.share import ShareGroup
+from ottla.groups.streams import StreamsGroup
 from ottla.groups.timers import Timers
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -26,7 +27,7 @@ from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.records.builder import BatchBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from ottla.groups.environment import GroupLog, Settings, Topics
     from ottla.groups.group_events import GroupEvents
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
-Group = ClassicGroup | ConsumerGroup | ShareGroup
+Group = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
 
 LARGEST_BATCH: Final = 1_000_000
 RETRY_MS: Final = 500
@@ -133,6 +134,23 @@ class Shard:
         if isinstance(group, ShareGroup):
             return group
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+
+    def streams_group(self, group_id: str) -> StreamsGroup:
+        """The streams group of that name; GROUP_ID_NOT_FOUND if there is none or it is of another kind."""
+        group = self.group(group_id)
+        if isinstance(group, StreamsGroup):
+            return group
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
+
+    def index_topics(self, group_id: str, before: Iterable[str], after: Iterable[str]) -> None:
+        """Keep the index of who reads which topic."""
+        for topic in before:
+            readers = self.groups_by_topic.get(topic, {})
+            readers.pop(group_id, None)
+            if not readers:
+                self.groups_by_topic.pop(topic, None)
+        for topic in after:
+            self.groups_by_topic.setdefault(topic, {})[group_id] = None
 
     def new_classic_group(self, group_id: str) -> ClassicGroup:
         """Make an empty classic group; it is soft until a record names it."""

@@ -57,7 +57,7 @@ class StatePartitions:
     deleting: Mapping[Uuid, str] = field(default_factory=dict)
 
 
-class ShareGroup(ModernGroup[ShareMember]):
+class ShareGroup(ModernGroup[ShareMember, Partitions]):
     """One group of the share protocol."""
 
     type = "share"

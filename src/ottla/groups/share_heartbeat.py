@@ -176,9 +176,8 @@ def _update_target(
 ) -> Target:
     """The member's target, computed anew for the whole group if that is due and was not done just now."""
     member_id = updated.member_id
-    since = shard.clock.now_ms() - group.assignment_timestamp_ms
-    too_soon = 0 <= since < shard.settings.group(group.group_id).share_assignment_interval_ms
-    if group.assignment_epoch >= epoch or too_soon:
+    interval = shard.settings.group(group.group_id).share_assignment_interval_ms
+    if group.assignment_epoch >= epoch or group.assigned_within(interval, shard.clock.now_ms()):
         return Target(group.assignment_epoch, group.targets.get(member_id, {}))
     members = {**group.members, member_id: updated}
     ids = {name: topic.id for name in topics if (topic := shard.topics.by_name(name)) is not None}

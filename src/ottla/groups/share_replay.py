@@ -25,7 +25,7 @@ from ottla.protocol.record_schemas.group import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Shard
@@ -93,23 +93,12 @@ def _subscription(shard: Shard, group: ShareGroup, member_id: str, value: ShareG
                 subscribed_topic_names=frozenset(value.subscribed_topic_names),
             )
         )
-    _index_topics(shard, group.group_id, before, group.subscribed_topics)
-
-
-def _index_topics(shard: Shard, group_id: str, before: Sequence[str], after: Iterable[str]) -> None:
-    """Keep the index of who reads which topic."""
-    for topic in before:
-        readers = shard.groups_by_topic.get(topic, {})
-        readers.pop(group_id, None)
-        if not readers:
-            shard.groups_by_topic.pop(topic, None)
-    for topic in after:
-        shard.groups_by_topic.setdefault(topic, {})[group_id] = None
+    shard.index_topics(group.group_id, before, group.subscribed_topics)
 
 
 def _epoch(shard: Shard, group: ShareGroup, value: ShareGroupMetadataValue | None) -> None:
     if value is None:
-        _index_topics(shard, group.group_id, list(group.subscribed_topics), ())
+        shard.index_topics(group.group_id, group.subscribed_topics, ())
         del shard.groups[group.group_id]
         return
     group.group_epoch = value.epoch

@@ -44,6 +44,9 @@ TEST_CONFIGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "100",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.heartbeat.interval.ms": "100",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }

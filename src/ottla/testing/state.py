@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.consumer import ConsumerMember
 from ottla.groups.group_events import classic_partitions
+from ottla.groups.streams import StreamsGroup
 from ottla.records.iterate import iter_all_records
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.broker.partition import Partition
     from ottla.groups.consumer import ConsumerGroup
-    from ottla.groups.shard import Shard
+    from ottla.groups.shard import Group, Shard
     from ottla.groups.share import ShareGroup
     from ottla.protocol.schema import Uuid
     from ottla.server.server import NodeServer
@@ -166,7 +167,7 @@ def read_groups(cluster: Cluster) -> list[GroupState]:
             group.state_name,
             group.generation_id if isinstance(group, ClassicGroup) else group.group_epoch,
             node_id,
-            tuple(_classic_members(group) if isinstance(group, ClassicGroup) else _members(cluster, group)),
+            tuple(_members(cluster, group)),
             {
                 (topic, index): offset.offset
                 for topic, offsets in shard.offsets.of_group(group_id).items()
@@ -196,7 +197,26 @@ def _classic_members(group: ClassicGroup) -> Iterator[MemberState]:
         )
 
 
-def _members(cluster: Cluster, group: ConsumerGroup | ShareGroup) -> Iterator[MemberState]:
+def _members(cluster: Cluster, group: Group) -> Iterator[MemberState]:
+    if isinstance(group, ClassicGroup):
+        return _classic_members(group)
+    return _streams_members(group) if isinstance(group, StreamsGroup) else _modern_members(cluster, group)
+
+
+def _streams_members(group: StreamsGroup) -> Iterator[MemberState]:
+    for member in group.members.values():
+        yield MemberState(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host.lstrip("/"),
+            member.member_epoch,
+            {each: tuple(sorted(tasks)) for each, tasks in member.assigned.active.items()},
+            {each: tuple(sorted(tasks)) for each, tasks in member.pending_revocation.active.items()},
+        )
+
+
+def _modern_members(cluster: Cluster, group: ConsumerGroup | ShareGroup) -> Iterator[MemberState]:
     def named(partitions: Mapping[Uuid, Any]) -> dict[str, tuple[int, ...]]:
         topics = cluster.image.topics
         return {

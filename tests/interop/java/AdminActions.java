@@ -26,6 +26,7 @@ import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.ListConsumerGroupOffsetsSpec;
 import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec;
+import org.apache.kafka.clients.admin.ListStreamsGroupOffsetsSpec;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
@@ -239,6 +240,19 @@ final class AdminActions {
                 return null;
             }
             case "delete_share_groups": admin.deleteShareGroups(Json.strings(request.get("groups"))).all().get(); return null;
+            case "describe_streams_groups": return admin.describeStreamsGroups(Json.strings(request.get("groups"))).all().get();
+            case "list_streams_group_offsets": {
+                Map<String, ListStreamsGroupOffsetsSpec> specs = new HashMap<>();
+                Json.strings(request.get("groups")).forEach(each -> specs.put(each, new ListStreamsGroupOffsetsSpec()));
+                return admin.listStreamsGroupOffsets(specs).all().get();
+            }
+            case "alter_streams_group_offsets":
+                admin.alterStreamsGroupOffsets(request.get("group").asText(), ClientActions.offsets(request.get("offsets"))).all().get();
+                return null;
+            case "delete_streams_group_offsets":
+                admin.deleteStreamsGroupOffsets(request.get("group").asText(), new HashSet<>(Json.partitions(request.get("partitions")))).all().get();
+                return null;
+            case "delete_streams_groups": admin.deleteStreamsGroups(Json.strings(request.get("groups"))).all().get(); return null;
             case "describe_producers": {
                 Map<String, Object> result = new TreeMap<>();
                 admin.describeProducers(Json.partitions(request.get("partitions"))).all().get()

@@ -143,6 +143,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         ("classic", "consumer", "streams"),
         "Group protocols that this broker speaks.",
         validator=ListOf(("consumer", "classic", "share", "streams"), empty_allowed=False),
+        acts=True,
     ),
     ConfigKey(
         "group.coordinator.threads",
@@ -187,6 +188,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Default of `streams.assignment.interval.ms` for groups that do not set it.",
         validator=Range(0),
         mode=UpdateMode.CLUSTER_WIDE,
+        acts=True,
     ),
     ConfigKey(
         "group.streams.heartbeat.interval.ms",
@@ -194,6 +196,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         5000,
         "Default of `streams.heartbeat.interval.ms` for groups that do not set it.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.streams.initial.rebalance.delay.ms",
@@ -201,6 +204,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         3000,
         "Default of `streams.initial.rebalance.delay.ms` for groups that do not set it.",
         validator=Range(0),
+        acts=True,
     ),
     ConfigKey(
         "group.streams.max.assignment.interval.ms",
@@ -208,6 +212,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         15_000,
         "Upper bound of `streams.assignment.interval.ms`.",
         validator=Range(0),
+        acts=True,
     ),
     ConfigKey(
         "group.streams.max.heartbeat.interval.ms",
@@ -215,6 +220,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         15_000,
         "Upper bound of `streams.heartbeat.interval.ms`.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.streams.max.session.timeout.ms",
@@ -222,6 +228,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         60_000,
         "Upper bound of `streams.session.timeout.ms`.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.streams.max.size",
@@ -229,6 +236,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         INT_MAX,
         "Most members that one streams group takes.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.streams.max.standby.replicas",
@@ -236,6 +244,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         2,
         "Upper bound of `streams.num.standby.replicas`.",
         validator=Range(0),
+        acts=True,
     ),
     ConfigKey(
         "group.streams.min.assignment.interval.ms",
@@ -243,6 +252,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         0,
         "Lower bound of `streams.assignment.interval.ms`.",
         validator=Range(0),
+        acts=True,
     ),
     ConfigKey(
         "group.streams.min.heartbeat.interval.ms",
@@ -250,6 +260,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         5000,
         "Lower bound of `streams.heartbeat.interval.ms`.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.streams.min.session.timeout.ms",
@@ -257,6 +268,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         45_000,
         "Lower bound of `streams.session.timeout.ms`.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "group.streams.num.standby.replicas",
@@ -264,6 +276,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         0,
         "Default of `streams.num.standby.replicas` for groups that do not set it.",
         validator=Range(0),
+        acts=True,
     ),
     ConfigKey(
         "group.streams.session.timeout.ms",
@@ -271,6 +284,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         45_000,
         "Default of `streams.session.timeout.ms` for groups that do not set it.",
         validator=Range(1),
+        acts=True,
     ),
     ConfigKey(
         "offset.metadata.max.bytes",

@@ -122,6 +122,7 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Shortest time between two computed assignments of a streams group.",
         validator=Range(0),
         synonym="group.streams.assignment.interval.ms",
+        acts=True,
     ),
     ConfigKey(
         "streams.heartbeat.interval.ms",
@@ -130,6 +131,7 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Heartbeat interval that the members of a streams group are told to keep.",
         validator=Range(1),
         synonym="group.streams.heartbeat.interval.ms",
+        acts=True,
     ),
     ConfigKey(
         "streams.initial.rebalance.delay.ms",
@@ -138,6 +140,7 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Wait for further members after the first one joins an empty streams group.",
         validator=Range(0),
         synonym="group.streams.initial.rebalance.delay.ms",
+        acts=True,
     ),
     ConfigKey(
         "streams.num.standby.replicas",
@@ -146,6 +149,7 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "Standby copies of each stateful task of a streams group.",
         validator=Range(0),
         synonym="group.streams.num.standby.replicas",
+        acts=True,
     ),
     ConfigKey(
         "streams.session.timeout.ms",
@@ -154,5 +158,6 @@ GROUP_KEYS: Final[tuple[ConfigKey, ...]] = (
         "A member of a streams group that is silent for this long is removed.",
         validator=Range(1),
         synonym="group.streams.session.timeout.ms",
+        acts=True,
     ),
 )

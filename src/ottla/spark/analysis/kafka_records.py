@@ -21,6 +21,13 @@ from ottla.protocol.record_schemas.group import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentTaskIds,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
 )
 from ottla.protocol.record_schemas.transaction import TransactionLogKey, TransactionLogValue
 from ottla.protocol.record_values import (
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "kafka-log"
 MEMBER_STATES: Final = {0: "Stable", 1: "UnrevokedPartitions", 2: "UnreleasedPartitions", 127: "Unknown"}
+STREAMS_MEMBER_STATES: Final = {1: "Stable", 2: "UnrevokedTasks", 3: "UnreleasedTasks", 127: "Unknown"}
 
 
 def group_events(record: Record, file: str, topic_names: Mapping[str, str]) -> Iterator[Event]:
@@ -62,10 +70,11 @@ def group_events(record: Record, file: str, topic_names: Mapping[str, str]) -> I
             )
     elif isinstance(key, GroupMetadataKey):
         yield from _classic(here._replace(group=key.group, protocol="classic"), value)
-    elif isinstance(key, ConsumerGroupMetadataKey):
-        epoch = value.epoch if isinstance(value, ConsumerGroupMetadataValue) else None
+    elif isinstance(key, ConsumerGroupMetadataKey | StreamsGroupMetadataKey):
+        epoch = value.epoch if isinstance(value, ConsumerGroupMetadataValue | StreamsGroupMetadataValue) else None
         state = "Dead" if value is None else "Epoch"
-        yield here._replace(event="group.state", group=key.group_id, protocol="consumer", epoch=epoch, state=state)
+        protocol = "consumer" if isinstance(key, ConsumerGroupMetadataKey) else "streams"
+        yield here._replace(event="group.state", group=key.group_id, protocol=protocol, epoch=epoch, state=state)
     elif isinstance(key, ConsumerGroupMemberMetadataKey):
         here = here._replace(group=key.group_id, protocol="consumer", member=key.member_id)
         if isinstance(value, ConsumerGroupMemberMetadataValue):
@@ -83,6 +92,28 @@ def group_events(record: Record, file: str, topic_names: Mapping[str, str]) -> I
             )
         else:
             yield here._replace(event="group.left")
+    elif isinstance(key, StreamsGroupMemberMetadataKey | StreamsGroupCurrentMemberAssignmentKey):
+        yield from _streams(here._replace(group=key.group_id, protocol="streams", member=key.member_id), value)
+
+
+def _streams(here: Event, value: object) -> Iterator[Event]:
+    """A member of a streams group, with its active tasks as partitions of their subtopologies."""
+    if isinstance(value, StreamsGroupMemberMetadataValue):
+        yield here._replace(event="group.join", client=value.client_id, text=f"a thread of process {value.process_id}")
+    elif isinstance(value, StreamsGroupCurrentMemberAssignmentValue):
+        yield here._replace(
+            event="group.assigned",
+            epoch=value.member_epoch,
+            state=STREAMS_MEMBER_STATES.get(value.state, str(value.state)),
+            partitions=_tasks(value.active_tasks),
+            pending=_tasks(value.active_tasks_pending_revocation),
+        )
+    else:
+        yield here._replace(event="group.left")
+
+
+def _tasks(tasks: Sequence[StreamsGroupCurrentMemberAssignmentTaskIds]) -> list[str]:
+    return [partition_name(each.subtopology_id, task) for each in tasks for task in each.partitions]
 
 
 def _topics(value: ConsumerGroupMemberMetadataValue) -> str:

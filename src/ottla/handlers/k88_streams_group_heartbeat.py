@@ -1,0 +1,80 @@
+"""StreamsGroupHeartbeat (88): a member of a streams group joins, stays or leaves (KIP-1071)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.groups.streams_topology import StatusCode, check_names, named_topics
+from ottla.handlers import access
+from ottla.handlers.group_calls import request_context, then
+from ottla.handlers.registry import api
+from ottla.handlers.streams_group_calls import require_streams_groups
+from ottla.protocol.messages.k88_streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.groups.streams_heartbeat import StreamsHeartbeat
+    from ottla.pending import Pending
+    from ottla.protocol.errors import ErrorCode
+
+_MOST_ERRORS_TOLD = 3
+
+
+def on_error(
+    request: StreamsGroupHeartbeatRequest, version: int, code: ErrorCode, message: str | None
+) -> StreamsGroupHeartbeatResponse:
+    """The heartbeat did not count."""
+    return StreamsGroupHeartbeatResponse(error_code=code, error_message=message)
+
+
+@api(
+    88,
+    versions=(0, 0),
+    acl=access.group(
+        AclOperation.READ,
+        access.on_topic(AclOperation.DESCRIBE),
+        access.on_cluster(AclOperation.CREATE),
+        access.on_topic(AclOperation.CREATE),
+    ),
+    on_error=on_error,
+)
+def streams_group_heartbeat(
+    call: Call, request: StreamsGroupHeartbeatRequest
+) -> StreamsGroupHeartbeatResponse | Pending[StreamsGroupHeartbeatResponse]:
+    """Let the member take its next step, and create the internal topics that its application lacks."""
+    require_streams_groups(call)
+    if request.topology is not None:
+        check_names(request.topology)
+        for topic in named_topics(request.topology):
+            call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+    beat = call.broker.groups.streams_group_heartbeat(request_context(call), request)
+    return then(beat, lambda done: _with_topics(call, request.group_id, done))
+
+
+def _with_topics(call: Call, group_id: str, beat: StreamsHeartbeat) -> StreamsGroupHeartbeatResponse:
+    """Create the topics, or tell the member why they are still missing."""
+    response, topics = beat
+    if not topics:
+        return response
+    names = [topic.name for topic in topics]
+    refused = []
+    if not call.may_cluster(AclOperation.CREATE):
+        refused = [name for name in names if not call.may_topic(AclOperation.CREATE, name)]
+    more = ""
+    if refused:
+        more = f"; Unauthorized to CREATE on topics {', '.join(refused)}."
+    else:
+        failed = [f"{name} ({error})" for name, error in call.broker.streams_topics.errors(names).items()]
+        if failed:
+            more = f"; Creation failed: {', '.join(failed[:_MOST_ERRORS_TOLD])}"
+            more += f" and {len(failed) - _MOST_ERRORS_TOLD} more." if len(failed) > _MOST_ERRORS_TOLD else "."
+        heartbeat_ms = call.broker.group_configs.group(group_id).streams_heartbeat_interval_ms
+        call.broker.streams_topics.create(topics, 2 * heartbeat_ms)
+    for status in response.status or ():
+        if status.status_code == StatusCode.MISSING_INTERNAL_TOPICS:
+            status.status_detail += more
+    return response

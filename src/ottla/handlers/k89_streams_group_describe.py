@@ -1,0 +1,65 @@
+"""StreamsGroupDescribe (89): streams groups with their topology, members and tasks (KIP-1071)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.acls import AclOperation
+from ottla.handlers import access
+from ottla.handlers.group_calls import describe_visible, then
+from ottla.handlers.registry import api
+from ottla.handlers.streams_group_calls import require_streams_groups
+from ottla.protocol.messages.k89_streams_group_describe import (
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.session import Call
+    from ottla.pending import Pending
+    from ottla.protocol.errors import ErrorCode
+
+
+def on_error(
+    request: StreamsGroupDescribeRequest, version: int, code: ErrorCode, message: str | None
+) -> StreamsGroupDescribeResponse:
+    """No group could be described."""
+    return StreamsGroupDescribeResponse(
+        groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.group_ids]
+    )
+
+
+@api(
+    89,
+    versions=(0, 0),
+    acl=access.each(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
+    on_error=on_error,
+)
+def streams_group_describe(
+    call: Call, request: StreamsGroupDescribeRequest
+) -> StreamsGroupDescribeResponse | Pending[StreamsGroupDescribeResponse]:
+    """Describe each group that this node coordinates."""
+    require_streams_groups(call)
+    groups = describe_visible(
+        call,
+        request,
+        DescribedGroup,
+        call.broker.groups.describe_streams_groups,
+        _topics,
+        "The described group uses topics that the client is not authorized to describe.",
+    )
+    return then(groups, lambda found: StreamsGroupDescribeResponse(groups=found))
+
+
+def _topics(group: DescribedGroup) -> set[str]:
+    subtopologies = (group.topology.subtopologies or ()) if group.topology is not None else ()
+    return {
+        topic
+        for each in subtopologies
+        for topic in (
+            *each.source_topics,
+            *each.repartition_sink_topics,
+            *(internal.name for internal in (*each.repartition_source_topics, *each.state_changelog_topics)),
+        )
+    }

@@ -1,0 +1,577 @@
+"""Streams groups: joining with a topology, tasks that move from member to member, timeouts, topics, and the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla.groups.settings import GroupSettings
+from ottla.groups.streams import StreamsMemberState
+from ottla.groups.streams_topology import StatusCode
+from ottla.pending import Pending
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from ottla.protocol.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from ottla.protocol.messages.k88_streams_group_heartbeat import Endpoint
+from tests.groups.streams_members import (
+    CONTEXT,
+    StreamsClient,
+    first,
+    joining,
+    repartitioned,
+    send,
+    settle,
+    statuses,
+    tasks_of,
+    topology,
+)
+from tests.groups.world import GROUP, World, answered, code
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create_topic("t", 4)
+    return world
+
+
+def at_once(world: World, **settings: int) -> None:
+    """Assign without waiting for others, and again whenever it is due."""
+    world.settings.default_group = GroupSettings(
+        streams_initial_rebalance_delay_ms=0, streams_assignment_interval_ms=0, **settings
+    )
+
+
+def stable(world: World, *names: str, **options: Any) -> list[StreamsClient]:
+    members = [StreamsClient(world, name, **options) for name in names]
+    for member in members:
+        member.join()
+    settle(*members)
+    return members
+
+
+def described(world: World, group: str = GROUP) -> Any:
+    return answered(world.coordinator.describe_streams_groups([group]))[0]
+
+
+# Joining
+
+
+def test_the_first_member_waits_for_others_and_then_gets_every_task(world: World) -> None:
+    joined = first(world)
+    assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 1)
+    assert joined.heartbeat_interval_ms == 5_000
+    assert (tasks_of(joined.active_tasks), joined.standby_tasks, joined.warmup_tasks) == ({}, [], [])
+    assert statuses(joined) == [StatusCode.ASSIGNMENT_DELAYED]
+    assert joined.status is not None
+    assert joined.status[0].status_detail == "Assignment delayed due to the configured initial rebalance delay."
+    assert described(world).group_state == "Assigning"
+    world.advance(5_000)
+    second = send(world, "m", 1)
+    assert (second.member_epoch, tasks_of(second.active_tasks)) == (2, {"0": [0, 1, 2, 3]})
+    assert second.status == []
+    assert send(world, "m", 2).active_tasks is None
+    assert described(world).group_state == "Stable"
+
+
+def test_the_delay_may_be_over_before_a_member_asks(world: World) -> None:
+    first(world, "a")
+    first(world, "b")
+    world.advance(3_000)
+    assert world.group().assignment_epoch == world.group().group_epoch == 3
+    tasks = [tasks_of(send(world, member, 1).active_tasks) or {} for member in ("a", "b")]
+    assert sorted(task for each in tasks for task in each["0"]) == [0, 1, 2, 3]
+    assert [len(each["0"]) for each in tasks] == [2, 2]
+
+
+def test_without_a_delay_tasks_come_with_the_first_answer(world: World) -> None:
+    at_once(world)
+    joined = first(world)
+    assert (joined.member_epoch, tasks_of(joined.active_tasks), joined.status) == (2, {"0": [0, 1, 2, 3]}, [])
+
+
+def test_what_was_assigned_just_now_is_not_assigned_anew_before_its_time(world: World) -> None:
+    world.settings.default_group = GroupSettings(streams_initial_rebalance_delay_ms=0)
+    first(world, "a")
+    early = first(world, "b")
+    assert (early.member_epoch, tasks_of(early.active_tasks)) == (2, {})
+    assert early.status is not None
+    assert early.status[0].status_detail == "Assignment delayed due to the configured assignment interval."
+    world.advance(1_000)
+    assert send(world, "b", 2).member_epoch == 3
+
+
+def test_a_member_that_joins_again_is_told_its_tasks_again(world: World) -> None:
+    (member,) = stable(world, "m")
+    again = member.join()
+    assert (again.member_epoch, tasks_of(again.active_tasks)) == (2, {"0": [0, 1, 2, 3]})
+
+
+def test_a_change_of_the_member_begins_a_new_epoch(world: World) -> None:
+    at_once(world)
+    first(world)
+    assert send(world, "m", 2, rack_id="r").member_epoch == 3
+    assert send(world, "m", 3).member_epoch == 3
+
+
+# Tasks that move
+
+
+def test_a_task_has_to_be_given_back_before_another_member_gets_it(world: World) -> None:
+    at_once(world)
+    a, b = StreamsClient(world, "a"), StreamsClient(world, "b")
+    a.join()
+    b.join()
+    assert (b.epoch, b.active) == (3, {})
+    assert world.group().members["b"].state is StreamsMemberState.UNRELEASED_TASKS
+    held = dict(a.active)
+    asked = a.keep_alive()
+    assert (asked.member_epoch, a.active) == (2, {"0": [0, 1]})
+    assert world.group().members["a"].state is StreamsMemberState.UNREVOKED_TASKS
+    b.beat()
+    assert b.active == {}
+    # It says that it still has them, and then that it does not.
+    a.active = held
+    a.beat()
+    b.beat()
+    assert b.active == {}
+    a.active = {"0": [0, 1]}
+    a.beat()
+    assert a.epoch == 3
+    b.beat()
+    assert b.active == {"0": [2, 3]}
+    assert described(world).group_state == "Stable"
+
+
+def test_the_tasks_of_a_member_that_leaves_go_to_the_others(world: World) -> None:
+    a, b = stable(world, "a", "b")
+    left = a.leave()
+    assert (left.error_code, left.member_id, left.member_epoch, left.status) == (0, "a", -1, [])
+    settle(b)
+    assert b.active == {"0": [0, 1, 2, 3]}
+
+
+def test_a_lost_answer_may_be_asked_for_again(world: World) -> None:
+    (member,) = stable(world, "m")
+    world.change_topic("t", 5)
+    before = member.epoch
+    send(world, "m", before)
+    again = send(world, "m", before, active_tasks=[], standby_tasks=[], warmup_tasks=[])
+    assert (again.error_code, again.member_epoch) == (0, before + 1)
+
+
+def test_standby_tasks_are_on_another_process(world: World) -> None:
+    at_once(world, streams_num_standby_replicas=1)
+    world.create_topic("g-store-changelog", 4)
+    runs = topology("t", changelogs=("g-store-changelog",))
+    a, b = stable(world, "a", "b", runs=runs)
+    assert (a.active, a.standby) == ({"0": [0, 1]}, {"0": [2, 3]})
+    assert (b.active, b.standby) == ({"0": [2, 3]}, {"0": [0, 1]})
+    b.leave()
+    settle(a)
+    assert (a.active, a.standby) == ({"0": [0, 1, 2, 3]}, {})
+
+
+def test_a_change_of_the_number_of_standbys_begins_a_new_epoch(world: World) -> None:
+    at_once(world)
+    world.create_topic("g-store-changelog", 4)
+    a, b = stable(world, "a", "b", runs=topology("t", changelogs=("g-store-changelog",)))
+    assert (a.standby, b.standby) == ({}, {})
+    at_once(world, streams_num_standby_replicas=1)
+    settle(a, b)
+    assert (a.standby, b.standby) == ({"0": [2, 3]}, {"0": [0, 1]})
+
+
+# Timeouts
+
+
+def test_a_silent_member_is_removed(world: World) -> None:
+    a, b = stable(world, "a", "b")
+    for _ in range(3):
+        world.advance(15_000)
+        b.beat()
+    assert list(world.group().members) == ["b"]
+    assert a.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    settle(b)
+    assert b.active == {"0": [0, 1, 2, 3]}
+
+
+def test_a_member_that_keeps_its_tasks_for_too_long_is_removed(world: World) -> None:
+    at_once(world)
+    a, b = StreamsClient(world, "a"), StreamsClient(world, "b")
+    a.join()
+    b.join()
+    for _ in range(7):
+        a.keep_alive()
+        world.advance(10_000)
+        b.beat()
+    assert list(world.group().members) == ["b"]
+
+
+def test_a_restart_in_the_middle_of_a_rebalance_changes_nothing(world: World) -> None:
+    at_once(world)
+    a, b = StreamsClient(world, "a"), StreamsClient(world, "b")
+    a.join()
+    b.join()
+    a.keep_alive()
+    world.restart()
+    assert world.group().members["a"].state is StreamsMemberState.UNREVOKED_TASKS
+    b.beat()
+    assert b.active == {}
+    a.beat()
+    b.beat()
+    assert (a.active, b.active) == ({"0": [0, 1]}, {"0": [2, 3]})
+    world.restart()
+    world.advance(46_000)
+    assert world.group().is_empty
+
+
+def test_who_has_to_give_back_has_its_time_after_a_restart_as_well(world: World) -> None:
+    at_once(world)
+    a, b = StreamsClient(world, "a"), StreamsClient(world, "b")
+    a.join()
+    b.join()
+    a.keep_alive()
+    world.restart()
+    for _ in range(7):
+        a.keep_alive()
+        world.advance(10_000)
+    assert "a" not in world.group().members
+
+
+# Topologies and topics
+
+
+def test_missing_source_topics_are_told_and_tasks_come_when_they_are_there(world: World) -> None:
+    at_once(world)
+    joined = first(world, topology=topology("not-there"))
+    assert (tasks_of(joined.active_tasks), statuses(joined)) == ({}, [StatusCode.MISSING_SOURCE_TOPICS])
+    assert described(world).group_state == "NotReady"
+    world.create_topic("not-there", 2)
+    found = send(world, "m", joined.member_epoch)
+    assert (tasks_of(found.active_tasks), found.status) == ({"0": [0, 1]}, [])
+
+
+def test_missing_internal_topics_are_for_the_broker_to_create(world: World) -> None:
+    at_once(world)
+    request = joining(topology=repartitioned("t", "g-between-repartition", 3))
+    beat: Any = world.coordinator.streams_group_heartbeat(CONTEXT, request)
+    assert statuses(beat.response) == [StatusCode.MISSING_INTERNAL_TOPICS]
+    assert [(each.name, each.partition_count) for each in beat.topics_to_create] == [("g-between-repartition", 3)]
+    world.create_topic("g-between-repartition", 3)
+    found = send(world, "m", beat.response.member_epoch)
+    assert tasks_of(found.active_tasks) == {"0": [0, 1, 2, 3], "1": [0, 1, 2]}
+
+
+def test_an_internal_topic_of_another_size_is_told(world: World) -> None:
+    world.create_topic("g-store-changelog", 3)
+    joined = first(world, topology=topology("t", changelogs=("g-store-changelog",)))
+    assert StatusCode.INCORRECTLY_PARTITIONED_TOPICS in statuses(joined)
+
+
+def test_more_partitions_make_more_tasks(world: World) -> None:
+    (member,) = stable(world, "m")
+    world.change_topic("t", 6)
+    settle(member)
+    assert member.active == {"0": [0, 1, 2, 3, 4, 5]}
+
+
+def test_a_source_that_is_deleted_takes_its_tasks_with_it(world: World) -> None:
+    (member,) = stable(world, "m")
+    world.delete_topic("t")
+    told = member.beat()
+    assert statuses(told) == [StatusCode.MISSING_SOURCE_TOPICS]
+    settle(member)
+    assert member.active == {}
+
+
+def test_a_member_of_an_older_topology_is_told(world: World) -> None:
+    stable(world, "a", runs=topology("t", epoch=3))
+    late = first(world, "b", topology=topology("other", epoch=2))
+    assert StatusCode.STALE_TOPOLOGY in statuses(late)
+    assert late.status is not None
+    assert late.status[0].status_detail == "The member's topology epoch 2 is behind the group's topology epoch 3."
+
+
+def test_all_members_are_told_to_stop_when_one_asks_for_it(world: World) -> None:
+    a, b = stable(world, "a", "b")
+    asked = a.beat(shutdown_application=True)
+    assert statuses(asked) == [StatusCode.SHUTDOWN_APPLICATION]
+    told = b.beat()
+    assert told.status is not None
+    assert told.status[0].status_detail == (
+        "Streams group member a encountered a fatal error and requested a shutdown for the entire application."
+    )
+    a.leave()
+    b.leave()
+    again = StreamsClient(world, "c")
+    assert statuses(again.join()) == [StatusCode.ASSIGNMENT_DELAYED]
+
+
+def test_whoever_leaves_may_ask_for_a_shutdown(world: World) -> None:
+    a, b = stable(world, "a", "b")
+    a.leave(shutdown_application=True)
+    assert StatusCode.SHUTDOWN_APPLICATION in statuses(b.beat())
+
+
+def test_endpoints_tell_where_partitions_can_be_asked_for(world: World) -> None:
+    at_once(world)
+    a = StreamsClient(world, "a", endpoint=Endpoint(host="one", port=1))
+    b = StreamsClient(world, "b", endpoint=Endpoint(host="two", port=2))
+    a.join()
+    b.join()
+    settle(a, b)
+    told = send(world, "b", b.epoch, endpoint_information_epoch=-1)
+    assert told.partitions_by_user_endpoint is not None
+    assert {
+        (each.user_endpoint.host, each.user_endpoint.port): [
+            (partition.topic, partition.partitions) for partition in each.active_partitions
+        ]
+        for each in told.partitions_by_user_endpoint
+    } == {("one", 1): [("t", [0, 1])], ("two", 2): [("t", [2, 3])]}
+    same = send(world, "b", b.epoch, endpoint_information_epoch=told.endpoint_information_epoch)
+    assert same.partitions_by_user_endpoint is None
+
+
+def test_topics_that_are_gone_are_left_out_of_the_endpoints(world: World) -> None:
+    at_once(world)
+    a = StreamsClient(world, "a", endpoint=Endpoint(host="one", port=1))
+    b = StreamsClient(world, "b")
+    a.join()
+    b.join()
+    settle(a, b)
+    world.delete_topic("t")
+    told = send(world, "b", b.epoch, endpoint_information_epoch=-1)
+    assert StatusCode.MISSING_SOURCE_TOPICS in statuses(told)
+    assert told.partitions_by_user_endpoint is not None
+    assert [each.active_partitions for each in told.partitions_by_user_endpoint] == [[]]
+
+
+# Offsets
+
+
+def test_members_commit_in_their_epoch_and_nobody_else_does(world: World) -> None:
+    a, b = stable(world, "a", "b")
+    assert world.commit_code({("t", 0): 5}, member="a", generation=a.epoch) is ErrorCode.NONE
+    assert world.commit_code({("t", 0): 6}) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.commit_code({("t", 0): 6}, member="x", generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.commit_code({("t", 0): 6}, member="a", generation=a.epoch + 1) is ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit_code({("t", 0): 6}, member="a", generation=a.epoch, version=8) is ErrorCode.UNSUPPORTED_VERSION
+    assert world.offsets(("t", 0), member="b", epoch=b.epoch) == [5]
+    assert world.fetch(("t", 0), member="b", epoch=b.epoch - 1).error_code == ErrorCode.STALE_MEMBER_EPOCH
+    assert world.fetch(("t", 0), member="x", epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.offsets(("t", 0)) == [5]
+
+
+def test_an_older_epoch_may_commit_for_tasks_that_it_had_then(world: World) -> None:
+    at_once(world)
+    a, b = StreamsClient(world, "a"), StreamsClient(world, "b")
+    a.join()
+    old = a.epoch
+    b.join()
+    a.beat()
+    a.beat()
+    b.beat()
+    assert a.epoch > old
+    assert world.commit_code({("t", 0): 5}, member="a", generation=old) is ErrorCode.NONE
+    assert world.commit_code({("t", 3): 5}, member="a", generation=old) is ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit_code({("t", 3): 5}, member="b", generation=old) is ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit_code({("else", 0): 5}, member="a", generation=old) is ErrorCode.STALE_MEMBER_EPOCH
+
+
+def txn_commit(world: World, member: str, epoch: int) -> ErrorCode:
+    request = TxnOffsetCommitRequest(
+        group_id=GROUP,
+        producer_id=1,
+        member_id=member,
+        generation_id=epoch,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name="t", partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7)]
+            )
+        ],
+    )
+    answer: Any = answered(world.coordinator.commit_transactional_offsets(CONTEXT, request))
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+def test_transactions_commit_for_members_in_their_epoch(world: World) -> None:
+    (member,) = stable(world, "m")
+    assert txn_commit(world, "m", member.epoch + 1) is ErrorCode.ILLEGAL_GENERATION
+    assert txn_commit(world, "x", member.epoch) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert txn_commit(world, "m", member.epoch) is ErrorCode.NONE
+    world.coordinator.complete_transaction(0, 1, committed=True)
+    assert world.offsets(("t", 0)) == [7]
+
+
+def delete_offset(world: World, topic: str) -> ErrorCode:
+    request = OffsetDeleteRequest(
+        group_id=GROUP,
+        topics=[OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)])],
+    )
+    answer: Any = answered(world.coordinator.delete_offsets(CONTEXT, request))
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+def test_offsets_of_what_the_topology_reads_stay(world: World) -> None:
+    (member,) = stable(world, "m")
+    world.commit({("t", 0): 5, ("u", 0): 5}, member="m", generation=member.epoch)
+    assert delete_offset(world, "t") is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert delete_offset(world, "u") is ErrorCode.NONE
+    assert world.offsets(("t", 0), ("u", 0)) == [5, -1]
+    member.leave()
+    assert delete_offset(world, "t") is ErrorCode.NONE
+
+
+def test_offsets_of_an_abandoned_group_expire_and_the_group_with_them(world: World) -> None:
+    (member,) = stable(world, "m")
+    world.commit({("t", 0): 5}, member="m", generation=member.epoch)
+    for _ in range(8 * 24):
+        world.advance(30_000)
+        member.beat()
+    assert world.offsets(("t", 0)) == [5]
+    member.leave()
+    world.advance(8 * 24 * 3_600_000)
+    assert world.group() is None
+
+
+# The group
+
+
+def test_a_group_is_listed_and_deleted_when_nobody_is_in_it(world: World) -> None:
+    (member,) = stable(world, "m")
+    listed: Any = answered(world.coordinator.list_groups([], ["streams"]))
+    assert [(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in listed.groups] == [
+        (GROUP, "streams", "Stable", "streams")
+    ]
+    assert not answered(world.coordinator.list_groups([], ["consumer"])).groups
+    assert answered(world.coordinator.delete_groups([GROUP]))[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    world.commit({("t", 0): 5}, member="m", generation=member.epoch)
+    member.leave()
+    assert answered(world.coordinator.delete_groups([GROUP]))[0].error_code == ErrorCode.NONE
+    assert world.group() is None
+    world.restart()
+    assert world.group() is None
+    assert world.offsets(("t", 0)) == [-1]
+
+
+def test_a_group_whose_topology_is_not_ready_is_found_by_two_words(world: World) -> None:
+    first(world, topology=topology("not-there"))
+    assert len(answered(world.coordinator.list_groups(["Not_Ready"], [])).groups) == 1
+    assert len(answered(world.coordinator.list_groups(["NotReady"], [])).groups) == 0
+
+
+def test_a_description_tells_the_topology_and_every_members_tasks(world: World) -> None:
+    world.create_topic("g-store-changelog", 4)
+    runs = topology("t", epoch=0, changelogs=("g-store-changelog",))
+    stable(world, "m", runs=runs, process="p", endpoint=Endpoint(host="h", port=9))
+    group = described(world)
+    assert (group.group_epoch, group.assignment_epoch, group.group_state) == (2, 2, "Stable")
+    assert group.topology.subtopologies[0].source_topics == ["t"]
+    assert group.topology.subtopologies[0].state_changelog_topics[0].partitions == 4
+    (member,) = group.members
+    assert (member.member_id, member.member_epoch, member.process_id, member.topology_epoch) == ("m", 2, "p", 0)
+    assert (member.user_endpoint.host, member.user_endpoint.port, member.is_classic) == ("h", 9, False)
+    assert tasks_of(member.assignment.active_tasks) == tasks_of(member.target_assignment.active_tasks)
+    assert tasks_of(member.assignment.active_tasks) == {"0": [0, 1, 2, 3]}
+    world.restart()
+    # Until a heartbeat resolves it again, it is shown as it was sent.
+    assert described(world).topology.subtopologies[0].state_changelog_topics[0].partitions == 0
+
+
+def test_other_kinds_of_requests_find_no_group_of_theirs(world: World) -> None:
+    stable(world, "m")
+    assert answered(world.coordinator.describe_consumer_groups([GROUP]))[0].error_message == (
+        f"Group {GROUP} is not a consumer group."
+    )
+    assert answered(world.coordinator.describe_share_groups([GROUP]))[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert answered(world.coordinator.describe_groups(CONTEXT, [GROUP]))[0].group_state == "Dead"
+    assert world.consumer_heartbeat("c", 0, topics=["t"], owned={}, rebalance_ms=1).error_code == (
+        ErrorCode.GROUP_ID_NOT_FOUND
+    )
+    assert code(world.join()) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert code(world.sync("m", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(world.heartbeat("m", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_description_of_what_is_not_there_says_so(world: World) -> None:
+    missing = described(world)
+    assert (missing.error_code, missing.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, f"Group {GROUP} not found.")
+    world.consumer_heartbeat("c", 0, topics=["t"], owned={}, rebalance_ms=1)
+    assert described(world).error_message == f"Group {GROUP} is not a streams group."
+
+
+# Other kinds of groups
+
+
+def test_an_empty_classic_group_becomes_a_streams_group_and_keeps_its_offsets(world: World) -> None:
+    (member,) = world.stable_group("a")
+    assert world.commit_code({("t", 0): 5}, member=member.id, generation=member.generation) is ErrorCode.NONE
+    world.leave((member.id, None))
+    at_once(world)
+    joined = first(world)
+    assert (joined.error_code, tasks_of(joined.active_tasks)) == (0, {"0": [0, 1, 2, 3]})
+    assert world.group().type == "streams"
+    assert world.offsets(("t", 0)) == [5]
+    world.restart()
+    assert (world.group().type, world.offsets(("t", 0))) == ("streams", [5])
+
+
+def test_a_classic_group_with_members_stays_one(world: World) -> None:
+    world.stable_group("a")
+    assert first(world).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_an_empty_streams_group_becomes_a_classic_group_and_keeps_its_offsets(world: World) -> None:
+    (member,) = stable(world, "m")
+    world.commit({("t", 0): 5}, member="m", generation=member.epoch)
+    member.leave()
+    joined = world.enter()
+    world.advance(1)
+    assert joined.response.error_code == ErrorCode.NONE
+    world.sync(joined.id, joined.response.generation_id, {joined.id: b""})
+    assert (world.group().type, world.offsets(("t", 0))) == ("classic", [5])
+    world.restart()
+    assert (world.group().type, world.offsets(("t", 0))) == ("classic", [5])
+
+
+def test_an_empty_streams_group_is_none_for_consumers(world: World) -> None:
+    (member,) = stable(world, "m")
+    member.leave()
+    answer = world.consumer_heartbeat("c", 0, topics=["t"], owned={}, rebalance_ms=1)
+    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+# Writing
+
+
+def test_nothing_is_remembered_of_a_heartbeat_that_could_not_be_written(world: World) -> None:
+    at_once(world)
+    world.log.broken = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert first(world).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.group() is None
+    world.log.broken = None
+    assert first(world).error_code == ErrorCode.NONE
+    world.log.broken = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.change_topic("t", 5)
+    assert send(world, "m", 2).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.broken = None
+    assert tasks_of(send(world, "m", 2).active_tasks) == {"0": [0, 1, 2, 3, 4]}
+
+
+def test_an_answer_waits_for_the_disk(world: World) -> None:
+    world.log.slow = True
+    answer = world.coordinator.streams_group_heartbeat(CONTEXT, joining())
+    assert isinstance(answer, Pending)
+    assert not answer.done
+    world.log.sync()
+    assert answer.response.response.member_epoch == 1

@@ -1,0 +1,191 @@
+"""What a streams group refuses: one test for each kind of bad heartbeat, with Kafka's code and words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla.groups.settings import GroupSettings
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k88_streams_group_heartbeat import (
+    KeyValue,
+    Subtopology,
+    TaskIds,
+    TaskOffset,
+    Topology,
+)
+from tests.groups.streams_members import StreamsClient, first, send, topology
+from tests.groups.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create_topic("t", 4)
+    world.settings.default_group = GroupSettings(streams_initial_rebalance_delay_ms=0, streams_assignment_interval_ms=0)
+    return world
+
+
+TASK = TaskIds(subtopology_id="0", partitions=[0])
+REGEX = Topology(subtopologies=[Subtopology(subtopology_id="0", source_topic_regex=["t.*"])])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"member_id": " "}, "MemberId can't be empty."),
+        ({"group_id": ""}, "GroupId can't be empty."),
+        ({"rack_id": ""}, "RackId can't be empty."),
+        ({"instance_id": "i"}, "Static membership is not yet supported."),
+        ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs must be provided in first request."),
+        ({"active_tasks": [TASK]}, "ActiveTasks must be empty when (re-)joining."),
+        ({"active_tasks": None}, "ActiveTasks must be empty when (re-)joining."),
+        ({"standby_tasks": [TASK]}, "StandbyTasks must be empty when (re-)joining."),
+        ({"warmup_tasks": [TASK]}, "WarmupTasks are not supported yet."),
+        ({"warmup_tasks": None}, "WarmupTasks must be empty when (re-)joining."),
+        ({"topology": None}, "Topology must be non-null when (re-)joining."),
+        ({"topology": REGEX}, "Regular expressions for source topics are not supported yet."),
+        ({"task_offsets": []}, "TaskOffsets are not supported yet."),
+        ({"task_end_offsets": [TaskOffset()]}, "TaskEndOffsets are not supported yet."),
+    ],
+)
+def test_a_join_that_makes_no_sense_is_refused(world: World, changes: dict[str, Any], message: str) -> None:
+    answer = first(world, **changes)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, message)
+    assert world.group() is None
+
+
+@pytest.mark.parametrize(
+    ("epoch", "changes", "message"),
+    [
+        (-3, {}, "MemberEpoch is -3, but must be greater than or equal to -2."),
+        (-2, {}, "InstanceId can't be null."),
+        (-2, {"instance_id": "i"}, "Static membership is not yet supported."),
+        (2, {"topology": topology("t")}, "Topology can only be provided when (re-)joining."),
+        (2, {"active_tasks": []}, "If one task-type is non-null, all must be non-null."),
+        (2, {"active_tasks": [], "warmup_tasks": []}, "If one task-type is non-null, all must be non-null."),
+    ],
+)
+def test_a_heartbeat_that_makes_no_sense_is_refused(
+    world: World, epoch: int, changes: dict[str, Any], message: str
+) -> None:
+    first(world)
+    answer = send(world, "m", epoch, **changes)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, message)
+
+
+def test_a_changelog_must_not_say_how_many_partitions_it_has(world: World) -> None:
+    runs = topology("t", changelogs=("c",))
+    runs.subtopologies[0].state_changelog_topics[0].partitions = 3
+    answer = first(world, topology=runs)
+    assert answer.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert answer.error_message == "Changelog topic c must have an undefined partition count, but it is set to 3."
+
+
+def test_a_group_that_is_not_there_cannot_be_stayed_in_or_left(world: World) -> None:
+    stays, leaves = send(world, "m", 1), send(world, "m", -1)
+    assert (stays.error_code, stays.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Streams group g not found.")
+    assert (leaves.error_code, leaves.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")
+
+
+def test_a_group_of_another_kind_is_not_one_of_streams(world: World) -> None:
+    world.consumer_heartbeat("c", 0, topics=["t"], owned={}, rebalance_ms=1)
+    for answer in (first(world), send(world, "m", 1), send(world, "m", -1)):
+        assert (answer.error_code, answer.error_message) == (
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            "Group g is not a streams group.",
+        )
+
+
+def test_a_stranger_can_neither_stay_nor_leave(world: World) -> None:
+    first(world)
+    for answer in (send(world, "x", 1), send(world, "x", -1)):
+        assert (answer.error_code, answer.error_message) == (
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            "Member x is not a member of group g.",
+        )
+
+
+def test_a_member_of_the_future_is_fenced(world: World) -> None:
+    first(world)
+    answer = send(world, "m", 3)
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        "The streams group member has a greater member epoch (3) than the one known by the group coordinator (2). "
+        "The member must abandon all its partitions and rejoin.",
+    )
+
+
+def test_a_member_of_the_past_is_fenced(world: World) -> None:
+    first(world)
+    send(world, "m", 2, rack_id="r")
+    send(world, "m", 3, rack_id="s")
+    answer = send(world, "m", 2, active_tasks=[], standby_tasks=[], warmup_tasks=[])
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        "The streams group member has a smaller member epoch (2) than the one known by the group coordinator (4). "
+        "The member must abandon all its partitions and rejoin.",
+    )
+
+
+@pytest.mark.parametrize("tasks", [None, [TaskIds(subtopology_id="0", partitions=[9])], [TaskIds(subtopology_id="9")]])
+def test_the_previous_epoch_is_fenced_if_it_has_what_was_not_assigned(
+    world: World, tasks: list[TaskIds] | None
+) -> None:
+    first(world)
+    send(world, "m", 2, rack_id="r")
+    others = {} if tasks is None else {"standby_tasks": [], "warmup_tasks": []}
+    assert send(world, "m", 2, active_tasks=tasks, **others).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_tasks_that_the_topology_does_not_have_are_refused(world: World) -> None:
+    first(world)
+    others = {"standby_tasks": [], "warmup_tasks": []}
+    unknown = send(world, "m", 2, active_tasks=[TaskIds(subtopology_id="9", partitions=[0])], **others)
+    assert (unknown.error_code, unknown.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "Subtopology 9 does not exist in the topology.",
+    )
+    beyond = send(world, "m", 2, active_tasks=[TaskIds(subtopology_id="0", partitions=[4])], **others)
+    assert (beyond.error_code, beyond.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "Task 4 for subtopology 0 is invalid. Number of tasks for this subtopology: 4",
+    )
+
+
+def test_a_group_takes_no_more_members_than_it_may(world: World) -> None:
+    world.configure(streams_max_size=1)
+    first(world, "a")
+    for member in ("b", "a"):
+        # Even one that is in it cannot join again, as in Kafka.
+        answer = first(world, member)
+        assert (answer.error_code, answer.error_message) == (
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            "The streams group has reached its maximum capacity of 1 members.",
+        )
+
+
+def test_another_topology_of_the_same_epoch_or_a_later_one_is_refused(world: World) -> None:
+    StreamsClient(world, "a", topology("t", epoch=1)).join()
+    for runs in (topology("u", epoch=1), topology("t", epoch=2)):
+        answer = first(world, "b", topology=runs)
+        assert (answer.error_code, answer.error_message) == (
+            ErrorCode.INVALID_REQUEST,
+            "Topology updates are not supported yet.",
+        )
+
+
+def test_a_description_needs_a_name(world: World) -> None:
+    found: Any = world.coordinator.describe_streams_groups([""])
+    assert found[0].error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_what_must_come_once_must_not_come_twice(world: World) -> None:
+    tag = KeyValue(key="zone", value="a")
+    assert first(world, client_tags=[tag, tag]).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    first(world)
+    world.change_topic("t", 5)
+    twice = [TaskIds(subtopology_id="0", partitions=[each]) for each in (0, 1)]
+    answer = send(world, "m", 2, active_tasks=twice, standby_tasks=[], warmup_tasks=[])
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR

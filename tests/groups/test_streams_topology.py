@@ -1,0 +1,303 @@
+"""Topologies of streams groups: their tasks, their internal topics, and what is said of those that are wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.groups.streams_topology import (
+    ConfiguredTopology,
+    StatusCode,
+    StreamsTopology,
+    TopologyStatus,
+    check_names,
+    configure,
+    described,
+    endpoint_partitions,
+    named_topics,
+    record_of,
+    validate,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import k88_streams_group_heartbeat as k88
+from tests.groups.streams_cases import existing, random_topology
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+def internal(name: str, partitions: int = 0, replication: int = 0, **configs: str) -> k88.TopicInfo:
+    return k88.TopicInfo(
+        name=name,
+        partitions=partitions,
+        replication_factor=replication,
+        topic_configs=[k88.KeyValue(key=key.replace("_", "."), value=value) for key, value in configs.items()],
+    )
+
+
+def part(
+    name: str,
+    *sources: str,
+    reads: tuple[k88.TopicInfo, ...] = (),
+    writes: tuple[str, ...] = (),
+    state: tuple[k88.TopicInfo, ...] = (),
+    together: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (),
+) -> k88.Subtopology:
+    return k88.Subtopology(
+        subtopology_id=name,
+        source_topics=list(sources),
+        repartition_source_topics=list(reads),
+        repartition_sink_topics=list(writes),
+        state_changelog_topics=list(state),
+        copartition_groups=[
+            k88.CopartitionGroup(source_topics=list(one), repartition_source_topics=list(other))
+            for one, other in together
+        ],
+    )
+
+
+def topology(*parts: k88.Subtopology) -> StreamsTopology:
+    return StreamsTopology.of_record(record_of(k88.Topology(epoch=1, subtopologies=list(parts))))
+
+
+def resolve(*parts: k88.Subtopology, **topics: int) -> ConfiguredTopology:
+    return configure(topology(*parts), existing({name.replace("_", "-"): count for name, count in topics.items()}), 5)
+
+
+COUNT = (
+    part("0", "words", writes=("app-repartition",)),
+    part("1", reads=(internal("app-repartition"),), state=(internal("app-changelog", cleanup_policy="compact"),)),
+)
+
+
+def test_a_word_count_needs_a_repartition_topic_and_a_changelog_as_wide_as_its_input() -> None:
+    found = resolve(*COUNT, words=3)
+    assert found.subtopologies is not None
+    assert {name: (each.task_count, each.is_stateful) for name, each in found.subtopologies.items()} == {
+        "0": (3, False),
+        "1": (3, True),
+    }
+    assert {(each.name, each.partition_count) for each in found.topics_to_create} == {
+        ("app-repartition", 3),
+        ("app-changelog", 3),
+    }
+    assert found.status is not None
+    assert found.status.code == StatusCode.MISSING_INTERNAL_TOPICS
+    assert not found.is_ready
+
+
+def test_it_is_ready_when_they_are_there() -> None:
+    found = resolve(*COUNT, words=3, app_repartition=3, app_changelog=3)
+    assert found.is_ready
+    assert found.topics_to_create == ()
+    assert found.metadata_hash == 5
+    assert found.epoch == 1
+
+
+def test_what_is_to_be_created_has_the_topologys_configs_and_replication_factor() -> None:
+    (one,) = resolve(
+        part("0", "in", state=(internal("log", replication=3, cleanup_policy="compact"),)), **{"in": 2}
+    ).topics_to_create
+    assert (one.name, one.partition_count, one.replication_factor) == ("log", 2, 3)
+    assert one.configs == {"cleanup.policy": "compact"}
+    (one,) = resolve(part("0", "in", state=(internal("log"),)), **{"in": 2}).topics_to_create
+    assert one.replication_factor is None
+
+
+def test_a_fixed_repartition_topic_decides_the_tasks_behind_it() -> None:
+    found = resolve(
+        part("0", "words", writes=("r",)), part("1", reads=(internal("r", 7),), state=(internal("c"),)), words=3
+    )
+    assert found.subtopologies is not None
+    assert found.subtopologies["1"].task_count == 7
+    assert {each.name: each.partition_count for each in found.topics_to_create} == {"r": 7, "c": 7}
+
+
+def test_repartition_topics_follow_each_other_in_any_order() -> None:
+    found = resolve(
+        part("0", reads=(internal("b"),), writes=("c",)),
+        part("1", reads=(internal("c"),)),
+        part("2", "words", writes=("a",)),
+        part("3", reads=(internal("a"),), writes=("b",)),
+        words=5,
+    )
+    assert {each.partition_count for each in found.topics_to_create} == {5}
+
+
+def test_a_repartition_topic_takes_the_count_of_what_it_is_joined_with() -> None:
+    found = resolve(
+        part("0", "wide", writes=("r",)),
+        part("1", "narrow", reads=(internal("r"),), together=(((0,), (0,)),)),
+        wide=6,
+        narrow=2,
+    )
+    assert [(each.name, each.partition_count) for each in found.topics_to_create] == [("r", 2)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "topics", "code", "detail"),
+    [
+        (
+            (part("0", "d", "b", "c", "a", "there"),),
+            {"there": 1},
+            StatusCode.MISSING_SOURCE_TOPICS,
+            "Source topics a, b, c and 1 additional topics are missing.",
+        ),
+        (
+            (part("0", "left", "right", together=(((0, 1), ()),)),),
+            {"left": 2, "right": 3},
+            StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+            "Following topics do not have the same number of partitions: [{left=2, right=3}]",
+        ),
+        (
+            (part("0", "in", writes=("r",)), part("1", "in", reads=(internal("r", 5),), together=(((0,), (0,)),))),
+            {"in": 2},
+            StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+            "Number of partitions [5] of repartition topic [r] "
+            "doesn't match number of partitions [2] of the source topic.",
+        ),
+        (
+            (
+                part("0", "in", writes=("r", "s")),
+                part("1", reads=(internal("r", 5), internal("s", 4)), together=(((), (0, 1)),)),
+            ),
+            {"in": 2},
+            StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+            "Following topics do not have the same number of partitions: [{r=5, s=4}]",
+        ),
+        (
+            (part("0", "in", state=(internal("log"),)),),
+            {"in": 2, "log": 1},
+            StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+            "Existing topic log has different number of partitions: expected 2, found 1",
+        ),
+        (
+            (part("0", "in", state=(internal("log"),)),),
+            {"in": 2},
+            StatusCode.MISSING_INTERNAL_TOPICS,
+            "Internal topics are missing: log",
+        ),
+    ],
+)
+def test_what_is_missing_or_wrongly_partitioned_is_told(
+    parts: tuple[k88.Subtopology, ...], topics: dict[str, int], code: StatusCode, detail: str
+) -> None:
+    found = resolve(*parts, **topics)
+    assert found.status == TopologyStatus(code, detail)
+    assert (found.subtopologies is None) == (code != StatusCode.MISSING_INTERNAL_TOPICS)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (
+            (part("0", reads=(internal("a"),), writes=("b",)), part("1", reads=(internal("b"),), writes=("a",))),
+            "Failed to compute number of partitions for all repartition topics. "
+            "There may be loops in the topology that cannot be resolved.",
+        ),
+        (
+            (part("0", "in", reads=(internal("a"),)),),
+            "Failed to compute number of partitions for all repartition topics, because "
+            "a repartition source topic is never used as a sink topic.",
+        ),
+        ((part("0"),), "No source topics found for subtopology 0"),
+    ],
+)
+def test_a_topology_that_no_topics_could_serve_is_refused(parts: tuple[k88.Subtopology, ...], message: str) -> None:
+    with pytest.raises(KafkaError) as raised:
+        resolve(*parts, **{"in": 1})
+    assert (raised.value.code, raised.value.message) == (ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (part("0", "in"), part("0", "in")),
+        (part("0", "in", together=(((1,), ()),)),),
+        (part("0", "in", together=(((-1,), ()),)),),
+        (part("0", "in", together=(((), (0,)),)),),
+        (part("0", "in", reads=(internal("r", -2),)),),
+        (part("0", "in", state=(internal("c"), internal("c"))),),
+    ],
+)
+def test_what_kafka_stumbles_over_is_an_unknown_error(wrong: tuple[k88.Subtopology, ...]) -> None:
+    with pytest.raises(KafkaError) as raised:
+        resolve(*wrong, **{"in": 1})
+    assert raised.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_names_are_looked_at_first() -> None:
+    asked = k88.Topology(subtopologies=[part("0", "in", "in", writes=("__consumer_offsets",), reads=(internal("r"),))])
+    assert named_topics(asked) == ["in", "__consumer_offsets", "r"]
+    with pytest.raises(KafkaError, match="Use of Kafka internal topics __consumer_offsets in a Kafka Streams topology"):
+        check_names(asked)
+    with pytest.raises(KafkaError, match=r"Topic names a b,\.\. are not valid topic names\."):
+        check_names(k88.Topology(subtopologies=[part("0", "a b", "..", "fine")]))
+    check_names(k88.Topology(subtopologies=[part("0", "fine")]))
+
+
+def test_a_changelog_has_no_partition_count_of_its_own() -> None:
+    validate(k88.Topology(subtopologies=[part("0", "in", state=(internal("c"),))]))
+    with pytest.raises(
+        KafkaError, match="Changelog topic c must have an undefined partition count, but it is set to 4"
+    ):
+        validate(k88.Topology(subtopologies=[part("0", "in", state=(internal("c", 4),))]))
+
+
+def test_a_topology_knows_who_reads_a_topic() -> None:
+    found = topology(*COUNT)
+    assert found.required_topics() == {"words", "app-repartition", "app-changelog"}
+    assert found.reads("words")
+    assert not found.reads("app-changelog")
+    reader = found.subtopology_of("app-repartition")
+    assert reader is not None
+    assert reader.subtopology_id == "1"
+    assert found.subtopology_of("app-changelog") is None
+
+
+def test_the_same_topology_told_again_is_equal_and_another_is_not() -> None:
+    assert topology(*COUNT) == topology(*reversed(COUNT))
+    assert topology(*COUNT) != topology(COUNT[0])
+
+
+def test_it_is_described_with_its_numbers_when_it_is_ready_and_as_it_was_sent_before() -> None:
+    ready = described(resolve(*COUNT, words=3, app_repartition=3, app_changelog=3))
+    sent = described(topology(*COUNT))
+    for told, count in ((ready, 3), (sent, 0)):
+        assert told.epoch == 1
+        assert told.subtopologies is not None
+        first, second = told.subtopologies
+        assert (first.source_topics, first.repartition_sink_topics) == (["words"], ["app-repartition"])
+        (changelog,) = second.state_changelog_topics
+        assert (changelog.name, changelog.partitions) == ("app-changelog", count)
+        assert [(each.key, each.value) for each in changelog.topic_configs] == [("cleanup.policy", "compact")]
+
+
+def test_an_endpoint_has_the_partitions_that_its_tasks_read() -> None:
+    topics = existing({"wide": 4, "narrow": 1})
+    found = configure(topology(part("0", "wide", "narrow")), topics, 0)
+    assert {each.topic: each.partitions for each in endpoint_partitions({"0": (1, 3)}, found, topics)} == {
+        "wide": [1, 3],
+        "narrow": [1],
+    }
+    assert endpoint_partitions({"0": (1,)}, found, existing({})) == []
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_topology_is_ready_once_what_it_asks_for_was_created(random: Random) -> None:
+    case = random_topology(random)
+    try:
+        sent = StreamsTopology.of_record(case.topology)
+        found = configure(sent, existing(case.topics), 0)
+    except KafkaError:
+        return
+    if found.subtopologies is None:
+        return
+    created = {each.name: each.partition_count for each in found.topics_to_create}
+    again = configure(sent, existing(case.topics | created), 0)
+    assert again.topics_to_create == ()
+    if again.status is None:
+        assert again.subtopologies == found.subtopologies

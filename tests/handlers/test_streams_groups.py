@@ -1,0 +1,103 @@
+"""Streams groups as a broker serves them: internal topics are created, what has no place in a topology is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.groups.streams_topology import StatusCode
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import k57_update_features as k57
+from ottla.protocol.messages import k88_streams_group_heartbeat as k88
+from ottla.protocol.messages import k89_streams_group_describe as k89
+from tests.groups.streams_members import joining, repartitioned, tasks_of, topology
+from tests.handlers.local_talk import LocalTalk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOWNGRADE = 2
+AT_ONCE = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
+
+
+@pytest.fixture
+def local() -> Iterator[LocalTalk]:
+    local = LocalTalk(AT_ONCE)
+    local.create("t", 3)
+    local.create("__consumer_offsets")
+    yield local
+    local.close()
+
+
+def ask(local: LocalTalk, request: k88.StreamsGroupHeartbeatRequest) -> k88.StreamsGroupHeartbeatResponse:
+    answer: k88.StreamsGroupHeartbeatResponse = local.quietly(request, k88.StreamsGroupHeartbeatResponse)
+    return answer
+
+
+def stay(epoch: int) -> k88.StreamsGroupHeartbeatRequest:
+    return k88.StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
+
+
+def statuses(answer: k88.StreamsGroupHeartbeatResponse) -> list[tuple[int, str]]:
+    return [(each.status_code, each.status_detail) for each in answer.status or ()]
+
+
+def test_the_broker_creates_the_internal_topics_that_an_application_lacks(local: LocalTalk) -> None:
+    runs = repartitioned("t", "g-x-repartition", 2)
+    store = k88.TopicInfo(
+        name="g-s-changelog", topic_configs=[k88.KeyValue(key="cleanup.policy", value="compact")], replication_factor=1
+    )
+    runs.subtopologies[1].state_changelog_topics = [store]
+    first = ask(local, joining(topology=runs))
+    assert statuses(first) == [
+        (StatusCode.MISSING_INTERNAL_TOPICS, "Internal topics are missing: g-s-changelog, g-x-repartition")
+    ]
+    image = local.cluster.image
+    assert {name: len(image.topic(name).partitions) for name in ("g-x-repartition", "g-s-changelog")} == {
+        "g-x-repartition": 2,
+        "g-s-changelog": 2,
+    }
+    second = ask(local, stay(first.member_epoch))
+    assert (tasks_of(second.active_tasks), second.status) == ({"0": [0, 1, 2], "1": [0, 1]}, [])
+
+
+def test_why_a_topic_could_not_be_created_is_told_and_it_is_tried_again_later(local: LocalTalk) -> None:
+    runs = topology("t", changelogs=("g-s-changelog",))
+    runs.subtopologies[0].state_changelog_topics[0].replication_factor = 9
+    told = ask(local, joining(topology=runs))
+    (before,) = [detail for code, detail in statuses(told) if code == StatusCode.MISSING_INTERNAL_TOPICS]
+    assert before == "Internal topics are missing: g-s-changelog"
+    (after,) = [detail for _, detail in statuses(ask(local, stay(told.member_epoch)))]
+    assert after.startswith(f"{before}; Creation failed: g-s-changelog (")
+    local.world.clock.advance(11)
+    assert statuses(ask(local, stay(told.member_epoch))) == [(StatusCode.MISSING_INTERNAL_TOPICS, before)]
+
+
+def test_kafkas_own_topics_and_names_of_none_have_no_place_in_a_topology(local: LocalTalk) -> None:
+    own = ask(local, joining(topology=topology("__consumer_offsets")))
+    assert (own.error_code, own.error_message) == (
+        ErrorCode.STREAMS_INVALID_TOPOLOGY,
+        "Use of Kafka internal topics __consumer_offsets in a Kafka Streams topology is prohibited.",
+    )
+    wrong = ask(local, joining(topology=topology("a b", "..")))
+    assert (wrong.error_code, wrong.error_message) == (
+        ErrorCode.STREAMS_INVALID_TOPOLOGY,
+        "Topic names a b,.. are not valid topic names.",
+    )
+
+
+def test_without_the_feature_streams_groups_are_refused(local: LocalTalk) -> None:
+    change = k57.FeatureUpdateKey(feature="streams.version", max_version_level=0, upgrade_type=DOWNGRADE)
+    request = k57.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[change])
+    assert local.quietly(request, k57.UpdateFeaturesResponse).error_code == 0
+    assert ask(local, joining()).error_code == ErrorCode.UNSUPPORTED_VERSION
+    described = local.quietly(k89.StreamsGroupDescribeRequest(group_ids=["g"]), k89.StreamsGroupDescribeResponse)
+    assert described.groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_broker_that_does_not_speak_the_protocol_refuses_streams_groups() -> None:
+    local = LocalTalk({"group.coordinator.rebalance.protocols": "classic,consumer"})
+    local.create("__consumer_offsets")
+    assert ask(local, joining()).error_code == ErrorCode.UNSUPPORTED_VERSION
+    local.close()

@@ -1,0 +1,240 @@
+"""Applications of Kafka Streams as members of streams groups (KIP-1071), on ottla and on Apache Kafka.
+
+One without state, one that counts through a repartition topic into a changelog, and one that does so in transactions,
+each in two processes of which one is killed, and then the broker. What comes out is what Python computes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections import Counter
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from ottla.protocol.messages import k44_incremental_alter_configs as k44
+from ottla.protocol.messages import k89_streams_group_describe as k89
+
+from .jvm import JvmMissingError, streams_jvm
+from .side_by_side import Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from .apache_kafka import ApacheKafka
+    from .jvm import Jvm
+    from .ottla_node import OttlaNode
+
+pytestmark = pytest.mark.interop
+
+PARTITIONS = 4
+SECONDS = 240
+WORDS = ("river", "stone", "cloud", "ember", "lantern", "harbour", "meadow")
+APPLICATIONS = ("loud", "count", "exact")
+AWAY = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+SETTINGS = {
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.heartbeat.interval.ms": "500",
+    "group.streams.num.standby.replicas": "1",
+}
+
+
+class Application:
+    """A process with all three applications; what it says is kept."""
+
+    def __init__(self, java: Jvm, bootstrap: str, directory: Path) -> None:
+        self.said: list[str] = []
+        self._errors = (directory.parent / f"{directory.name}.log").open("wb")
+        self._process = subprocess.Popen(
+            java.command("StreamsApp", bootstrap, "words", str(directory), log_level="ERROR"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.said.append(line.strip())
+
+    def close(self) -> None:
+        """Let it close its applications, and end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(SECONDS) == 0
+        self._end()
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+            self._end()
+
+    def _end(self) -> None:
+        self._listener.join()
+        self._errors.close()
+
+
+class Output:
+    """What the applications wrote and committed, read as it comes."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.values: dict[str, dict[str, list[str]]] = {each: {} for each in APPLICATIONS}
+        settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
+        self._consumer = Consumer({**settings, "enable.auto.commit": False})
+        self._consumer.assign([TopicPartition(each, index, 0) for each in APPLICATIONS for index in range(PARTITIONS)])
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Read until something holds."""
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}: {self.values}"
+            for message in self._consumer.consume(500, timeout=0.2):
+                if message.error() is not None:  # the broker is away for a moment
+                    assert message.error().code() in AWAY, message.error()
+                    continue
+                key, value = (message.key() or b"").decode(), (message.value() or b"").decode()
+                self.values[message.topic() or ""].setdefault(key, []).append(value)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._consumer.close()
+
+
+@pytest.fixture(scope="module")
+def java(kafka_jvm: Jvm) -> Jvm:
+    try:
+        return streams_jvm()
+    except JvmMissingError as problem:
+        pytest.skip(f"Kafka Streams cannot run here: {problem}")
+
+
+@pytest.fixture
+def start(java: Jvm, tmp_path: Path) -> Iterator[Callable[[str, str], Application]]:
+    """Start processes, each with a name, and end them with the test."""
+    made: list[Application] = []
+
+    def make(name: str, bootstrap: str) -> Application:
+        made.append(Application(java, bootstrap, tmp_path / name))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.kill()
+
+
+@pytest.fixture(params=["ottla", "Kafka"])
+def node(
+    request: pytest.FixtureRequest,
+    ottla_factory: Callable[..., OttlaNode],
+    apache_kafka_factory: Callable[..., ApacheKafka],
+    tmp_path: Path,
+) -> OttlaNode | ApacheKafka:
+    factory = ottla_factory if request.param == "ottla" else apache_kafka_factory
+    return factory(tmp_path / "data", settings=SETTINGS).start()
+
+
+def write(bootstrap: str, words: Sequence[str]) -> None:
+    """Write words, each with its number as its key."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for index, word in enumerate(words):
+        producer.produce("words", word.encode(), str(index).encode(), partition=index % PARTITIONS)
+    assert producer.flush(SECONDS) == 0
+
+
+def groups(talk: Talk) -> dict[str, k89.DescribedGroup]:
+    """The groups of the applications."""
+    request = k89.StreamsGroupDescribeRequest(group_ids=[f"{each}-app" for each in APPLICATIONS])
+    return {each.group_id: each for each in talk.quietly(request, k89.StreamsGroupDescribeResponse).groups}
+
+
+def configure(talk: Talk, group: str, name: str, value: str) -> None:
+    """Change a config of a group."""
+    change = k44.AlterableConfig(name=name, config_operation=0, value=value)
+    resource = k44.AlterConfigsResource(resource_type=32, resource_name=group, configs=[change])
+    request = k44.IncrementalAlterConfigsRequest(resources=[resource])
+    assert talk.quietly(request, k44.IncrementalAlterConfigsResponse).responses[0].error_code == 0
+
+
+def test_what_comes_out_is_what_python_computes(
+    node: OttlaNode | ApacheKafka, start: Callable[[str, str], Application]
+) -> None:
+    talk = Talk(node.bootstrap, str(node.log_dir))
+    for topic in ("words", *APPLICATIONS):
+        talk.create(topic, PARTITIONS)
+    first = [WORDS[index * index % len(WORDS)] for index in range(400)]
+    then = [WORDS[index % len(WORDS)] for index in range(600)]
+    write(node.bootstrap, first)
+    output = Output(node.bootstrap)
+    one, two = start("one", node.bootstrap), start("two", node.bootstrap)
+
+    # Nobody failed yet, so that each record counts once, whoever took over its task.
+    def counted(application: str, words: Sequence[str]) -> bool:
+        found = output.values[application]
+        return all(str(count) in found.get(word, ()) for word, count in Counter(words).items())
+
+    def written(application: str) -> int:
+        return sum(map(len, output.values[application].values()))
+
+    output.until(
+        lambda: counted("count", first) and counted("exact", first) and written("loud") >= len(first), "the first words"
+    )
+    expected = {word: [str(each + 1) for each in range(count)] for word, count in Counter(first).items()}
+    assert output.values["count"] == expected
+    assert output.values["exact"] == expected
+    assert output.values["loud"] == {str(index): [word.upper()] for index, word in enumerate(first)}
+
+    # From now on, who is silent for a moment is taken for dead.
+    for each in APPLICATIONS:
+        configure(talk, f"{each}-app", "streams.session.timeout.ms", "3000")
+
+    # Both have tasks, and a copy of the state of what the other runs.
+    def shared() -> bool:
+        found = groups(talk)
+        for group, with_state in (("loud-app", False), ("count-app", True), ("exact-app", True)):
+            members = [each.assignment for each in found[group].members]
+            active = sorted(len(each.partitions) for tasks in members for each in tasks.active_tasks)
+            standby = sorted(len(each.partitions) for tasks in members for each in tasks.standby_tasks)
+            if found[group].group_state != "Stable" or active != [2] * (4 if with_state else 2):
+                return False
+            if standby != ([2, 2] if with_state else []):
+                return False
+        return True
+
+    output.until(shared, "tasks for both")
+
+    # One is killed in the middle, and the other goes on with its tasks; then the broker is, and comes back.
+    for part, kill in enumerate((one.kill, lambda: (node.kill(), node.start()))):
+        words = then[part * 300 :]
+        write(node.bootstrap, words[:150])
+        so_far = written("exact")
+        output.until(lambda so_far=so_far: written("exact") > so_far, "something new")
+        kill()
+        write(node.bootstrap, words[150:300])
+    everything = [*first, *then]
+    output.until(lambda: counted("exact", everything) and counted("count", everything), "the other words")
+    # Without transactions, what was not committed is done again: nothing is missing, something may be there twice.
+    loud = Counter(word.upper() for word in everything)
+    output.until(lambda: not loud - Counter(chain(*output.values["loud"].values())), "all that is loud")
+    expected = {word: [str(each + 1) for each in range(count)] for word, count in Counter(everything).items()}
+    assert output.values["exact"] == expected
+    assert all(set(numbers) <= set(output.values["count"][word]) for word, numbers in expected.items())
+    two.close()
+    output.close()
+    talk.close()
+    assert not [line for line in (*one.said, *two.said) if "died" in line]

@@ -1,0 +1,111 @@
+"""The pure half of streams groups beside Kafka's own classes: random groups and topologies come out the same."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ottla.groups.hash_order import timeline_map_order
+from ottla.groups.streams_assignor import assign
+from ottla.groups.streams_topology import ConfiguredTopology, StreamsTopology, configure, described
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages import k89_streams_group_describe as k89
+from tests.groups.streams_cases import Case, Group, existing, random_group, random_topology
+
+from .jvm import jvm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+pytestmark = pytest.mark.interop
+CASES = 3000
+
+
+def kafkas(questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    stdin = "".join(json.dumps(each) + "\n" for each in questions).encode()
+    return [json.loads(line) for line in jvm().run("StreamsOracle", stdin=stdin, log_level="ERROR").stdout.splitlines()]
+
+
+def test_tasks_go_where_kafkas_sticky_assignor_puts_them(kafka_jvm: object) -> None:
+    groups = [random_group(Random(seed)) for seed in range(CASES)]
+    for seed, (group, expected) in enumerate(zip(groups, kafkas(map(_asked, groups)), strict=True)):
+        found = {
+            member_id: {kind: _listed(tasks) for kind, tasks in given._asdict().items()}
+            for member_id, given in assign(group.members, group.subtopologies, group.standbys).items()
+        }
+        assert found == expected, f"seed {seed}"
+
+
+def _asked(group: Group) -> dict[str, Any]:
+    return {
+        "members": {
+            member_id: {
+                "process": spec.process_id,
+                "active": _listed(spec.target.active),
+                "standby": _listed(spec.target.standby),
+            }
+            for member_id, spec in group.members.items()
+        },
+        "subtopologies": {name: [each.task_count, each.is_stateful] for name, each in group.subtopologies.items()},
+        "standbys": group.standbys,
+    }
+
+
+def _listed(tasks: Any) -> dict[str, list[int]]:
+    return {name: list(partitions) for name, partitions in tasks.items()}
+
+
+def test_a_groups_members_are_in_the_order_of_kafkas_table(kafka_jvm: object) -> None:
+    ids = [[f"m{Random(seed).randrange(10**9)}{index}" for index in range(seed)] for seed in range(200)]
+    assert [timeline_map_order(each) for each in ids] == [
+        found["order"] for found in kafkas({"keys": each} for each in ids)
+    ]
+
+
+def test_topologies_become_what_kafka_makes_of_them(kafka_jvm: object) -> None:
+    cases = [random_topology(Random(seed)) for seed in range(CASES)]
+    questions = [{"topology": b64encode(case.topology.encode(0)).decode(), "topics": case.topics} for case in cases]
+    told = set()
+    for seed, (case, expected) in enumerate(zip(cases, kafkas(questions), strict=True)):
+        assert _resolved(case) == expected, f"seed {seed}"
+        told.add(expected.get("status", expected.get("error", "ready")))
+    assert told == {"ready", 1, 2, 3, -1, 130}
+
+
+def _resolved(case: Case) -> dict[str, Any]:
+    try:
+        topology = StreamsTopology.of_record(case.topology)
+        configured = configure(topology, existing(case.topics), 7)
+    except KafkaError as error:
+        return {"error": error.code, "message": error.message}
+    assert configured.metadata_hash == 7
+    required = topology.required_topics()
+    readers = {topic: topology.subtopology_of(topic) for topic in required}
+    answer: dict[str, Any] = {
+        "tasks": {name: each.task_count for name, each in (configured.subtopologies or {}).items()},
+        "create": [
+            {
+                "name": each.name,
+                "partitions": each.partition_count,
+                "replication": each.replication_factor or -1,
+                "configs": dict(each.configs),
+            }
+            for each in configured.topics_to_create
+        ],
+        "described": _told(configured),
+        "sent": _told(topology),
+        "required": sorted(required),
+        "readers": {topic: each.subtopology_id for topic, each in readers.items() if each is not None},
+    }
+    if configured.status is not None:
+        answer |= {"status": configured.status.code, "detail": configured.status.detail}
+    return answer
+
+
+def _told(topology: StreamsTopology | ConfiguredTopology) -> str:
+    group = k89.DescribedGroup(topology=described(topology))
+    return b64encode(k89.StreamsGroupDescribeResponse(groups=[group]).encode(0)).decode()
