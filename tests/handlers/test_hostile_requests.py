@@ -15,8 +15,14 @@ import pytest
 
 from ottla.pending import Pending
 from ottla.protocol.api import request_class, response_class, response_header_version
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.framing import encode_request
+from ottla.protocol.messages import k22_init_producer_id as k22
+from ottla.protocol.messages import k24_add_partitions_to_txn as k24
+from ottla.protocol.messages import k28_txn_offset_commit as k28
+from ottla.protocol.messages import k78_share_fetch as k78
 from ottla.protocol.messages import k90_describe_share_group_offsets as k90
+from ottla.protocol.messages import k91_alter_share_group_offsets as k91
 from ottla.protocol.messages.header import ResponseHeader
 from ottla.protocol.schema import ZERO_UUID, Field, Message, Struct, Uuid
 from ottla.records.builder import BatchBuilder
@@ -226,4 +232,51 @@ def test_a_share_group_that_begins_at_the_end_of_all_numbers_is_described(start:
     (described,) = local.quietly(request, k90.DescribeShareGroupOffsetsResponse).groups
     assert described.error_code == 0
     assert described.topics[0].partitions[0].start_offset == start
+    local.close()
+
+
+def test_what_is_named_twice_is_answered_as_kafka_answers() -> None:
+    """Partitions that are added are told as they were named; a topic of which some is refused comes once."""
+    local = LocalTalk(SETTINGS)
+    talk = begin(local)
+    initialize = k22.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    producer = talk.patiently(lambda: local.quietly(initialize, k22.InitProducerIdResponse))
+    topic = k24.AddPartitionsToTxnTopic(name="t", partitions=[0, 0, 1, 0])
+    add = k24.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[topic],
+    )
+    (added,) = local.quietly(add, k24.AddPartitionsToTxnResponse, version=3).results_by_topic_v3_and_below
+    assert [each.partition_index for each in added.results_by_partition] == [0, 0, 1, 0]
+    partitions = [k28.TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in (0, 9)]
+    commit = k28.TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g-1",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        topics=[k28.TxnOffsetCommitRequestTopic(name="t", partitions=partitions)] * 2,
+    )
+    (committed,) = local.quietly(commit, k28.TxnOffsetCommitResponse).topics
+    assert [(each.partition_index, each.error_code) for each in committed.partitions] == [
+        (9, 3),
+        (9, 3),
+        (0, 0),
+        (0, 0),
+    ]
+    offsets = [k91.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=each) for each in (1, 2)]
+    alter = k91.AlterShareGroupOffsetsRequest(
+        group_id="g-2", topics=[k91.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=offsets)] * 2
+    )
+    (altered,) = local.quietly(alter, k91.AlterShareGroupOffsetsResponse).responses
+    assert [(each.partition_index, each.error_code) for each in altered.partitions] == [(0, 0)] * 4
+    local.close()
+
+
+def test_a_way_of_acquiring_that_is_none_is_refused() -> None:
+    local = LocalTalk(SETTINGS)
+    begin(local)
+    request = k78.ShareFetchRequest(group_id="g-1", member_id="m-1", share_session_epoch=0, share_acquire_mode=9)
+    assert local.quietly(request, k78.ShareFetchResponse).error_code == ErrorCode.INVALID_REQUEST
     local.close()

@@ -11,7 +11,7 @@ from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from ottla.broker.session import Call
 
@@ -27,7 +27,14 @@ class Described(Protocol):
     authorized_operations: int
 
 
+class Topical(Protocol):
+    """What an answer says of a topic."""
+
+    partitions: list[Any]
+
+
 D = TypeVar("D", bound=Described)
+T = TypeVar("T", bound=Topical)
 
 
 def request_context(call: Call) -> RequestContext:
@@ -52,6 +59,16 @@ def sort_out(things: Iterable[R], passes: Callable[[R], bool]) -> tuple[list[R],
     for each in things:
         (right if passes(each) else wrong).append(each)
     return right, wrong
+
+
+def merged(topics: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+    """One entry a topic, however often it was named, as Kafka answers; partitions stay in order, and may repeat."""
+    found: dict[Hashable, T] = {}
+    for topic in topics:
+        first = found.setdefault(key(topic), topic)
+        if first is not topic:
+            first.partitions += topic.partitions
+    return list(found.values())
 
 
 def describe_visible(

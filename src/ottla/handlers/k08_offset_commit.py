@@ -6,12 +6,13 @@ v2-4 carry a retention time of their own, v6 adds leader epochs, v7 instance ids
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.groups import refusals
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, sort_out, then
+from ottla.handlers.group_calls import merged, request_context, sort_out, then
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k08_offset_commit import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.pending import Pending
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10
+NAME_AND_ID = attrgetter("name", "topic_id")
 
 
 def on_error(request: OffsetCommitRequest, version: int, code: ErrorCode, message: str | None) -> OffsetCommitResponse:
@@ -43,15 +45,15 @@ def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
     for topic in request.topics:
         _sort_out(call, topic, known, refused)
     if not known:
-        return OffsetCommitResponse(topics=refused)
+        return OffsetCommitResponse(topics=merged(refused, NAME_AND_ID))
     request.topics = known
 
-    def merged(response: OffsetCommitResponse) -> OffsetCommitResponse:
+    def complete(response: OffsetCommitResponse) -> OffsetCommitResponse:
         if refused:
-            response.topics = _merge(refused, response.topics)
+            response.topics = merged([*refused, *response.topics], NAME_AND_ID)
         return response
 
-    return then(call.broker.groups.commit_offsets(request_context(call), request), merged)
+    return then(call.broker.groups.commit_offsets(request_context(call), request), complete)
 
 
 def _sort_out(
@@ -90,17 +92,3 @@ def _sort_out(
     if right:
         topic.partitions = right
         known.append(topic)
-
-
-def _merge(
-    refused: list[OffsetCommitResponseTopic], committed: list[OffsetCommitResponseTopic]
-) -> list[OffsetCommitResponseTopic]:
-    """One entry a topic, those with refused partitions first, as Kafka answers."""
-    merged = {(topic.name, topic.topic_id): topic for topic in refused}
-    for topic in committed:
-        key = (topic.name, topic.topic_id)
-        if key in merged:
-            merged[key].partitions += topic.partitions
-        else:
-            merged[key] = topic
-    return list(merged.values())

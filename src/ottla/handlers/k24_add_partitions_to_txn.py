@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 FIRST_VERSION_OF_BROKERS = 4
 
 Errors = dict[TopicPartition, ErrorCode]
+Results = list[AddPartitionsToTxnTopicResult]
 
 
 def on_error(
@@ -40,7 +41,7 @@ def on_error(
     """Nothing was added anywhere."""
     if version >= FIRST_VERSION_OF_BROKERS:
         return AddPartitionsToTxnResponse(error_code=code)
-    return _client_response(dict.fromkeys(_partitions(_client_transaction(request)), code))
+    return _client_response(_all_alike(_client_transaction(request), code))
 
 
 @api(
@@ -63,11 +64,11 @@ def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pen
         transactions.setdefault(each.transactional_id, each)
     if not transactions:
         return kept(AddPartitionsToTxnResponse())
-    results: dict[str, Errors] = {}
+    results: dict[str, Results] = {}
     answer: Pending[AddPartitionsToTxnResponse] = Pending()
 
-    def decided(transactional_id: str, errors: Errors) -> None:
-        results[transactional_id] = errors
+    def decided(transactional_id: str, found: Results) -> None:
+        results[transactional_id] = found
         if len(results) == len(transactions):
             answer.complete(_broker_response({each: results[each] for each in transactions}))
 
@@ -76,22 +77,22 @@ def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pen
     return answer
 
 
-def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Pending[Errors]:
+def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Pending[Results]:
     partitions = _partitions(transaction)
     if call.version < FIRST_VERSION_OF_BROKERS and not call.may(
         AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
     ):
-        return kept(dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return kept(_all_alike(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     refused = {place: error for place in partitions if (error := _refusal(call, place))}
     if refused:
         # One partition that cannot be added keeps the others out as well: a transaction has all of them or fails.
-        return kept({place: refused.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in partitions})
+        return kept(_by_topic({place: refused.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in partitions}))
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     coordinator = call.broker.transactions
     if transaction.verify_only:
-        return kept(coordinator.verify_partitions(*producer, partitions))
+        return kept(_by_topic(coordinator.verify_partitions(*producer, partitions)))
     added = coordinator.add_partitions(*producer, partitions, add_partitions_version(call.version))
-    return added.map(lambda code: dict.fromkeys(partitions, fencing_error(code, call.api_key, call.version)))
+    return added.map(lambda code: _all_alike(transaction, fencing_error(code, call.api_key, call.version)))
 
 
 def _refusal(call: Call, place: TopicPartition) -> ErrorCode:
@@ -117,20 +118,34 @@ def _partitions(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartiti
     return [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
 
 
-def _client_response(errors: Errors) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(errors))
+def _client_response(results: Results) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
-def _broker_response(results: dict[str, Errors]) -> AddPartitionsToTxnResponse:
+def _broker_response(results: dict[str, Results]) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
-            AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=_by_topic(errors))
-            for transactional_id, errors in results.items()
+            AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=each)
+            for transactional_id, each in results.items()
         ]
     )
 
 
-def _by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+def _all_alike(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -> Results:
+    """One answer for all, told as they were asked for: what is named twice is answered twice, as in Kafka."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                for index in topic.partitions
+            ],
+        )
+        for topic in transaction.topics
+    ]
+
+
+def _by_topic(errors: Errors) -> Results:
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for place, code in errors.items():
         topic = topics.setdefault(place.topic, AddPartitionsToTxnTopicResult(name=place.topic))

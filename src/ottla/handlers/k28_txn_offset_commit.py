@@ -6,13 +6,14 @@ group's partition to the transaction implicitly (KIP-890).
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC
 from ottla.groups import refusals
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, sort_out
+from ottla.handlers.group_calls import merged, request_context, sort_out
 from ottla.handlers.registry import api
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ottla.transactions.verification import Guard, SupportedOperation
 
 FIRST_VERSION_THAT_KNOWS_LOADING = 2
+NAME = attrgetter("name")
 
 # What a client of a group coordinator is told when the coordinator's log, or that of transactions, is not to be had.
 _COORDINATOR_ERRORS = {
@@ -73,12 +75,13 @@ def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Pending[Tx
         _sort_out(call, topic, known, refused)
     answer: Pending[TxnOffsetCommitResponse] = Pending()
     if not known:
-        answer.complete(TxnOffsetCommitResponse(topics=refused))
+        answer.complete(TxnOffsetCommitResponse(topics=merged(refused, NAME)))
         return answer
     request.topics = known
 
     def committed(response: TxnOffsetCommitResponse) -> None:
-        response.topics = refused + response.topics
+        if refused:
+            response.topics = merged([*refused, *response.topics], NAME)
         answer.complete(response)
 
     def failed(code: ErrorCode) -> None:

@@ -24,6 +24,7 @@ from ottla.protocol.messages.k78_share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from ottla.shares.acquire import BATCH_OPTIMIZED, RECORD_LIMIT
 from ottla.shares.sessions import FINAL_EPOCH, Place
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def share_fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse | 
     who = who_asks(call, request)
     renews = call.version >= 2 and request.is_renew_ack
     if renews and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if request.share_acquire_mode not in (BATCH_OPTIMIZED, RECORD_LIMIT):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     shares = call.broker.share_partitions
     acknowledgements = Acknowledgements.of(request)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import then
+from ottla.handlers.group_calls import merged, then
 from ottla.handlers.registry import api
 from ottla.handlers.share_group_calls import require_share_groups
 from ottla.protocol.error_texts import error_text
@@ -50,7 +51,7 @@ def alter_share_group_offsets(
 
     def complete(response: AlterShareGroupOffsetsResponse) -> AlterShareGroupOffsetsResponse:
         if not response.error_code:
-            response.responses = refused + response.responses
+            response.responses = merged([*refused, *response.responses], attrgetter("topic_name"))
         return response
 
     asked = AlterShareGroupOffsetsRequest(group_id=request.group_id, topics=allowed)
