@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes, or takes to be made, says more about the machine than about the code.
@@ -10,3 +11,20 @@ settings.register_profile("explore", deadline=None, suppress_health_check=[Healt
 # for others.
 settings.register_profile("ottla", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("ottla")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of an `xdist_group` on one worker.
+
+    pytest-xdist 3.8 writes a test's group into its `_nodeid`, which pytest 9.2 does not look at any more: without this
+    every worker would start a Spark, and a cluster for each module, of its own.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        wanted = getattr(item, "_nodeid", item.nodeid)
+        if wanted != item.nodeid:
+            item._id = type(item._id).parse(wanted)  # type: ignore[attr-defined]
+        marked = item.get_closest_marker("xdist_group") is not None
+        assert not marked or "@" in item.nodeid, f"{item.nodeid} would not stay with its group"
