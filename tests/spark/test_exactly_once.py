@@ -98,6 +98,32 @@ def test_a_driver_that_dies_before_the_commit_log_leaves_each_row_once(
     assert keys(cluster, "driver") == list(range(ROWS * done))
 
 
+def test_a_batch_of_files_is_not_finished_on_another_number_of_cores(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("files", 2)
+    register_crashing(spark)
+    source, flag, checkpoint = tmp_path / "source", tmp_path / "flag", tmp_path / "checkpoint"
+    source.mkdir()
+    for number in range(8):
+        (source / f"{number}.txt").write_text("".join(f"{5 * number + each}\n" for each in range(5)))
+    frame = spark.readStream.text(str(source)).selectExpr("value as key", "value")
+    with pytest.raises(StreamingQueryException):
+        run(frame, cluster, "files", checkpoint, crash=PARTLY, crash_flag=str(flag), crash_batch="0")
+    part = keys(cluster, "files")
+    assert 0 < len(part) < ROWS
+    setting = "spark.sql.leafNodeDefaultParallelism"
+    spark.conf.set(setting, "8")
+    try:
+        with pytest.raises(ValueError, match=f"batch 0 .* for a parallelism of 2, which is 8 now: set {setting} to 2"):
+            run(frame, cluster, "files", checkpoint)
+        assert keys(cluster, "files") == part
+    finally:
+        spark.conf.unset(setting)
+    run(frame, cluster, "files", checkpoint)
+    assert keys(cluster, "files") == list(range(ROWS))
+
+
 def test_rows_that_are_not_the_same_again_stop_the_query(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create_topic("changed", 1)
     checkpoint = tmp_path / "checkpoint"

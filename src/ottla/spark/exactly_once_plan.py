@@ -30,6 +30,8 @@ _FORGETFUL: Final = ("socket", "textsocket")
 _AGGREGATES: Final = "org.apache.spark.sql.catalyst.expressions.aggregate."
 _SORTED: Final = "spark.sql.execution.sortBeforeRepartition"
 _ADAPTIVE: Final = "spark.sql.adaptive.streaming.stateless.enabled"
+_LEAVES: Final = "spark.sql.leafNodeDefaultParallelism"
+_PARALLELISM_FILE: Final = "ottla-parallelism"
 _MARK: Final = "_ottla_watches"
 
 
@@ -50,6 +52,9 @@ def watch() -> None:
         if not _wants_exactly_once(self._jwrite, named):
             return start(self, *arguments, **named)
         check_plan(self._df)
+        checkpoint = _checkpoint(self._df.sparkSession, self._jwrite, named)
+        if checkpoint is not None:
+            check_parallelism(self._df, checkpoint)
         with _without_adaptive_execution(self._df.sparkSession):
             return start(self, *arguments, **named)
 
@@ -82,12 +87,65 @@ def _without_adaptive_execution(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(_ADAPTIVE, before)
 
 
-def _wants_exactly_once(jvm_writer: Any, named: dict[str, Any]) -> bool:
-    given = {name.lower(): value for name, value in named.items()}
-    if str(given.get("exactlyonce", "")).lower() == "true":
+def check_parallelism(frame: DataFrame, checkpoint: str) -> None:
+    """Refuse to finish a batch of files on another number of cores, by which Spark cuts files into tasks.
+
+    The number is kept in the checkpoint at each start; a batch that is yet to begin may be cut in any way.
+    """
+    if not _reads_files(frame._jdf.queryExecution().analyzed()):
+        return
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    root = jvm.org.apache.hadoop.fs.Path(checkpoint)
+    files = root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    now = str(spark.conf.get(_LEAVES, None) or spark.sparkContext.defaultParallelism)
+    begun, done = (_last_batch(jvm, files, root, log) for log in ("offsets", "commits"))
+    path = jvm.org.apache.hadoop.fs.Path(root, _PARALLELISM_FILE)
+    if begun > done and files.exists(path):
+        source = files.open(path)
+        kept = str(jvm.org.apache.commons.io.IOUtils.toString(source, "UTF-8"))
+        source.close()
+        if kept != now:
+            raise PlanRefusedError(
+                f"exactlyOnce is refused, because batch {begun} of {checkpoint} is unfinished and its files were cut "
+                f"into tasks for a parallelism of {kept}, which is {now} now: set {_LEAVES} to {kept} until it is done"
+            )
+    target = files.create(path, True)
+    target.write(bytearray(now.encode()))
+    target.close()
+
+
+def _reads_files(node: Any) -> bool:
+    if node.nodeName().startswith("StreamingRelation") and node.sourceName().startswith("FileSource"):
         return True
-    found = _private(jvm_writer, "extraOptions").get("exactlyOnce")
-    return bool(found.isDefined()) and str(found.get()).lower() == "true"
+    return any(_reads_files(_at(node.children(), at)) for at in range(node.children().size()))
+
+
+def _last_batch(jvm: Any, files: Any, root: Any, log: str) -> int:
+    folder = jvm.org.apache.hadoop.fs.Path(root, log)
+    names = [each.getPath().getName() for each in files.listStatus(folder)] if files.exists(folder) else []
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def _wants_exactly_once(jvm_writer: Any, named: dict[str, Any]) -> bool:
+    return (_option(jvm_writer, named, "exactlyOnce") or "").lower() == "true"
+
+
+def _checkpoint(spark: SparkSession, jvm_writer: Any, named: dict[str, Any]) -> str | None:
+    """Where a query keeps its checkpoint, unless it is a folder that nobody comes back to."""
+    given = _option(jvm_writer, named, "checkpointLocation")
+    root = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+    name = _option(jvm_writer, named, "queryName")
+    return given or (f"{root}/{name}" if root and name else None)
+
+
+def _option(jvm_writer: Any, named: dict[str, Any], wanted: str) -> str | None:
+    """What a query's writer was told, by its options or with `start`."""
+    for name, value in named.items():
+        if name.lower() == wanted.lower() and value is not None:
+            return str(value)
+    found = _private(jvm_writer, "extraOptions").get(wanted)
+    return str(found.get()) if found.isDefined() else None
 
 
 def _private(target: Any, name: str) -> Any:
