@@ -23,9 +23,9 @@ from tests.interop.side_by_side import Talk
 from bench.peers import Peer, available
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.messages import k00_produce as k00
-from ottla.protocol.messages import k44_incremental_alter_configs as k44
 from ottla.protocol.messages import k76_share_group_heartbeat as k76
 from ottla.protocol.messages import k78_share_fetch as k78
+from ottla.protocol.messages import k91_alter_share_group_offsets as k91
 from ottla.records.builder import BatchBuilder
 
 if TYPE_CHECKING:
@@ -55,18 +55,17 @@ def fill(talk: Talk, topic: str, records: int, batch: int) -> None:
 
 def join(talk: Talk, group: str, topic: str) -> None:
     """Begin at the first record, and wait until the group has its partition."""
-    change = k44.AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
-    resource = k44.AlterConfigsResource(resource_type=32, resource_name=group, configs=[change])
-    changed = talk.quietly(
-        k44.IncrementalAlterConfigsRequest(resources=[resource]), k44.IncrementalAlterConfigsResponse, version=1
-    )
-    assert changed.responses[0].error_code == ErrorCode.NONE, changed
+    first = k91.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+    wanted = k91.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[first])
+    request = k91.AlterShareGroupOffsetsRequest(group_id=group, topics=[wanted])
+    begun = Conversation(talk).patiently(lambda: talk.quietly(request, k91.AlterShareGroupOffsetsResponse, version=0))
+    assert not any(codes(begun)), begun
     epoch = 0
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        request = k76.ShareGroupHeartbeatRequest(group_id=group, member_id=MEMBER, member_epoch=epoch)
-        request.subscribed_topic_names = [topic] if epoch == 0 else None
-        answer = talk.quietly(request, k76.ShareGroupHeartbeatResponse, version=1)
+        beat = k76.ShareGroupHeartbeatRequest(group_id=group, member_id=MEMBER, member_epoch=epoch)
+        beat.subscribed_topic_names = [topic] if epoch == 0 else None
+        answer = talk.quietly(beat, k76.ShareGroupHeartbeatResponse, version=1)
         if not NOT_READY.intersection(codes(answer)):
             assert answer.error_code == ErrorCode.NONE, answer
             epoch = answer.member_epoch
