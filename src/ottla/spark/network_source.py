@@ -51,10 +51,18 @@ class NetworkSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader for `spark.readStream`."""
         if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
-            return _NoStreams()
+            import pyspark
+
+            return RefusedStream(
+                f"streams from ottla need pyspark 4.2 or newer: {pyspark.__version__} has neither rate limits nor "
+                "availableNow for Python sources; spark.read works"
+            )
         from ottla.spark.network_stream import NetworkStreamReader
 
-        return NetworkStreamReader(_with_columns(NetworkPlan.parse(self.options, streaming=True), schema))
+        try:
+            return NetworkStreamReader(_with_columns(NetworkPlan.parse(self.options, streaming=True), schema))
+        except OptionError as error:
+            return RefusedStream(str(error))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer."""
@@ -69,17 +77,19 @@ class NetworkSource(DataSource):
         return make_stream_writer(self.options, schema, overwrite)
 
 
-class _NoStreams(DataSourceStreamReader):
-    """Refuses: Spark 4.1 would hide an error of `streamReader` itself behind one of its own."""
+class RefusedStream(DataSourceStreamReader):
+    """Says why there is no stream: Spark hides an error of `streamReader` itself behind one of its own."""
 
-    def latestOffset(self, *_: object) -> NoReturn:  # noqa: N802 - Spark's name, and what it asks first
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name, and what it asks a new query first
         """Say why."""
-        import pyspark
+        raise OptionError(self._reason)
 
-        raise OptionError(
-            f"streams from ottla need pyspark 4.2 or newer: {pyspark.__version__} has neither rate limits nor "
-            "availableNow for Python sources; spark.read works"
-        )
+    def latestOffset(self, *_: object) -> NoReturn:  # noqa: N802 - Spark's name, and what it asks an old query first
+        """Say why."""
+        raise OptionError(self._reason)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Nothing: it never comes to that."""
