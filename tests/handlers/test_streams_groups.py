@@ -8,9 +8,7 @@ import pytest
 
 from ottla.groups.streams_topology import StatusCode
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages import k57_update_features as k57
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
-from ottla.protocol.messages import k89_streams_group_describe as k89
 from tests.groups.streams_members import joining, repartitioned, tasks_of, topology
 from tests.handlers.local_talk import LocalTalk
 
@@ -85,19 +83,3 @@ def test_kafkas_own_topics_and_names_of_none_have_no_place_in_a_topology(local: 
         ErrorCode.STREAMS_INVALID_TOPOLOGY,
         "Topic names a b,.. are not valid topic names.",
     )
-
-
-def test_without_the_feature_streams_groups_are_refused(local: LocalTalk) -> None:
-    change = k57.FeatureUpdateKey(feature="streams.version", max_version_level=0, upgrade_type=DOWNGRADE)
-    request = k57.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[change])
-    assert local.quietly(request, k57.UpdateFeaturesResponse).error_code == 0
-    assert ask(local, joining()).error_code == ErrorCode.UNSUPPORTED_VERSION
-    described = local.quietly(k89.StreamsGroupDescribeRequest(group_ids=["g"]), k89.StreamsGroupDescribeResponse)
-    assert described.groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
-def test_a_broker_that_does_not_speak_the_protocol_refuses_streams_groups() -> None:
-    local = LocalTalk({"group.coordinator.rebalance.protocols": "classic,consumer"})
-    local.create("__consumer_offsets")
-    assert ask(local, joining()).error_code == ErrorCode.UNSUPPORTED_VERSION
-    local.close()

@@ -1,19 +1,27 @@
-"""What the handlers of group APIs share: who asks, and what to do with an answer that may come later."""
+"""What the handlers of group APIs share: whether there are such groups, who asks, and what to do with an answer."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.cluster.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from ottla.groups.environment import RequestContext
 from ottla.pending import Pending
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from ottla.broker.session import Call
+
+GroupProtocol = Literal["consumer", "share", "streams"]
+_FEATURES: Final[dict[GroupProtocol, str]] = {
+    "consumer": GROUP_VERSION,
+    "share": SHARE_VERSION,
+    "streams": STREAMS_VERSION,
+}
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -35,6 +43,21 @@ class Topical(Protocol):
 
 D = TypeVar("D", bound=Described)
 T = TypeVar("T", bound=Topical)
+
+
+def speaks(call: Call, protocol: GroupProtocol) -> bool:
+    """Whether the cluster's features and the broker's list of protocols let such groups be."""
+    if call.broker.cluster.image.features.get(_FEATURES[protocol], 0) < 1:
+        return False
+    protocols = call.broker.config("group.coordinator.rebalance.protocols")
+    # Kafka leaves share groups to their feature alone.
+    return protocol == "share" or not isinstance(protocols, tuple) or protocol in protocols
+
+
+def require_protocol(call: Call, protocol: GroupProtocol) -> None:
+    """Refuse everything about such groups where there are none."""
+    if not speaks(call, protocol):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def request_context(call: Call) -> RequestContext:

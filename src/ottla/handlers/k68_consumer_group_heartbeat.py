@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context
+from ottla.handlers.group_calls import request_context, require_protocol
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -37,6 +37,7 @@ def consumer_group_heartbeat(
     call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
     """Let the member take its next step, and tell it what it owns if that has changed."""
+    require_protocol(call, "consumer")
     for topic in request.subscribed_topic_names or ():
         call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
     # A regular expression finds only topics that its sender may know of, now and when it is resolved again.

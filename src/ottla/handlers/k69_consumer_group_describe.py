@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import describe_visible, then
+from ottla.handlers.group_calls import describe_visible, require_protocol, then
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k69_consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -39,6 +39,7 @@ def consumer_group_describe(
     call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Pending[ConsumerGroupDescribeResponse]:
     """Describe each group that this node coordinates."""
+    require_protocol(call, "consumer")
     groups = describe_visible(
         call,
         request,

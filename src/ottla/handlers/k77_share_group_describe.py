@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import describe_visible, then
+from ottla.handlers.group_calls import describe_visible, require_protocol, then
 from ottla.handlers.registry import api
-from ottla.handlers.share_group_calls import require_share_groups
 from ottla.protocol.messages.k77_share_group_describe import (
     DescribedGroup,
     ShareGroupDescribeRequest,
@@ -40,7 +39,7 @@ def share_group_describe(
     call: Call, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse | Pending[ShareGroupDescribeResponse]:
     """Describe each group that this node coordinates."""
-    require_share_groups(call)
+    require_protocol(call, "share")
     groups = describe_visible(
         call,
         request,

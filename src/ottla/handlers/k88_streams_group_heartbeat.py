@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.groups.streams_topology import StatusCode, check_names, named_topics
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, then
+from ottla.handlers.group_calls import request_context, require_protocol, then
 from ottla.handlers.registry import api
-from ottla.handlers.streams_group_calls import require_streams_groups
 from ottla.protocol.messages.k88_streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -46,7 +45,7 @@ def streams_group_heartbeat(
     call: Call, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse | Pending[StreamsGroupHeartbeatResponse]:
     """Let the member take its next step, and create the internal topics that its application lacks."""
-    require_streams_groups(call)
+    require_protocol(call, "streams")
     if request.topology is not None:
         check_names(request.topology)
         for topic in named_topics(request.topology):

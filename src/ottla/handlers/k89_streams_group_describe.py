@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import describe_visible, then
+from ottla.handlers.group_calls import describe_visible, require_protocol, then
 from ottla.handlers.registry import api
-from ottla.handlers.streams_group_calls import require_streams_groups
 from ottla.protocol.messages.k89_streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
@@ -40,7 +39,7 @@ def streams_group_describe(
     call: Call, request: StreamsGroupDescribeRequest
 ) -> StreamsGroupDescribeResponse | Pending[StreamsGroupDescribeResponse]:
     """Describe each group that this node coordinates."""
-    require_streams_groups(call)
+    require_protocol(call, "streams")
     groups = describe_visible(
         call,
         request,

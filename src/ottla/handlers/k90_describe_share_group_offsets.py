@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.groups.coordinator import wait_for_all
 from ottla.handlers import access
+from ottla.handlers.group_calls import speaks
 from ottla.handlers.registry import api
-from ottla.handlers.share_group_calls import share_groups_enabled
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k90_describe_share_group_offsets import (
@@ -63,7 +63,7 @@ def _group(
     call: Call, group: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup | Pending[DescribeShareGroupOffsetsResponseGroup]:
     group_id = group.group_id
-    if not share_groups_enabled(call):
+    if not speaks(call, "share"):
         return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not call.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
         return DescribeShareGroupOffsetsResponseGroup(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import merged, then
+from ottla.handlers.group_calls import merged, require_protocol, then
 from ottla.handlers.registry import api
-from ottla.handlers.share_group_calls import require_share_groups
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k91_alter_share_group_offsets import (
@@ -38,7 +37,7 @@ def alter_share_group_offsets(
     call: Call, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse | Pending[AlterShareGroupOffsetsResponse]:
     """Begin the state of each partition anew, at the offset that is wanted."""
-    require_share_groups(call)
+    require_protocol(call, "share")
     refused: list[AlterShareGroupOffsetsResponseTopic] = []
     allowed: list[AlterShareGroupOffsetsRequestTopic] = []
     for topic in request.topics:

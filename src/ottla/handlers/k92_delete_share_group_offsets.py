@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import sort_out, then
+from ottla.handlers.group_calls import require_protocol, sort_out, then
 from ottla.handlers.registry import api
-from ottla.handlers.share_group_calls import require_share_groups
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k92_delete_share_group_offsets import (
@@ -34,7 +33,7 @@ def delete_share_group_offsets(
     call: Call, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse | Pending[DeleteShareGroupOffsetsResponse]:
     """Delete the state of all partitions of each topic."""
-    require_share_groups(call)
+    require_protocol(call, "share")
     allowed, hidden = sort_out(request.topics, lambda each: call.may_topic(AclOperation.READ, each.topic_name))
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     refused = [

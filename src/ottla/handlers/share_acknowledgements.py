@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
-from ottla.handlers.share_group_calls import require_member_id, require_share_groups
+from ottla.handlers.group_calls import require_protocol
+from ottla.handlers.share_group_calls import require_member_id
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.partition import RENEW, Acknowledgement
@@ -27,7 +28,7 @@ Outcome = dict[Place, "KafkaError | None"]
 
 def who_asks(call: Call, request: ShareFetchRequest | ShareAcknowledgeRequest) -> SessionKey:
     """Group and member of a request, if they may be served."""
-    require_share_groups(call)
+    require_protocol(call, "share")
     if request.group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
     call.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
