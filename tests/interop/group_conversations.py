@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import (
     group_classic_conversations,
     group_consumer_conversations,
+    group_hostile_conversations,
     group_topic_conversations,
     group_transaction_conversations,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "SETTINGS",
     "group_classic_conversations",
     "group_consumer_conversations",
+    "group_hostile_conversations",
     "group_topic_conversations",
     "group_transaction_conversations",
 ]

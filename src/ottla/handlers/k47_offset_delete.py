@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, then
+from ottla.handlers.group_calls import merged, request_context, then
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k47_offset_delete import (
@@ -31,7 +32,7 @@ def on_error(request: OffsetDeleteRequest, version: int, code: ErrorCode, messag
 def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
     """Delete the offsets of partitions that exist; the others are answered for themselves."""
     known: list[OffsetDeleteRequestTopic] = []
-    refused: dict[str, OffsetDeleteResponseTopic] = {}
+    refused: list[OffsetDeleteResponseTopic] = []
     for topic in request.topics:
         allowed = call.may_topic(AclOperation.READ, topic.name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -42,25 +43,15 @@ def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
         if right:
             known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=right))
         if wrong:
-            refused[topic.name] = OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
-                    for each in wrong
-                ],
-            )
+            partitions = [
+                OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code) for each in wrong
+            ]
+            refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
     request.topics = known
 
-    def merged(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
-        if response.error_code != ErrorCode.NONE or not refused:
-            return response
-        topics = dict(refused)
-        for topic in response.topics:
-            if topic.name in topics:
-                topics[topic.name].partitions += topic.partitions
-            else:
-                topics[topic.name] = topic
-        response.topics = list(topics.values())
+    def complete(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+        if response.error_code == ErrorCode.NONE and refused:
+            response.topics = merged([*refused, *response.topics], attrgetter("name"))
         return response
 
-    return then(call.broker.groups.delete_offsets(request_context(call), request), merged)
+    return then(call.broker.groups.delete_offsets(request_context(call), request), complete)
