@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from ottla.groups.settings import GroupSettings
-from ottla.groups.streams import StreamsMemberState
+from ottla.groups.streams import OwnedTasks, StreamsMember, StreamsMemberState, TaskOwners
+from ottla.groups.streams_assignor import NO_TASKS, TaskAssignment
+from ottla.groups.streams_reconciliation import TaskTarget, reconcile
 from ottla.groups.streams_topology import StatusCode
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode
@@ -158,6 +160,22 @@ def test_the_tasks_of_a_member_that_leaves_go_to_the_others(world: World) -> Non
     assert (left.error_code, left.member_id, left.member_epoch, left.status) == (0, "a", -1, [])
     settle(b)
     assert b.active == {"0": [0, 1, 2, 3]}
+
+
+def test_a_member_may_have_very_many_tasks() -> None:
+    """Each task is looked at once: looking through all of them for each would take minutes here."""
+    many = 150_000
+    has = StreamsMember("m", member_epoch=1, assigned=OwnedTasks({"0": dict.fromkeys(range(many), 1)}, {}, {}))
+    owners = TaskOwners()
+    owners.add(has.assigned, has.process_id)
+    target = TaskTarget(2, TaskAssignment({"0": tuple(range(1, many + 1))}, {}, {}))
+    giving = reconcile(has, target, None, owners)
+    assert giving.pending_revocation.active == {"0": {0: 1}}
+    owners = TaskOwners()
+    owners.add(giving.assigned, giving.process_id)
+    done = reconcile(giving, target, NO_TASKS, owners)
+    assert done.is_reconciled_to(2)
+    assert done.assigned.active == {"0": {**dict.fromkeys(range(1, many), 1), many: 2}}
 
 
 def test_a_lost_answer_may_be_asked_for_again(world: World) -> None:

@@ -206,8 +206,7 @@ def _has_only_assigned(member: StreamsMember, request: StreamsGroupHeartbeatRequ
     return all(
         tasks is not None
         and all(
-            each.subtopology_id in known and all(task in known[each.subtopology_id] for task in each.partitions)
-            for each in tasks
+            each.subtopology_id in known and set(each.partitions).issubset(known[each.subtopology_id]) for each in tasks
         )
         for tasks, known in zip(owned, assigned, strict=True)
     )

@@ -146,13 +146,13 @@ def _difference(
     result = _Difference({}, {}, {}, waits=False)
     waits = False
     for each in dict.fromkeys((*target, *has)):
-        held, wanted = has.get(each, ()), target.get(each, ())
-        missing = [task for task in wanted if task not in held]
+        held, wanted = set(has.get(each, ())), set(target.get(each, ()))
+        missing = wanted - held
         free = [task for task in missing if not is_taken((each, task))]
         waits = waits or len(free) < len(missing)
         for found, tasks in (
-            (result.kept, [task for task in held if task in wanted]),
-            (result.revoked, [task for task in held if task not in wanted]),
+            (result.kept, held & wanted),
+            (result.revoked, held - wanted),
             (result.free, free),
         ):
             if tasks:
