@@ -207,11 +207,11 @@ class Cluster:
     def _tell_directories(self, changes: ImageChanges) -> None:
         """What the nodes know better than the metadata: where a new log was put, and which directories take none."""
         unassigned = {
-            topic.id for topic, _, _, after in changes.partitions if UNASSIGNED_DIRECTORY in after.directories
+            topic.id: topic for topic, _, _, after in changes.partitions if UNASSIGNED_DIRECTORY in after.directories
         }
         for node in self.nodes.values():
             if unassigned:
-                self.change(misplaced(node, unassigned))
+                self.change(misplaced(node, unassigned.values()))
             if changes.configs and self.image.broker_is_active(node.node_id):
                 self.change(cordon_directories(self.image, node.node_id, node.cordoned_ids()))
 

@@ -14,11 +14,12 @@ from ottla.records.batch import read_header
 from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Iterable
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.node import Broker
     from ottla.broker.partition import Partition
+    from ottla.cluster.registrations import Topic
     from ottla.protocol.schema import Message, Uuid
     from ottla.storage.directory import LogDirectory
     from ottla.storage.log import Log
@@ -68,15 +69,17 @@ def resume_moves(cluster: Cluster) -> None:
                     target.drop_future_log(place)
 
 
-def misplaced(broker: Broker, among: Container[Uuid] | None = None) -> list[Message]:
-    """The records that place the node's partitions where their logs are, if the metadata says otherwise.
-
-    `among`: topics, by id; else all.
-    """
+def misplaced(broker: Broker, topics: Iterable[Topic]) -> list[Message]:
+    """The records that place a node's partitions of some topics where their logs are, if the metadata does not."""
+    asked = list(topics)
+    places = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
     found: dict[tuple[str, int], Uuid] = {
-        place: broker.directory_ids[directory.path] for directory in broker.directories for place in directory.logs
+        place: broker.directory_ids[directory.path]
+        for directory in broker.directories
+        for place in places
+        if place in directory.logs
     }
-    return assign_directories(broker.cluster.image, broker.node_id, found, layers=broker.layers, among=among)
+    return assign_directories(broker.cluster.image, broker.node_id, found, asked, layers=broker.layers)
 
 
 def _first_base_offset(log: Log) -> int:
@@ -111,6 +114,7 @@ def _step(broker: Broker, partition: Partition, source: LogDirectory, target: Lo
         target.adopt_future_log(place)
         source.delete_log(place)
         partition.replace_log(future)
-        broker.cluster.change(misplaced(broker))
+        topic = broker.cluster.image.topic(partition.topic)
+        broker.cluster.change(misplaced(broker, () if topic is None else (topic,)))
         return
     broker.cluster.world.clock.call_soon(_step, broker, partition, source, target, future)

@@ -326,7 +326,7 @@ def _register(cluster: Cluster) -> None:
             previous_epoch=-1 if known is None else known,
         )
         cluster.metadata.append(records)
-        cluster.metadata.append(misplaced(node))
+        cluster.metadata.append(misplaced(node, cluster.image.topics.values()))
         cluster.metadata.append(
             unfence_broker(cluster.image, node.node_id, layers=node.layers, cordoned=node.cordoned_ids())
         )

@@ -31,7 +31,7 @@ from ottla.protocol.record_schemas.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ottla.cluster.configs.effective import BrokerLayers
     from ottla.cluster.image import ClusterImage
@@ -185,22 +185,20 @@ def assign_directories(
     image: ClusterImage,
     broker_id: int,
     found: Mapping[tuple[str, int], Uuid],
+    topics: Iterable[Topic],
     *,
     layers: BrokerLayers,
-    among: Container[Uuid] | None = None,
 ) -> list[Message]:
-    """Partitions that stand elsewhere on a broker than the cluster knows: where they are `found`.
+    """Partitions of some topics that stand elsewhere on a broker than the cluster knows: where they are `found`.
 
     Somebody lost a directory's identity, or moved a log, or nobody had said where it is. What is known to be in no
-    directory of the broker and was not found either will be made in its first one. `among`: topics, by id; else all.
+    directory of the broker and was not found either will be made in its first one.
     """
     broker = _registered(image, broker_id)
     records: list[Message] = []
     if image.metadata_version < DIRECTORIES_FROM or not broker.directories:
         return records
-    for topic, index in _partitions(image, lambda partition: broker_id in partition.replicas):
-        if among is not None and topic.id not in among:
-            continue
+    for topic, index in _among(topics, lambda partition: broker_id in partition.replicas):
         partition = topic.partitions[index]
         known = partition.directories[partition.replicas.index(broker_id)]
         place = found.get((topic.name, index))
@@ -254,12 +252,11 @@ def _after_shutdown(image: ClusterImage, broker_id: int, layers: BrokerLayers, *
 
 
 def _partitions(image: ClusterImage, wanted: Callable[[Partition], bool]) -> _Places:
-    return [
-        (topic, index)
-        for topic in image.topics.values()
-        for index, partition in topic.partitions.items()
-        if wanted(partition)
-    ]
+    return _among(image.topics.values(), wanted)
+
+
+def _among(topics: Iterable[Topic], wanted: Callable[[Partition], bool]) -> _Places:
+    return [(topic, index) for topic in topics for index, partition in topic.partitions.items() if wanted(partition)]
 
 
 def _elections(
