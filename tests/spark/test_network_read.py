@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import datasource as filters
 
 from ottla.client.client import Client
+from ottla.client.producer import Producer as RecordProducer
 from ottla.protocol.messages.k21_delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -141,6 +142,22 @@ def test_filters_ask_only_for_what_they_leave(cluster: Cluster) -> None:
         found = rows(NetworkSource, given, pushed)
         assert [row for row in found if passes(row)] == [row for row in everything if passes(row)], pushed
     assert len(rows(NetworkSource, given, cases[-1][0])) == 1
+
+
+def test_filters_leave_records_without_a_time(cluster: Cluster) -> None:
+    """Their time is -1, the last millisecond of 1969; which a broker cannot be asked for."""
+    cluster.create_topic("timeless", 1)
+    with Client(cluster.bootstrap) as client:
+        producer = RecordProducer(client)
+        for timestamp in (-1, 5, -1, 1000):
+            producer.send("timeless", None, b"", timestamp=timestamp)
+        producer.flush()
+    given = options(cluster, subscribe="timeless")
+    for bound, left in ((datetime(1960, 1, 1, tzinfo=UTC), [0, 1, 2, 3]), (datetime(1970, 1, 1, tzinfo=UTC), [1, 3])):
+        found = rows(NetworkSource, given, [filters.GreaterThanOrEqual(("timestamp",), bound)])
+        assert [row["offset"] for row in found] == left
+    none = filters.EqualTo(("timestamp",), datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC))
+    assert [row["offset"] for row in rows(NetworkSource, given, [none])] == [0, 2]
 
 
 def test_read_committed_leaves_out_what_was_aborted_and_what_is_open(cluster: Cluster) -> None:

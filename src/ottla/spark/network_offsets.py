@@ -162,8 +162,9 @@ def batch_ranges(client: Client, plan: NetworkPlan, limits: Limits) -> list[Offs
     ends = resolve(client, plan.end, bounds, "endingOffsets", strict_times=False, committed=committed)
     wanted = {name: [n for n in numbers if limits.partition(name, n)] for name, numbers in partitions.items()}
     in_time: dict[Place, int] = {}
-    if limits.earliest is not None:
-        in_time = list_all(client, wanted, max(limits.earliest, 0), committed=committed)
+    # A negative time has a meaning of its own to a broker; and records without a time, whose is -1, come after it.
+    if limits.earliest is not None and limits.earliest >= 0:
+        in_time = list_all(client, wanted, limits.earliest, committed=committed)
     ranges = []
     for topic, numbers in wanted.items():
         for number in numbers:
