@@ -10,6 +10,7 @@ pytest.importorskip("pyspark")
 from confluent_kafka import Producer
 
 from ottla.spark import pushdown_rule
+from ottla.spark.session import register
 from ottla.testing import Cluster
 
 if TYPE_CHECKING:
@@ -138,6 +139,37 @@ def test_rows_are_right_where_spark_pushes_filters_itself(spark: SparkSession, f
         assert frame.count() == ROWS + 1
     finally:
         spark.conf.unset(pushdown_rule.SETTING)
+
+
+def test_what_python_cannot_take_is_not_pushed(frame: DataFrame) -> None:
+    """It knows no time after the year 9999 and none before the first: Spark does."""
+    assert frame.filter("timestamp < timestamp'+20000-01-01 00:00:00' AND partition = 1").count() == ROWS // 2
+    assert frame.filter("timestamp < timestamp'-0100-01-01 00:00:00'").count() == 0
+
+
+@pytest.mark.parametrize("source", [None, "public class NarrowScans { public int wrong() { return } }"])
+def test_without_the_rule_rows_are_right(
+    spark: SparkSession,
+    cluster: tuple[Cluster, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str | None,
+) -> None:
+    path = tmp_path / "NarrowScans.java"
+    if source is not None:
+        path.write_text(source)
+    monkeypatch.setattr(pushdown_rule, "_SOURCE", path)
+    methods = spark._jsparkSession.experimental()
+    rules = methods.extraOptimizations()
+    replace = methods.__getattr__("extraOptimizations_$eq")
+    replace(rules.take(0))
+    try:
+        register(spark)
+        odd = load(spark, cluster, "ottla").filter("partition = 1")
+        assert tasks(odd) == 3
+        assert odd.count() == ROWS // 2
+    finally:
+        replace(rules)
 
 
 def test_a_session_has_the_rule_once(spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.WeakHashMap;
+import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -22,6 +23,7 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.unsafe.Platform;
 import scala.Option;
 import scala.runtime.AbstractFunction0;
 import scala.runtime.AbstractFunction1;
@@ -62,7 +64,7 @@ public class NarrowScans extends Rule {
     List filters = new ArrayList();
     collect(condition, filters);
     if (filters.isEmpty()) return relation;
-    Object fresh = plan((PythonScan) scan, filters);
+    Object fresh = planIfPossible((PythonScan) scan, filters);
     if (fresh == null) return relation;
     narrowed.add(fresh);
     Object[] parts = new Object[relation.productArity()];
@@ -85,6 +87,19 @@ public class NarrowScans extends Rule {
     if (filter instanceof org.apache.spark.sql.sources.IsNotNull) return;
     if (!COLUMNS.containsAll(Arrays.asList(filter.references()))) return;
     filters.add(filter);
+  }
+
+  /** Without a plan the scan stays as it is: filters that Python cannot take, times after the year 9999, say. */
+  private Object planIfPossible(PythonScan scan, List filters) {
+    try {
+      return plan(scan, filters);
+    } catch (LinkageError error) {
+      return null;
+    } catch (Exception error) {
+      // What is wrong with the source itself, Spark finds out and says when it plans the scan as it was.
+      if (!(error instanceof AnalysisException)) Platform.throwException(error);
+      return null;
+    }
   }
 
   private Object plan(PythonScan scan, List filters) {

@@ -25,7 +25,7 @@ _SOURCE: Final = Path(__file__).with_name("NarrowScans.java")
 
 
 def install(spark: SparkSession) -> bool:
-    """Add the rule to a session's optimizer, once; False where this Spark has no place for it."""
+    """Add the rule to a session's optimizer, once; False where it cannot be had, and nothing is narrowed."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     java: Any = getattr(spark, "_jsparkSession", None)
@@ -37,7 +37,7 @@ def install(spark: SparkSession) -> bool:
         return True
     try:
         methods.__getattr__("extraOptimizations_$eq")(rules.appended(_compiled(spark)))
-    except Py4JError:
+    except (Py4JError, TypeError, OSError):  # another Spark, a JVM without the compiler, an ottla without the source
         return False
     return True
 
