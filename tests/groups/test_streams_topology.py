@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.groups.hash_order import hash_map_order
 from ottla.groups.streams_topology import (
     ConfiguredTopology,
     StatusCode,
@@ -125,6 +126,22 @@ def test_repartition_topics_follow_each_other_in_any_order() -> None:
         words=5,
     )
     assert {each.partition_count for each in found.topics_to_create} == {5}
+
+
+def test_very_many_repartition_topics_follow_each_other() -> None:
+    """Each is decided once, whatever the order: going through all of them for each would take minutes here."""
+    many = 30_000
+    ids = [f"{number:05}" for number in range(many)]
+    order = hash_map_order(ids)[::-1]  # against that in which subtopologies are gone through
+    chain = [
+        part(each, reads=(internal(f"r{place}"),), writes=(f"r{place + 1}",), together=(((), (0,)),))
+        for place, each in enumerate(order[1:-1], 1)
+    ]
+    found = resolve(
+        part(order[0], "words", writes=("r1",)), *chain, part(order[-1], reads=(internal(f"r{many - 1}"),)), words=3
+    )
+    assert {each.task_count for each in (found.subtopologies or {}).values()} == {3}
+    assert len(found.topics_to_create) == many - 1
 
 
 def test_a_repartition_topic_takes_the_count_of_what_it_is_joined_with() -> None:

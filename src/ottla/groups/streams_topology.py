@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cluster.names import validate_topic_name
@@ -279,26 +280,35 @@ class _Resolution:
         """As the topology fixes them, or as wide as what the subtopology that writes there reads."""
         sources = [topic for each in self._subtopologies for topic in each.repartition_source_topics]
         counts = {topic.name: topic.partitions for topic in sources if topic.partitions}
-        while True:
-            unknown, progress = False, False
-            for each in self._subtopologies:
-                for sink in each.repartition_sink_topics:
-                    if sink in counts:
-                        continue
-                    read = [counts[topic.name] for topic in each.repartition_source_topics if topic.name in counts]
-                    read += [self._count(name) for name in each.source_topics]
-                    if read:
-                        counts[sink] = max(read)
-                        progress = True
-                    else:
-                        unknown = True
-            if not unknown:
-                break
-            if not progress:
-                raise _invalid(
-                    "Failed to compute number of partitions for all repartition topics. "
-                    "There may be loops in the topology that cannot be resolved."
-                )
+        readers: dict[str, list[int]] = {}
+        for place, each in enumerate(self._subtopologies):
+            for topic in each.repartition_source_topics:
+                readers.setdefault(topic.name, []).append(place)
+        # Kafka goes through all subtopologies again and again; this goes to those of which something has become known,
+        # in the same order, because which counts are known in that moment decides.
+        due = [(0, place) for place in range(len(self._subtopologies))]
+        settled: set[int] = set()
+        while due:
+            turn, place = heappop(due)
+            if place in settled:
+                continue
+            each = self._subtopologies[place]
+            read = [counts[topic.name] for topic in each.repartition_source_topics if topic.name in counts]
+            read += [self._count(name) for name in each.source_topics]
+            if not read:
+                continue
+            settled.add(place)
+            count = max(read)
+            for sink in each.repartition_sink_topics:
+                if sink not in counts:
+                    counts[sink] = count
+                    for reader in readers.get(sink, ()):
+                        heappush(due, (turn if reader > place else turn + 1, reader))
+        if any(sink not in counts for each in self._subtopologies for sink in each.repartition_sink_topics):
+            raise _invalid(
+                "Failed to compute number of partitions for all repartition topics. "
+                "There may be loops in the topology that cannot be resolved."
+            )
         if any(topic.name not in counts for topic in sources):
             raise _invalid(
                 "Failed to compute number of partitions for all repartition topics, because "
@@ -311,6 +321,7 @@ class _Resolution:
         sources = [topic for each in self._subtopologies for topic in each.repartition_source_topics]
         fixed = {topic.name for topic in sources if topic.partitions}
         flexible = {topic.name for topic in sources if not topic.partitions}
+        fixed_count: int | None = None
         for names in groups:
             if not names:
                 continue
@@ -318,8 +329,10 @@ class _Resolution:
             external = {name: self._count(name) for name in names if name not in internal}
             if external:
                 count = _same_count(external, external)
-            elif fixed:  # those of other groups too, as Kafka has it
-                count = _same_count({name: self._count(name) for name in fixed}, internal)
+            elif fixed:  # those of other groups too, as Kafka has it; no group changes them
+                if fixed_count is None:
+                    fixed_count = _same_count({name: self._count(name) for name in fixed}, internal)
+                count = fixed_count
             else:
                 count = max(internal.values())
             for name, own in internal.items():
