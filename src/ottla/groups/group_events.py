@@ -281,10 +281,11 @@ class GroupEvents:
 
     def _assigned(self, group: Group, member_id: str, epoch: int, held: Owned, owned: Owned, pending: Owned) -> None:
         """A member that held this has that now, and may have something yet to give back; the rest it has released."""
+        kept = {name: {*owned.get(name, ()), *pending.get(name, ())} for name in held}
         released = {
             name: gone
             for name, partitions in held.items()
-            if (gone := [each for each in partitions if each not in {*owned.get(name, ()), *pending.get(name, ())}])
+            if (gone := [each for each in partitions if each not in kept[name]])
         }
         if released:
             self._emit("member.revoked", group, member=member_id, epoch=epoch, partitions=released)
