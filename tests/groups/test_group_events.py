@@ -1,0 +1,31 @@
+"""The event log of groups, where there is much to tell."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ottla.groups.group_events import GroupEvents
+from ottla.groups.streams import OwnedTasks, StreamsGroup, StreamsMember
+from ottla.groups.streams_records import current_assignment
+
+
+class Told:
+    """Remembers events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def emit(self, kind: str, **fields: Any) -> None:
+        self.events.append((kind, fields))
+
+
+def test_a_member_with_very_many_tasks_releases_one() -> None:
+    """Each task is looked at once: looking through all of them for each would take minutes here."""
+    many = 100_000
+    group = StreamsGroup("g")
+    group.update_member(StreamsMember("m", assigned=OwnedTasks({"0": dict.fromkeys(range(many), 1)}, {}, {})))
+    told = Told()
+    left = StreamsMember("m", 2, assigned=OwnedTasks({"0": dict.fromkeys(range(1, many), 1)}, {}, {}))
+    GroupEvents(cast("Any", told), cast("Any", None)).writing({"g": group}, [current_assignment("g", left)], -1, -1)
+    assert [kind for kind, _ in told.events] == ["member.revoked", "member.assigned"]
+    assert told.events[0][1]["partitions"] == {"0": [0]}
