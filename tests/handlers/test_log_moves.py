@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.features import CORDONED_LOG_DIRS_FROM, METADATA_VERSION
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -21,6 +23,7 @@ from ottla.protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ottla.protocol.record_schemas.metadata import FeatureLevelRecord
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record, iter_all_records
 from ottla.storage.names import TopicPartition
@@ -228,6 +231,18 @@ def test_a_cordoned_directory_gets_nothing_new_and_keeps_what_it_has(local: Loca
 def test_what_cannot_be_cordoned(local: LocalTalk, value: str) -> None:
     assert cordon(local, value) == ErrorCode.INVALID_REQUEST
     assert cordoned(local) == set()
+
+
+def test_cordoned_directories_are_known_once_the_metadata_may_say_so() -> None:
+    local = LocalTalk({"log.dirs": f"{HERE},{THERE}", "cordoned.log.dirs": HERE})
+    assert cordoned(local) == {HERE}
+    image = local.cluster.image
+    image.features[METADATA_VERSION] = CORDONED_LOG_DIRS_FROM - 1
+    image.brokers[1] = replace(image.brokers[1], cordoned_directories=())
+    assert cordoned(local) == set()
+    local.cluster.change([FeatureLevelRecord(name=METADATA_VERSION, feature_level=CORDONED_LOG_DIRS_FROM)])
+    assert cordoned(local) == {HERE}
+    local.close()
 
 
 def test_a_move_goes_on_after_a_restart() -> None:

@@ -212,7 +212,7 @@ class Cluster:
         for node in self.nodes.values():
             if unassigned:
                 self.change(misplaced(node, unassigned.values()))
-            if changes.configs and self.image.broker_is_active(node.node_id):
+            if (changes.configs or changes.features) and self.image.broker_is_active(node.node_id):
                 self.change(cordon_directories(self.image, node.node_id, node.cordoned_ids()))
 
     def open_partitions(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
+from ottla.cluster.features import CORDONED_LOG_DIRS_FROM
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -38,7 +39,8 @@ def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLo
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    cordoned = call.broker.cordoned_directories
+    known = call.broker.cluster.image.metadata_version >= CORDONED_LOG_DIRS_FROM
+    cordoned = call.broker.cordoned_directories if known else ()
     results = []
     for directory in call.broker.directories:
         result = DescribeLogDirsResult(log_dir=directory.path)
