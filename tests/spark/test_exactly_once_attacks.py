@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType, StructType
 
 from ottla.client.client import Client
 from ottla.client.topics import create_topic, delete_topic
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.exactly_once import (
     ExactlyOnceTask,
     ExactlyOnceWriter,
@@ -182,3 +183,8 @@ def test_a_topic_that_is_deleted_takes_its_rows_and_its_bookkeeping_with_it(clus
         create_topic(client, "orders", partitions=1)
     attempt(cluster, rows(range(20, 40)), batch=1, run="two")
     assert keys(cluster) == list(range(20, 40))
+
+
+def test_a_partition_that_is_not_there_is_not_taken_for_a_topic(cluster: Cluster) -> None:
+    with pytest.raises(KafkaError, match="orders-7"), sink(cluster.bootstrap).connected():
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "orders-7")

@@ -137,9 +137,9 @@ class SinkPlan:
             with reachable(self.bootstrap), self.client() as client:
                 yield client
         except KafkaError as error:
-            missing = (error.message or "").removeprefix("topic ")
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or " " in missing:
-                raise
+            said, _, missing = (error.message or "").partition(" ")
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or said != "topic":
+                raise  # of a partition, say
             raise OptionError(
                 f"topic {missing} is not on {self.bootstrap}; create it first: "
                 f"ottla topic create {missing} -b {self.bootstrap}"
