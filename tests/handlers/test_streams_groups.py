@@ -72,6 +72,14 @@ def test_why_a_topic_could_not_be_created_is_told_and_it_is_tried_again_later(lo
     assert statuses(ask(local, stay(told.member_epoch))) == [(StatusCode.MISSING_INTERNAL_TOPICS, before)]
 
 
+def test_internal_topics_are_created_in_one_request_that_may_be_too_large(local: LocalTalk) -> None:
+    names = tuple(f"g-{number}-changelog" for number in range(3_334))
+    told = ask(local, joining(topology=topology("t", changelogs=names)))
+    assert not any(name in local.cluster.image.topic_ids for name in names), "3 partitions each: more than 10,000"
+    (after,) = [detail for _, detail in statuses(ask(local, stay(told.member_epoch)))]
+    assert "(Excessively large number of partitions per request.)" in after
+
+
 def test_kafkas_own_topics_and_names_of_none_have_no_place_in_a_topology(local: LocalTalk) -> None:
     own = ask(local, joining(topology=topology("__consumer_offsets")))
     assert (own.error_code, own.error_message) == (

@@ -191,11 +191,21 @@ class Cluster:
             replication_factor=replication_factor,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
         )
-        results, records = create_topics(self.image, [wanted], layers=self.controller.layers, random=self.world.random)
-        code = ErrorCode(results[0].error_code)
-        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise KafkaError(code, results[0].error_message)
+        for code, message in self.add_topics([wanted]).values():
+            raise KafkaError(code, message)
+
+    def add_topics(self, wanted: Sequence[CreatableTopic]) -> dict[str, tuple[ErrorCode, str | None]]:
+        """Create topics on the cluster's own behalf, all at once: why some could not be created.
+
+        Those that are there already stay as they are; KafkaError if it is too much for one request.
+        """
+        results, records = create_topics(self.image, wanted, layers=self.controller.layers, random=self.world.random)
         self.change(records)
+        return {
+            each.name: (ErrorCode(each.error_code), each.error_message)
+            for each in results
+            if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        }
 
     def change(self, records: Sequence[Message]) -> None:
         """Write metadata records, replay them, and act on what they changed."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,20 +30,24 @@ class StreamsTopics:
         self._errors: dict[str, tuple[str, int]] = {}  # why, and until when that is remembered; the oldest first
 
     def create(self, topics: Sequence[InternalTopic], remember_ms: int) -> None:
-        """Create those that did not fail just now."""
+        """Create those that did not fail just now, in one request as Kafka does, which may be too much for one."""
         failed = self.errors(topic.name for topic in topics)
-        for topic in topics:
-            if topic.name in failed:
-                continue
-            try:
-                self._cluster.create_topic(
-                    topic.name,
-                    topic.partition_count,
-                    -1 if topic.replication_factor is None else topic.replication_factor,
-                    topic.configs,
-                )
-            except KafkaError as error:
-                self._remember(topic.name, error.message or error_text(error.code) or error.code.name, remember_ms)
+        wanted = [
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partition_count,
+                replication_factor=-1 if topic.replication_factor is None else topic.replication_factor,
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()],
+            )
+            for topic in topics
+            if topic.name not in failed
+        ]
+        try:
+            errors = self._cluster.add_topics(wanted)
+        except KafkaError as error:
+            errors = {topic.name: (error.code, error.message) for topic in wanted}
+        for name, (code, message) in errors.items():
+            self._remember(name, message or error_text(code) or code.name, remember_ms)
 
     def _remember(self, name: str, message: str, remember_ms: int) -> None:
         self._errors.pop(name, None)
