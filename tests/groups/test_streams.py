@@ -95,6 +95,17 @@ def test_the_delay_may_be_over_before_a_member_asks(world: World) -> None:
     assert [len(each["0"]) for each in tasks] == [2, 2]
 
 
+def test_an_assignment_that_cannot_be_written_after_the_delay_is_left_to_the_next_heartbeat(world: World) -> None:
+    first(world, "a")
+    first(world, "b")
+    world.log.broken = ErrorCode.MESSAGE_TOO_LARGE
+    world.advance(3_000)
+    refused = send(world, "a", 1)
+    assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR, "no longer delayed"
+    world.log.broken = None
+    assert len((tasks_of(send(world, "a", 1).active_tasks) or {})["0"]) == 2
+
+
 def test_without_a_delay_tasks_come_with_the_first_answer(world: World) -> None:
     at_once(world)
     joined = first(world)

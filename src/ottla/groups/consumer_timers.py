@@ -42,6 +42,7 @@ def schedule_join_timeout(shard: Shard, group_id: str, member: ConsumerMember) -
         member_timer(JOIN, group_id, member.member_id),
         member.rebalance_timeout_ms,
         lambda: _fence(shard, group_id, member.member_id, "join"),
+        retry=True,
     )
 
 

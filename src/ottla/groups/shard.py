@@ -199,9 +199,11 @@ class Shard:
         """Do an operation later, in place of what that name was set to."""
         self.timers.schedule(name, delay_ms, lambda: self._run_timer(name, operation, retry=retry))
 
-    def after_if_absent(self, name: Hashable, delay_ms: int, operation: Callable[[], Outcome[None]]) -> None:
+    def after_if_absent(
+        self, name: Hashable, delay_ms: int, operation: Callable[[], Outcome[None]], *, retry: bool = False
+    ) -> None:
         """Do an operation later unless that name is set already."""
-        self.timers.schedule_if_absent(name, delay_ms, lambda: self._run_timer(name, operation, retry=True))
+        self.timers.schedule_if_absent(name, delay_ms, lambda: self._run_timer(name, operation, retry=retry))
 
     def soon(self, name: Hashable, operation: Callable[[], Outcome[None]]) -> None:
         """Do an operation on the next turn."""
