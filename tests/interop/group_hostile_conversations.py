@@ -78,7 +78,7 @@ def hostile_consumers(talk: GroupTalk, name: str) -> None:
     talk.describe_consumers(name, name, f"{name}-none", f"{name}-none")
     request = k69.ConsumerGroupDescribeRequest(group_ids=["", name, f"{name}-{STRANGE}"])
     talk.ask(request, k69.ConsumerGroupDescribeResponse)
-    request = k15.DescribeGroupsRequest(groups=["", STRANGE])
+    request = k15.DescribeGroupsRequest(groups=[f"{name}-none", STRANGE])
     talk.ask(request, k15.DescribeGroupsResponse)
 
 

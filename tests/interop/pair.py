@@ -49,14 +49,19 @@ class Pair(Generic[C]):
         found = differences(answers["Kafka"], answers["ottla"])
         assert not found, "\n".join(f"{label}\n  {what}" for label, what in found.items())
 
-    def kafkas_answers(self, names: Iterable[str], kept: Path) -> Answers:
-        """What Kafka answers, as JSON has it; OTTLA_WRITE_FIXTURES=1 keeps it anew."""
+    def assert_kept(self, names: Iterable[str], kept: Path) -> None:
+        """Kafka answers what is kept of it; if not, say where. OTTLA_WRITE_FIXTURES=1 keeps its answers anew."""
         answers = {name: self.hold(name)["Kafka"] for name in names}
         if os.environ.get("OTTLA_WRITE_FIXTURES"):
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
-        found: Answers = json.loads(json.dumps(answers))
-        return found
+        today: Answers = json.loads(json.dumps(answers))
+        before: Answers = json.loads(kept.read_text())
+        assert before.keys() == today.keys()
+        for name, answered in today.items():
+            found = differences(answered, before[name])
+            told = "\n".join(f"{label}\n  {what}" for label, what in found.items())
+            assert not found, f"{name}: what is kept (here `ottla`) is not what Kafka answers today\n{told}"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold, kafkas_answers
+from .group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
 from .group_talk import GroupTalk
 from .pair import Pair, both_brokers
 from .side_by_side import Talk
@@ -39,4 +39,4 @@ def test_both_answer_and_write_alike(pair: Pair[GroupTalk], name: str) -> None:
 
 def test_the_answers_that_are_kept_are_kafkas(pair: Pair[GroupTalk]) -> None:
     """OTTLA_WRITE_FIXTURES=1 keeps them anew."""
-    assert pair.kafkas_answers(CONVERSATIONS, KAFKAS_ANSWERS) == kafkas_answers()
+    pair.assert_kept(CONVERSATIONS, KAFKAS_ANSWERS)

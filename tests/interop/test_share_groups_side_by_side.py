@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .pair import Pair, both_brokers
-from .share_group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold, kafkas_answers
+from .share_group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
 from .share_group_talk import ShareGroupTalk
 from .side_by_side import Talk
 
@@ -45,4 +45,4 @@ def test_both_answer_and_write_alike(pair: Pair[ShareGroupTalk], name: str) -> N
 
 def test_the_answers_that_are_kept_are_kafkas(pair: Pair[ShareGroupTalk]) -> None:
     """OTTLA_WRITE_FIXTURES=1 keeps them anew."""
-    assert pair.kafkas_answers(CONVERSATIONS, KAFKAS_ANSWERS) == kafkas_answers()
+    pair.assert_kept(CONVERSATIONS, KAFKAS_ANSWERS)

@@ -19,7 +19,6 @@ from .streams_group_conversations import (
     SETTINGS,
     counting,
     hold,
-    kafkas_answers,
     wander,
 )
 from .streams_group_talk import StreamsGroupTalk
@@ -72,7 +71,7 @@ def test_both_answer_alike_whatever_members_do(pair: Pair[StreamsGroupTalk], see
 
 def test_the_answers_that_are_kept_are_kafkas(pair: Pair[StreamsGroupTalk]) -> None:
     """OTTLA_WRITE_FIXTURES=1 keeps them anew."""
-    assert pair.kafkas_answers(CONVERSATIONS, KAFKAS_ANSWERS) == kafkas_answers()
+    pair.assert_kept(CONVERSATIONS, KAFKAS_ANSWERS)
 
 
 class Desk:

@@ -13,7 +13,7 @@ from ottla.transactions.records import decode_record
 
 from .pair import Pair, both_brokers
 from .side_by_side import Talk, differences
-from .transaction_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold, kafkas_answers
+from .transaction_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
 from .transaction_talk import TransactionTalk
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def test_both_answer_alike(pair: Pair[TransactionTalk], name: str) -> None:
 
 def test_the_answers_that_are_kept_are_kafkas(pair: Pair[TransactionTalk]) -> None:
     """OTTLA_WRITE_FIXTURES=1 keeps them anew."""
-    assert pair.kafkas_answers(CONVERSATIONS, KAFKAS_ANSWERS) == kafkas_answers()
+    pair.assert_kept(CONVERSATIONS, KAFKAS_ANSWERS)
 
 
 def test_both_write_the_same_records_and_markers(pair: Pair[TransactionTalk]) -> None:
