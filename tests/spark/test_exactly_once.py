@@ -110,8 +110,9 @@ def test_a_batch_of_files_is_not_finished_on_another_number_of_cores(
     frame = spark.readStream.text(str(source)).selectExpr("value as key", "value")
     with pytest.raises(StreamingQueryException):
         run(frame, cluster, "files", checkpoint, crash=PARTLY, crash_flag=str(flag), crash_batch="0")
+    assert flag.exists()  # one task has committed; its rows may stand behind the open transaction of the other one
     part = keys(cluster, "files")
-    assert 0 < len(part) < ROWS
+    assert len(part) < ROWS
     setting = "spark.sql.leafNodeDefaultParallelism"
     spark.conf.set(setting, "8")
     try:
