@@ -17,7 +17,7 @@ from ottla.server.dispatch import Dispatch
 from ottla.world.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ottla.protocol.schema import Message
 
@@ -78,6 +78,15 @@ class LocalTalk:
         decoded, end = response.decode_from(data, position, version)
         assert end == len(data)
         return cast("R", decoded)
+
+    def segments(self, topic: str) -> Iterator[bytes]:
+        """The segments of a topic."""
+        disk = self.world.disk
+        for folder in sorted(disk.list("/data")):
+            if folder.startswith(f"{topic}-"):
+                for name in sorted(disk.list(f"/data/{folder}")):
+                    if name.endswith(".log"):
+                        yield disk.read(f"/data/{folder}/{name}")
 
     def create(self, name: str, partitions: int = 1) -> None:
         """Make a topic."""

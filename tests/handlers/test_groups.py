@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
-
 import pytest
 
-from tests.interop.group_conversations import CONVERSATIONS, SETTINGS, hold, kafkas_answers
+from tests.interop.conversation import assert_as_kept
+from tests.interop.group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
 from tests.interop.group_script import configure
 from tests.interop.group_talk import GroupTalk
-from tests.interop.side_by_side import differences
 
 from .local_talk import LocalTalk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-def logs(local: LocalTalk) -> Iterator[bytes]:
-    """The segments of `__consumer_offsets`."""
-    disk = local.world.disk
-    for folder in sorted(disk.list("/data")):
-        if folder.startswith("__consumer_offsets-"):
-            for name in sorted(disk.list(f"/data/{folder}")):
-                if name.endswith(".log"):
-                    yield disk.read(f"/data/{folder}/{name}")
 
 
 @pytest.mark.parametrize("sync", [False, True], ids=["", "durable"])
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_the_answers_and_records_are_kafkas(name: str, sync: bool) -> None:
     local = LocalTalk(SETTINGS, sync=sync)
-    talk = GroupTalk(local, lambda: logs(local), local.pause)
+    talk = GroupTalk(local, lambda: local.segments("__consumer_offsets"), local.pause)
     talk.find_coordinators()
-    answers = json.loads(json.dumps(hold(name, talk)))
-    found = differences(kafkas_answers()[name], answers)
+    answers = hold(name, talk)
     local.close()
-    assert not found, "\n".join(f"{label}\n  {what}" for label, what in found.items())
+    assert_as_kept(KAFKAS_ANSWERS, name, answers)
 
 
 class MayNotKnowOf:
@@ -52,7 +35,7 @@ class MayNotKnowOf:
 
 def test_a_regular_expression_finds_only_topics_that_the_member_may_know_of() -> None:
     local = LocalTalk(SETTINGS)
-    talk = GroupTalk(local, lambda: logs(local), local.pause)
+    talk = GroupTalk(local, lambda: local.segments("__consumer_offsets"), local.pause)
     talk.find_coordinators()
     for name in ("news-1", "news-2"):
         talk.create(name, 1)
@@ -67,7 +50,7 @@ def test_a_regular_expression_finds_only_topics_that_the_member_may_know_of() ->
 
 def test_configs_of_a_group_change_while_its_members_send_heartbeats() -> None:
     local = LocalTalk({**SETTINGS, "group.consumer.max.session.timeout.ms": "60000"})
-    talk = GroupTalk(local, lambda: logs(local), local.pause)
+    talk = GroupTalk(local, lambda: local.segments("__consumer_offsets"), local.pause)
     talk.find_coordinators()
     talk.create("news", 2)
     assert talk.arrive("readers", "m-1", "news").heartbeat_interval_ms == 5_000

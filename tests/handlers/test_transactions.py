@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tests.interop.side_by_side import differences
-from tests.interop.transaction_conversations import CONVERSATIONS, SETTINGS, hold, kafkas_answers
+from tests.interop.conversation import assert_as_kept
+from tests.interop.transaction_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
 from tests.interop.transaction_talk import TransactionTalk
 
 from .local_talk import LocalTalk
@@ -19,7 +17,6 @@ def test_the_answers_are_kafkas(name: str, sync: bool) -> None:
     local = LocalTalk(SETTINGS, sync=sync)
     talk = TransactionTalk(local, local.pause)
     talk.find_coordinators()
-    answers = json.loads(json.dumps(hold(name, talk)))
-    found = differences(kafkas_answers()[name], answers)
+    answers = hold(name, talk)
     local.close()
-    assert not found, "\n".join(f"{label}\n  {what}" for label, what in found.items())
+    assert_as_kept(KAFKAS_ANSWERS, name, answers)

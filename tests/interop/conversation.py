@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -9,10 +10,11 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.schema import Message, Struct
 
-from .side_by_side import CLOSED, PeerClosedError, Talk
+from .side_by_side import CLOSED, PeerClosedError, Talk, assert_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.handlers.local_talk import LocalTalk
 
@@ -24,6 +26,11 @@ NOT_READY = {
     ErrorCode.NOT_COORDINATOR,
 }
 SECONDS = 60.0
+
+
+def assert_as_kept(kept: Path, name: str, answers: dict[str, Any]) -> None:
+    """A conversation went as it did with Apache Kafka, whose answers are kept in a file."""
+    assert_alike(json.loads(kept.read_text())[name], json.loads(json.dumps(answers)), f"{name}\n")
 
 
 class Conversation:

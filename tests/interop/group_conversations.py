@@ -6,7 +6,6 @@ same. Where a hash of a made-up id decides (a new leader among several members),
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,16 +52,5 @@ KAFKAS_ANSWERS = Path(__file__).parents[1] / "fixtures" / "groups" / "kafka-4.3.
 
 
 def hold(name: str, talk: GroupTalk) -> dict[str, Any]:
-    """Have one conversation and return what was answered, and what it left in the log."""
-    topic = name.replace("_", "-")
-    talk.create(topic, 4)
-    talk.begin()
-    CONVERSATIONS[name](talk, topic)
-    talk.note_records(topic)
-    return talk.transcript
-
-
-def kafkas_answers() -> dict[str, dict[str, Any]]:
-    """What Apache Kafka 4.3.1 answered, conversation by conversation."""
-    answers: dict[str, dict[str, Any]] = json.loads(KAFKAS_ANSWERS.read_text())
-    return answers
+    """Have one of these conversations."""
+    return talk.hold(name, CONVERSATIONS[name])

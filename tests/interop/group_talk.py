@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ottla.cluster.coordinator_partition import partition_for
 from ottla.groups.records import decode_record
@@ -97,6 +97,15 @@ class GroupTalk(Conversation):
         """Begin a conversation: members are counted from one again."""
         super().begin()
         self._members = {}
+
+    def hold(self, name: str, conversation: Callable[[Self, str], None]) -> dict[str, Any]:
+        """Have one conversation and return what was answered, and what it left in the log."""
+        topic = name.replace("_", "-")
+        self.create(topic, 4)
+        self.begin()
+        conversation(self, topic)
+        self.note_records(topic)
+        return self.transcript
 
     def create(self, name: str, partitions: int) -> None:
         """Make a topic."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .apache_kafka import ApacheKafka
 from .ottla_node import OttlaNode
-from .side_by_side import differences
+from .side_by_side import assert_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,8 +46,7 @@ class Pair(Generic[C]):
     def assert_alike(self, name: str) -> None:
         """Both answer alike; if not, say where."""
         answers = self.hold(name)
-        found = differences(answers["Kafka"], answers["ottla"])
-        assert not found, "\n".join(f"{label}\n  {what}" for label, what in found.items())
+        assert_alike(answers["Kafka"], answers["ottla"])
 
     def assert_kept(self, names: Iterable[str], kept: Path) -> None:
         """Kafka answers what is kept of it; if not, say where. OTTLA_WRITE_FIXTURES=1 keeps its answers anew."""
@@ -59,9 +58,13 @@ class Pair(Generic[C]):
         before: Answers = json.loads(kept.read_text())
         assert before.keys() == today.keys()
         for name, answered in today.items():
-            found = differences(answered, before[name])
-            told = "\n".join(f"{label}\n  {what}" for label, what in found.items())
-            assert not found, f"{name}: what is kept (here `ottla`) is not what Kafka answers today\n{told}"
+            assert_alike(answered, before[name], f"{name}: what is kept (here `ottla`) is not Kafka's answer today\n")
+
+
+def segments(directory: Path, topic: str = "__consumer_offsets") -> Iterator[bytes]:
+    """The segments of a topic in a log directory."""
+    for path in sorted(directory.glob(f"{topic}-*/*.log")):
+        yield path.read_bytes()
 
 
 @contextmanager

@@ -5,7 +5,6 @@ Kafka's answers and records are kept as a fixture. Where a hash of a made-up id 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,19 +45,8 @@ def conversation(function: Callable[[ShareGroupTalk, str], None]) -> Callable[[S
 
 
 def hold(name: str, talk: ShareGroupTalk) -> dict[str, Any]:
-    """Have one conversation and return what was answered, and what it left in the logs."""
-    topic = name.replace("_", "-")
-    talk.create(topic, 4)
-    talk.begin()
-    CONVERSATIONS[name](talk, topic)
-    talk.note_records(topic)
-    return talk.transcript
-
-
-def kafkas_answers() -> dict[str, dict[str, Any]]:
-    """What Apache Kafka 4.3.1 answered, conversation by conversation."""
-    answers: dict[str, dict[str, Any]] = json.loads(KAFKAS_ANSWERS.read_text())
-    return answers
+    """Have one of these conversations."""
+    return talk.hold(name, CONVERSATIONS[name])
 
 
 # Members

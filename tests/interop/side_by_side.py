@@ -335,6 +335,12 @@ def differences(kafka: Transcript, ottla: Transcript) -> dict[str, str]:
     return found
 
 
+def assert_alike(kafka: Transcript, ottla: Transcript, about: str = "") -> None:
+    """Both answered alike; if not, say where."""
+    found = differences(kafka, ottla)
+    assert not found, about + "\n".join(f"{label}\n  {what}" for label, what in found.items())
+
+
 def _compare(kafka: Any, ottla: Any, path: str) -> Iterable[str]:
     if isinstance(kafka, dict) and isinstance(ottla, dict):
         for key in dict.fromkeys([*kafka, *ottla]):

@@ -8,27 +8,20 @@ import pytest
 
 from .group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
 from .group_talk import GroupTalk
-from .pair import Pair, both_brokers
+from .pair import Pair, both_brokers, segments
 from .side_by_side import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.interop
-
-
-def logs(directory: Path) -> Iterator[bytes]:
-    """The segments of `__consumer_offsets`."""
-    for path in sorted(directory.glob("__consumer_offsets-*/*.log")):
-        yield path.read_bytes()
 
 
 @pytest.fixture(scope="module")
 def pair(kafka_jvm: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair[GroupTalk]]:
     with both_brokers(tmp_path_factory.mktemp("groups"), SETTINGS) as nodes:
         yield Pair(
-            nodes, lambda node: GroupTalk(Talk(node.bootstrap, str(node.log_dir)), lambda: logs(node.log_dir)), hold
+            nodes, lambda node: GroupTalk(Talk(node.bootstrap, str(node.log_dir)), lambda: segments(node.log_dir)), hold
         )
 
 

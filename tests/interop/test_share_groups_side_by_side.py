@@ -6,22 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .pair import Pair, both_brokers
+from .pair import Pair, both_brokers, segments
 from .share_group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
 from .share_group_talk import ShareGroupTalk
 from .side_by_side import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.interop
-
-
-def logs(directory: Path, topic: str) -> Iterator[bytes]:
-    """The segments of a topic."""
-    for path in sorted(directory.glob(f"{topic}-*/*.log")):
-        yield path.read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +24,8 @@ def pair(kafka_jvm: object, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             nodes,
             lambda node: ShareGroupTalk(
                 Talk(node.bootstrap, str(node.log_dir)),
-                lambda: logs(node.log_dir, "__consumer_offsets"),
-                share_logs=lambda: logs(node.log_dir, "__share_group_state"),
+                lambda: segments(node.log_dir, "__consumer_offsets"),
+                share_logs=lambda: segments(node.log_dir, "__share_group_state"),
             ),
             hold,
         )

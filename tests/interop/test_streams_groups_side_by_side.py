@@ -10,8 +10,8 @@ import pytest
 
 from .apache_kafka import STREAMS_GROUPS
 from .java_client import KafkaClientError, Record
-from .pair import Pair, both_brokers
-from .side_by_side import Talk, differences
+from .pair import Pair, both_brokers, segments
+from .side_by_side import Talk, assert_alike
 from .streams_group_conversations import (
     ALL,
     CONVERSATIONS,
@@ -25,7 +25,6 @@ from .streams_group_talk import StreamsGroupTalk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from .apache_kafka import ApacheKafka
     from .java_client import JavaClients
@@ -35,18 +34,12 @@ pytestmark = pytest.mark.interop
 GROUP = "tools"
 
 
-def logs(directory: Path) -> Iterator[bytes]:
-    """The segments of the groups' topic."""
-    for path in sorted(directory.glob("__consumer_offsets-*/*.log")):
-        yield path.read_bytes()
-
-
 @pytest.fixture(scope="module")
 def pair(kafka_jvm: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair[StreamsGroupTalk]]:
     with both_brokers(tmp_path_factory.mktemp("streams"), SETTINGS) as nodes:
         yield Pair(
             nodes,
-            lambda node: StreamsGroupTalk(Talk(node.bootstrap, str(node.log_dir)), lambda: logs(node.log_dir)),
+            lambda node: StreamsGroupTalk(Talk(node.bootstrap, str(node.log_dir)), lambda: segments(node.log_dir)),
             hold,
         )
 
@@ -58,15 +51,11 @@ def test_both_answer_and_write_alike(pair: Pair[StreamsGroupTalk], name: str) ->
 
 @pytest.mark.parametrize("seed", range(10, 20))
 def test_both_answer_alike_whatever_members_do(pair: Pair[StreamsGroupTalk], seed: int) -> None:
-    name, held = f"wandering-{seed}", {}
-    for broker, talk in pair.talks.items():
-        talk.create(name, 4)
-        talk.begin()
-        wander(talk, name, Random(seed))
-        talk.note_records(name)
-        held[broker] = talk.transcript
-    found = differences(held["Kafka"], held["ottla"])
-    assert not found, "\n".join(f"{label}\n  {what}" for label, what in found.items())
+    def walk(talk: StreamsGroupTalk, topic: str) -> None:
+        wander(talk, topic, Random(seed))
+
+    held = {broker: talk.hold(f"wandering-{seed}", walk) for broker, talk in pair.talks.items()}
+    assert_alike(held["Kafka"], held["ottla"])
 
 
 def test_the_answers_that_are_kept_are_kafkas(pair: Pair[StreamsGroupTalk]) -> None:

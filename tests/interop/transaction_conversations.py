@@ -5,7 +5,6 @@ They are held with Apache Kafka, whose answers are kept as a fixture, and with o
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -394,9 +393,3 @@ def hold(name: str, talk: TransactionTalk) -> dict[str, Any]:
     talk.begin()
     CONVERSATIONS[name](talk, topic)
     return talk.transcript
-
-
-def kafkas_answers() -> dict[str, dict[str, Any]]:
-    """What Apache Kafka 4.3.1 answered, conversation by conversation."""
-    answers: dict[str, dict[str, Any]] = json.loads(KAFKAS_ANSWERS.read_text())
-    return answers
