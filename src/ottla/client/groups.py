@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ottla.client.client import Client
+    from ottla.protocol.messages.k08_offset_commit import OffsetCommitResponseTopic
+    from ottla.protocol.messages.k47_offset_delete import OffsetDeleteResponseTopic
     from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as ConsumerDescribed
     from ottla.protocol.messages.k77_share_group_describe import DescribedGroup as ShareDescribed
     from ottla.protocol.messages.k89_streams_group_describe import Assignment as StreamsAssignment
@@ -194,10 +196,7 @@ def commit(client: Client, group: str, offsets: Mapping[Place, int]) -> None:
         )
         version = min(client.node(node).best_version(8), 9)
         answer = client.node(node).send(request, OffsetCommitResponse, version=version)
-        for topic in answer.topics:
-            for each in topic.partitions:
-                if each.error_code:
-                    raise KafkaError(each.error_code, f"group {group} on {topic.name}-{each.partition_index}")
+        _raise_first(group, answer.topics)
 
     _with_coordinator(client, group, ask)
 
@@ -219,10 +218,7 @@ def delete_offsets(client: Client, group: str, places: Iterable[Place]) -> None:
         answer = client.to_node(node, request, OffsetDeleteResponse)
         if answer.error_code:
             raise KafkaError(answer.error_code, f"group {group}")
-        for topic in answer.topics:
-            for each in topic.partitions:
-                if each.error_code:
-                    raise KafkaError(each.error_code, f"group {group} on {topic.name}-{each.partition_index}")
+        _raise_first(group, answer.topics)
 
     _with_coordinator(client, group, ask)
 
@@ -244,23 +240,6 @@ def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
     for topic, partition in places:
         found.setdefault(topic, []).append(partition)
     return found
-
-
-# Inside.
-
-
-def _with_coordinator(client: Client, group: str, ask: Callable[[int], T]) -> T:
-    """Ask the coordinator, and the new one if it has moved."""
-
-    def attempt() -> T:
-        try:
-            return ask(client.coordinator(group))
-        except KafkaError as error:
-            if error.code in _MOVED:
-                client.forget_coordinator(group, GROUP)
-            raise
-
-    return client.retrying(attempt)
 
 
 def share_lags(client: Client, group: str) -> dict[Place, tuple[int, int | None]]:
@@ -326,6 +305,31 @@ def delete_share_offsets(client: Client, group: str, topics: Iterable[str]) -> N
                 raise KafkaError(topic.error_code, topic.error_message or f"group {group} on {topic.topic_name}")
 
     _with_coordinator(client, group, ask)
+
+
+# Inside.
+
+
+def _with_coordinator(client: Client, group: str, ask: Callable[[int], T]) -> T:
+    """Ask the coordinator, and the new one if it has moved."""
+
+    def attempt() -> T:
+        try:
+            return ask(client.coordinator(group))
+        except KafkaError as error:
+            if error.code in _MOVED:
+                client.forget_coordinator(group, GROUP)
+            raise
+
+    return client.retrying(attempt)
+
+
+def _raise_first(group: str, topics: Iterable[OffsetCommitResponseTopic | OffsetDeleteResponseTopic]) -> None:
+    """Raise the first error that an answer has about a partition."""
+    for topic in topics:
+        for each in topic.partitions:
+            if each.error_code:
+                raise KafkaError(each.error_code, f"group {group} on {topic.name}-{each.partition_index}")
 
 
 def _describe_share(client: Client, group: str, node: int) -> GroupDescription:

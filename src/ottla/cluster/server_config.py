@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.configs import BROKER, BROKER_QUOTAS, Value
-from ottla.cluster.configs.effective import BrokerLayers, broker_key, broker_value, cordoned_problem
+from ottla.cluster.configs.effective import BrokerLayers, broker_key, broker_value, cordoned_problem, log_dirs
 from ottla.cluster.properties_file import PropertiesError, parse_properties
 from ottla.protocol.errors import KafkaError
 from ottla.records.compression import CompressionType
@@ -144,11 +144,7 @@ def _derive(config: ServerConfig, source: str) -> None:
     roles = config.value("process.roles")
     if isinstance(roles, tuple):
         config.process_roles = roles
-    dirs = config.value("log.dirs")
-    if dirs is None:
-        dirs = config.value("log.dir")
-    assert isinstance(dirs, tuple)
-    config.log_dirs = tuple(map(os.path.abspath, dirs))
+    config.log_dirs = tuple(map(os.path.abspath, log_dirs(config.layers())))
     metadata_dir = config.value("metadata.log.dir")
     config.metadata_log_dir = os.path.abspath(metadata_dir) if isinstance(metadata_dir, str) else config.log_dirs[0]
     rack = config.value("broker.rack")

@@ -137,8 +137,7 @@ def _target_epoch(
     group = _group(shard, key.group_id, create=value is not None)
     if group is None:
         return
-    group.assignment_epoch = -1 if value is None else value.assignment_epoch
-    group.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
+    group.replay_assignment(value)
 
 
 def _current(

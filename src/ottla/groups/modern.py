@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 M = TypeVar("M")
 T = TypeVar("T")
+
+
+class AssignmentMetadata(Protocol):
+    """The record of any of these groups that says when its targets were computed."""
+
+    assignment_epoch: int
+    assignment_timestamp: int
 
 
 class ModernGroup(Generic[M, T]):
@@ -37,6 +44,11 @@ class ModernGroup(Generic[M, T]):
                 ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
             )
         return member
+
+    def replay_assignment(self, value: AssignmentMetadata | None) -> None:
+        """Take over when, and for which epoch, the targets were computed; `None` deletes it."""
+        self.assignment_epoch = -1 if value is None else value.assignment_epoch
+        self.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
 
     def assigned_within(self, interval_ms: int, now_ms: int) -> bool:
         """Whether the targets were computed just now, so that a group that starts computes once, not once a member.

@@ -55,9 +55,7 @@ def replay(shard: Shard, key: ShareKey, record: GroupRecord) -> None:
         case ShareGroupTargetAssignmentMemberKey():
             _target(group, key.member_id, cast("ShareGroupTargetAssignmentMemberValue | None", value))
         case ShareGroupTargetAssignmentMetadataKey():
-            epoch = cast("ShareGroupTargetAssignmentMetadataValue | None", value)
-            group.assignment_epoch = -1 if epoch is None else epoch.assignment_epoch
-            group.assignment_timestamp_ms = 0 if epoch is None else epoch.assignment_timestamp
+            group.replay_assignment(cast("ShareGroupTargetAssignmentMetadataValue | None", value))
         case ShareGroupCurrentMemberAssignmentKey():
             _current(group, key.member_id, cast("ShareGroupCurrentMemberAssignmentValue | None", value))
         case ShareGroupStatePartitionMetadataKey():

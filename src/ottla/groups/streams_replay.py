@@ -62,9 +62,7 @@ def replay(shard: Shard, key: StreamsKey, record: GroupRecord) -> None:
         case StreamsGroupTargetAssignmentMemberKey():
             _target(group, key.member_id, cast("StreamsGroupTargetAssignmentMemberValue | None", value))
         case StreamsGroupTargetAssignmentMetadataKey():
-            epoch = cast("StreamsGroupTargetAssignmentMetadataValue | None", value)
-            group.assignment_epoch = -1 if epoch is None else epoch.assignment_epoch
-            group.assignment_timestamp_ms = 0 if epoch is None else epoch.assignment_timestamp
+            group.replay_assignment(cast("StreamsGroupTargetAssignmentMetadataValue | None", value))
         case StreamsGroupCurrentMemberAssignmentKey():
             _current(group, key.member_id, cast("StreamsGroupCurrentMemberAssignmentValue | None", value))
 

@@ -156,13 +156,19 @@ def broker_value(layers: BrokerLayers, name: str) -> Value:
     return key.default_value()
 
 
+def log_dirs(layers: BrokerLayers) -> tuple[str, ...]:
+    """The log directories as they are written down: `log.dirs`, or `log.dir` where that is absent."""
+    found = broker_value(layers, "log.dirs")
+    if found is None:
+        found = broker_value(layers, "log.dir")
+    assert isinstance(found, tuple)
+    return found
+
+
 def cordoned_problem(layers: BrokerLayers) -> str | None:
     """What is wrong with the directories that are to get no new partitions, in Kafka's words."""
     cordoned = broker_value(layers, "cordoned.log.dirs")
-    known = broker_value(layers, "log.dirs")
-    if known is None:
-        known = broker_value(layers, "log.dir")
-    assert isinstance(known, tuple)
+    known = log_dirs(layers)
     if not isinstance(cordoned, tuple):
         return None
     if "*" in cordoned:
