@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from ottla.client.client import Client
 from ottla.client.transactions import list_transactions
 from ottla.protocol.errors import KafkaError
 
-PATIENCE = 60.0
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PATIENCE = 600.0
 UNDER_WAY = ("PrepareCommit", "PrepareAbort")
+OPEN = ("Ongoing", *UNDER_WAY)
 
 
-def markers_written(bootstrap: str) -> None:
-    """Return when no decided transaction is without its markers: its producer is answered before they are written."""
+def markers_written(bootstrap: str, states: Sequence[str] = UNDER_WAY) -> None:
+    """Return when no decided transaction is without its markers: its producer is answered before they are written.
+
+    With the states `OPEN`: when no transaction hides from readers what was written after it began.
+    """
     deadline = time.monotonic() + PATIENCE
+    found: object = None
     with Client(bootstrap, timeout=PATIENCE) as client:
         while True:
             try:
-                if not list_transactions(client, UNDER_WAY):
+                found = list_transactions(client, states)
+                if not found:
                     return
-            except KafkaError:  # a coordinator that is still reading its log
-                if time.monotonic() > deadline:
-                    raise
-            assert time.monotonic() < deadline, "the markers of a transaction do not come"
+            except KafkaError as error:  # a coordinator that is still reading its log
+                found = error
+            assert time.monotonic() < deadline, f"the markers of a transaction do not come: {found}"
             time.sleep(0.02)

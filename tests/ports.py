@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import socket
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
 
 # Below those that systems hand out by themselves: what is free here stays free until it is used, however many others
 # ask for any port meanwhile. Each process begins elsewhere.
@@ -13,13 +18,23 @@ _PORTS = itertools.count(os.getpid() * 97)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports on loopback that nobody listens on, and that this process was not given before."""
+    """Return ports on loopback that nobody listens on, and that are this process's own until it ends.
+
+    A server that is down for a moment finds its port free when it comes back, whatever other tests run beside it.
+    """
     found: list[int] = []
     while len(found) < count:
         port = LOWEST + next(_PORTS) % (HIGHEST - LOWEST)
         try:
+            fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             socket.create_server(("127.0.0.1", port)).close()
         except OSError:
             continue
         found.append(port)
     return found
+
+
+@lru_cache(maxsize=1)
+def _claims() -> IO[bytes]:
+    """A file with a byte for each port, which whoever was given the port has locked; the system undoes it at the end."""
+    return Path(tempfile.gettempdir(), f"ottla-test-ports-{os.getuid()}").open("ab")
