@@ -50,10 +50,13 @@ _SETTINGS = {
     "log.cleaner.backoff.ms": "500",
     "controlled.shutdown.enable": "true",
     "controller.quorum.election.timeout.ms": "100",
-    "initial.broker.registration.timeout.ms": "30000",
+    "initial.broker.registration.timeout.ms": "300000",
     "broker.heartbeat.interval.ms": "500",
-    "broker.session.timeout.ms": "3000",  # a restart after kill() waits for this
 }
+# A broker that is silent for so long is fenced, and then topics cannot be created and partitions have no leader: long,
+# so that a machine that stops for a while does not bring it about; but a start after a crash waits for the end of the
+# session that the crash left, for which the shortest one has to do.
+_SESSION_MS, _SESSION_AFTER_CRASH_MS = "60000", "3000"
 
 _STARTED = re.compile(r"\[KafkaRaftServer nodeId=\d+\] Kafka Server started")
 
@@ -112,6 +115,7 @@ class ApacheKafka:
         self._reader: threading.Thread | None = None
         self._ready = threading.Event()
         self._run_starts_at = 0
+        self._directory = "opened"
         self.port, self.controller_port, self.sasl_port = free_ports(3)
 
     # where it is
@@ -143,6 +147,7 @@ class ApacheKafka:
         protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
         result = {
             **_SETTINGS,
+            "broker.session.timeout.ms": _SESSION_AFTER_CRASH_MS if self._crashed() else _SESSION_MS,
             "node.id": str(self.node_id),
             "log.dirs": str(self.log_dir),
             "listener.security.protocol.map": protocols,
@@ -167,6 +172,10 @@ class ApacheKafka:
             result["controller.quorum.voters"] = f"{self.node_id}@127.0.0.1:{self.controller_port}"
         return {**result, **self._extra}
 
+    def _crashed(self) -> bool:
+        """Whether the directory was left by a broker that did not end as it should."""
+        return (self.log_dir / "meta.properties").exists() and not (self.log_dir / ".kafka_cleanshutdown").exists()
+
     # life
 
     def start(self, *, timeout: float = 300) -> ApacheKafka:
@@ -174,6 +183,7 @@ class ApacheKafka:
         assert not self.running, "already running"
         meta = self.log_dir / "meta.properties"
         options: list[str] = []
+        self._directory = "opened" if meta.exists() else "formatted"
         if meta.exists():
             known = read_properties(meta)
             self.node_id = int(known["node.id"])
