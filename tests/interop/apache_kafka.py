@@ -115,7 +115,7 @@ class ApacheKafka:
         self._reader: threading.Thread | None = None
         self._ready = threading.Event()
         self._run_starts_at = 0
-        self._directory = "opened"
+        self._after_crash = False
         self.port, self.controller_port, self.sasl_port = free_ports(3)
 
     # where it is
@@ -147,7 +147,7 @@ class ApacheKafka:
         protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
         result = {
             **_SETTINGS,
-            "broker.session.timeout.ms": _SESSION_AFTER_CRASH_MS if self._crashed() else _SESSION_MS,
+            "broker.session.timeout.ms": _SESSION_AFTER_CRASH_MS if self._after_crash else _SESSION_MS,
             "node.id": str(self.node_id),
             "log.dirs": str(self.log_dir),
             "listener.security.protocol.map": protocols,
@@ -172,10 +172,6 @@ class ApacheKafka:
             result["controller.quorum.voters"] = f"{self.node_id}@127.0.0.1:{self.controller_port}"
         return {**result, **self._extra}
 
-    def _crashed(self) -> bool:
-        """Whether the directory was left by a broker that did not end as it should."""
-        return (self.log_dir / "meta.properties").exists() and not (self.log_dir / ".kafka_cleanshutdown").exists()
-
     # life
 
     def start(self, *, timeout: float = 300) -> ApacheKafka:
@@ -183,7 +179,7 @@ class ApacheKafka:
         assert not self.running, "already running"
         meta = self.log_dir / "meta.properties"
         options: list[str] = []
-        self._directory = "opened" if meta.exists() else "formatted"
+        self._after_crash = meta.exists() and not (self.log_dir / ".kafka_cleanshutdown").exists()
         if meta.exists():
             known = read_properties(meta)
             self.node_id = int(known["node.id"])
