@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NODES = pytest.StashKey[list[ApacheKafka | OttlaNode]]()
+_CLIENTS = pytest.StashKey[JavaClients]()
 
 
 @pytest.fixture(scope="session")
@@ -43,13 +44,17 @@ def apache_kafka(
 
 
 @pytest.fixture(scope="module")
-def java_clients(kafka_jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClients]:
+def java_clients(
+    kafka_jvm: Jvm, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[JavaClients]:
     """Kafka's Java clients in one JVM for all tests of a module; they talk to Apache Kafka and to ottla alike.
 
     Not for the whole session: clients that look for brokers which are gone would use a core to its end.
     """
     with JavaClients(log_file=tmp_path_factory.mktemp("java-clients") / "clients.log") as clients:
+        request.config.stash[_CLIENTS] = clients
         yield clients
+        del request.config.stash[_CLIENTS]
 
 
 @pytest.fixture
@@ -92,9 +97,12 @@ def ottla_factory(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ca
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Show the end of each node's log beside a failure."""
+    """Show the end of each node's log, and of the Java clients', beside a failure."""
     report = yield
     if report.failed:
+        clients = item.config.stash.get(_CLIENTS, None)
+        if clients is not None:
+            report.sections.append(("log of the Java clients", clients.log_tail()))
         for node in item.config.stash.get(_NODES, []):
             report.sections.append((f"log of {type(node).__name__} on {node.log_dir}", node.log_tail()))
     return report

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# Guards only: a machine that stops for a while must not make a client ask twice, or give up.
+CALL_SECONDS = 900
+WAIT_MS = 300_000
+_ASKS = {"request_timeout_ms": "120000", "default_api_timeout_ms": "300000"}
+_SENDS = {"request_timeout_ms": "120000", "delivery_timeout_ms": "600000", "max_block_ms": "300000"}
+
+
 class KafkaClientError(Exception):
     """What a Java client threw: its class, the protocol's error name and code, and the message."""
 
@@ -96,6 +103,7 @@ class JavaClients:
         log_level: str = "ERROR",
         properties: Mapping[str, str] | None = None,
     ) -> None:
+        self._log_file = log_file
         self._log = log_file.open("ab") if log_file is not None else None
         self._process = subprocess.Popen(
             jvm().command("ClientHost", log_level=log_level, properties=properties),
@@ -137,17 +145,23 @@ class JavaClients:
             self._process.stdin.flush()
         return future
 
-    def call(self, action: str, *, on: str | None = None, timeout: float = 90, **args: Any) -> Any:
+    def call(self, action: str, *, on: str | None = None, timeout: float = CALL_SECONDS, **args: Any) -> Any:
         """Do an action and return its result."""
         return self.call_later(action, on=on, **args).result(timeout)
 
     def tool(self, main: str, *args: str, check: bool = True) -> str:
         """Run one of Kafka's command-line tools in this JVM, one at a time, and return what it prints."""
-        done = self.call("tool", main=main, args=list(args))
+        done = self.call("tool", main=main, args=jvm().arguments(main, args))
         if check and done["code"] != 0:
             raise ToolFailedError(f"{main} {' '.join(args)} ended with code {done['code']}\n{done['out']}")
         printed: str = done["out"]
         return printed
+
+    def log_tail(self, lines: int = 40) -> str:
+        """Return the end of what the clients logged."""
+        if self._log_file is None or not self._log_file.exists():
+            return ""
+        return "\n".join(self._log_file.read_text(errors="replace").splitlines()[-lines:])
 
     def close(self) -> None:
         """End the JVM; clients that are still open are dropped."""
@@ -171,32 +185,35 @@ class JavaClients:
         self.close()
 
     def producer(self, bootstrap: str, **config: str) -> Producer:
-        """Open a producer; config keys are Kafka's with `_` for `.`."""
-        return Producer(self, f"producer-{next(self._names)}", _config(bootstrap, config))
+        """Open a producer; config keys are Kafka's with `_` for `.`, and transactions have ten minutes by default."""
+        defaults = {**_SENDS, **({"transaction_timeout_ms": "600000"} if "transactional_id" in config else {})}
+        return Producer(self, f"producer-{next(self._names)}", _config(bootstrap, defaults, config))
 
     def consumer(self, bootstrap: str, **config: str) -> Consumer:
         """Open a consumer; `auto.offset.reset` is earliest and auto commit is off unless told otherwise."""
-        defaults = {"auto_offset_reset": "earliest", "enable_auto_commit": "false"}
-        return Consumer(self, f"consumer-{next(self._names)}", _config(bootstrap, {**defaults, **config}))
+        defaults = {**_ASKS, "auto_offset_reset": "earliest", "enable_auto_commit": "false"}
+        return Consumer(self, f"consumer-{next(self._names)}", _config(bootstrap, defaults, config))
 
     def share_consumer(self, bootstrap: str, **config: str) -> ShareConsumer:
         """Open a share consumer."""
-        return ShareConsumer(self, f"share-{next(self._names)}", _config(bootstrap, config))
+        return ShareConsumer(self, f"share-{next(self._names)}", _config(bootstrap, _ASKS, config))
 
     def admin(self, bootstrap: str, **config: str) -> Admin:
         """Return an admin client."""
-        return Admin(self, _config(bootstrap, config))
+        return Admin(self, _config(bootstrap, _ASKS, config))
 
     def read_all(self, bootstrap: str, topics: Sequence[str], **config: str) -> list[Record]:
         """Return every record of the topics, in the order of topic, partition and offset."""
         if config.get("isolation_level") == "read_committed":
             markers_written(bootstrap)
-        found = self.call("read_all", topics=list(topics), config=_config(bootstrap, config))
+        found = self.call("read_all", topics=list(topics), timeout_ms=WAIT_MS, config=_config(bootstrap, _ASKS, config))
         return [Record.from_json(each) for each in found]
 
 
-def _config(bootstrap: str, config: Mapping[str, str]) -> dict[str, str]:
-    return {"bootstrap.servers": bootstrap, **{key.replace("_", "."): value for key, value in config.items()}}
+def _config(bootstrap: str, *configs: Mapping[str, str]) -> dict[str, str]:
+    """Settings under Kafka's names; a later one goes before an earlier one."""
+    named = {key.replace("_", "."): value for config in configs for key, value in config.items()}
+    return {"bootstrap.servers": bootstrap, **named}
 
 
 def sasl_config(mechanism: str, user: str, password: str) -> dict[str, str]:
@@ -218,7 +235,7 @@ class _Handle:
         self.name = name
         self.call("open", config=dict(config))
 
-    def call(self, action: str, *, timeout: float = 90, **args: Any) -> Any:
+    def call(self, action: str, *, timeout: float = CALL_SECONDS, **args: Any) -> Any:
         """Do one of the Java side's actions by its name."""
         return self._clients.call(f"{self._kind}.{action}", on=self.name, timeout=timeout, **args)
 
@@ -283,12 +300,12 @@ class Consumer(_Handle):
         """Take partitions ("topic:0") without a group's assignment."""
         self.call("assign", partitions=list(partitions))
 
-    def poll(self, *, min_records: int = 1, timeout_ms: int = 60_000) -> list[Record]:
+    def poll(self, *, min_records: int = 1, timeout_ms: int = WAIT_MS) -> list[Record]:
         """Poll until so many records came or the time is over."""
         found = self.call("poll", min_records=min_records, timeout_ms=timeout_ms)
         return [Record.from_json(each) for each in found]
 
-    def await_assignment(self, count: int, *, timeout_ms: int = 60_000) -> list[str]:
+    def await_assignment(self, count: int, *, timeout_ms: int = WAIT_MS) -> list[str]:
         """Poll until exactly so many partitions are assigned; records seen on the way wait for the next poll."""
         found: list[str] = self.call("await_assignment", count=count, timeout_ms=timeout_ms)
         return found
@@ -307,7 +324,7 @@ class ShareConsumer(_Handle):
         """Join the share group for these topics."""
         self.call("subscribe", topics=list(topics))
 
-    def poll(self, *, min_records: int = 1, timeout_ms: int = 60_000, acknowledge: str | None = None) -> list[Record]:
+    def poll(self, *, min_records: int = 1, timeout_ms: int = WAIT_MS, acknowledge: str | None = None) -> list[Record]:
         """Poll until so many records came; `acknowledge` (ACCEPT, RELEASE, REJECT) answers and commits each."""
         found = self.call("poll", min_records=min_records, timeout_ms=timeout_ms, acknowledge=acknowledge)
         return [Record.from_json(each) for each in found]
@@ -323,7 +340,7 @@ class Admin:
         self._clients = clients
         self._config = dict(config)
 
-    def call(self, action: str, *, timeout: float = 90, **args: Any) -> Any:
+    def call(self, action: str, *, timeout: float = CALL_SECONDS, **args: Any) -> Any:
         """Do one of the admin client's calls."""
         return self._clients.call(f"admin.{action}", timeout=timeout, config=self._config, **args)
 

@@ -17,6 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .downloads import download
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -35,6 +37,19 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 _DEPENDENCY = "<dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>"
 
+# Tools that give up after some seconds by themselves, or drop what they were given: they are told to have patience.
+_PATIENT = {
+    "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand": ("--timeout", "300000"),
+    "org.apache.kafka.tools.consumer.group.ShareGroupCommand": ("--timeout", "300000"),
+    "org.apache.kafka.tools.streams.StreamsGroupCommand": ("--timeout", "300000"),
+    "org.apache.kafka.tools.ConsoleProducer": (
+        *("--request-timeout-ms", "120000"),
+        *("--message-send-max-retries", "1000000"),
+        *("--max-block-ms", "300000"),
+    ),
+    "org.apache.kafka.tools.BrokerApiVersionsCommand": ("--command-config", "{patient}"),
+}
+
 _LOG4J = """<Configuration status="ERROR" shutdownHook="disable">
   <Appenders><Console name="out" target="SYSTEM_ERR">
     <PatternLayout pattern="[%d{ISO8601}] %p %m (%c{1})%n"/>
@@ -42,6 +57,8 @@ _LOG4J = """<Configuration status="ERROR" shutdownHook="disable">
   <Loggers><Root level="${sys:ottla.log.level:-WARN}"><AppenderRef ref="out"/></Root></Loggers>
 </Configuration>
 """
+
+_ADMIN = "request.timeout.ms=120000\ndefault.api.timeout.ms=300000\n"
 
 
 class JvmMissingError(Exception):
@@ -61,6 +78,17 @@ class Jvm:
     classes: Path
     log4j: Path
     classpath: str
+
+    @property
+    def patient(self) -> Path:
+        """The settings of an admin client that waits for a broker which is slow for a while."""
+        return self.log4j.with_name("patient.properties")
+
+    def arguments(self, main: str, args: Sequence[str]) -> list[str]:
+        """A tool's arguments, with patience where the tool has little and was not given any."""
+        more = _PATIENT.get(main, ())
+        told = [] if not more or more[0] in args else [each.format(patient=self.patient) for each in more]
+        return [*args, *told]
 
     def command(
         self,
@@ -84,28 +112,32 @@ class Jvm:
             "-Djava.awt.headless=true",
         ]
         command += [f"-D{key}={value}" for key, value in (properties or {}).items()]
-        return [*command, "-cp", self.classpath, main, *args]
+        return [*command, "-cp", self.classpath, main, *self.arguments(main, args)]
 
     def run(
         self,
         main: str,
         *args: str,
         stdin: bytes = b"",
-        timeout: float = 120,
+        timeout: float = 900,
         check: bool = True,
         log_level: str = "WARN",
         properties: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a main class to its end; a failure shows everything it printed."""
-        done = subprocess.run(
-            self.command(main, *args, log_level=log_level, properties=properties),
-            input=stdin,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-            cwd=cwd,
-        )
+        try:
+            done = subprocess.run(
+                self.command(main, *args, log_level=log_level, properties=properties),
+                input=stdin,
+                capture_output=True,
+                timeout=timeout,
+                check=False,
+                cwd=cwd,
+            )
+        except subprocess.TimeoutExpired as problem:
+            said = b"\n".join(each for each in (problem.stdout, problem.stderr) if each).decode(errors="replace")
+            raise ToolFailedError(f"{main} {' '.join(args)} had not ended after {timeout} s\n{said}") from None
         result = subprocess.CompletedProcess(
             done.args,
             done.returncode,
@@ -155,8 +187,9 @@ def jvm() -> Jvm:
             ],
         )
         log4j = home / "log4j2.xml"
-        if not log4j.exists() or log4j.read_text() != _LOG4J:
-            log4j.write_text(_LOG4J)
+        for path, text in ((log4j, _LOG4J), (log4j.with_name("patient.properties"), _ADMIN)):
+            if not path.exists() or path.read_text() != text:
+                path.write_text(text)
         classes = _classes(home, lib)
     classpath = os.pathsep.join([str(classes / "programs.jar"), *sorted(str(jar) for jar in lib.glob("*.jar"))])
     return Jvm(java, lib, classes, log4j, classpath)
@@ -193,9 +226,7 @@ def _jars(home: Path, name: str, artifacts: Sequence[tuple[str, str, str]]) -> P
     dependencies = "".join(_DEPENDENCY.format(*artifact) for artifact in artifacts)
     pom.write_text(_POM.format(name=name, dependencies=dependencies))
     goals = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work}"]
-    done = subprocess.run(
-        ["mvn", "-B", "-q", "-f", str(pom), *goals], capture_output=True, text=True, check=False, timeout=1200
-    )
+    done = download(["mvn", "-B", "-q", "-f", str(pom), *goals])
     if done.returncode != 0:
         raise JvmMissingError(f"Maven could not fetch Apache Kafka {KAFKA_VERSION}:\n{done.stdout}{done.stderr}")
     pom.unlink()

@@ -6,9 +6,10 @@ import fcntl
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from .downloads import download
 
 # The connector's token provider is published for 4.0.0 only, and works with the later ones.
 JARS = (
@@ -27,7 +28,7 @@ DELTA = (
     ("io.unitycatalog", "unitycatalog-hadoop", "0.6.0"),
 )
 ICEBERG = (("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),)
-CACHE = Path(os.environ.get("OTTLACACHE", Path(__file__).resolve().parents[2] / ".cache"))
+CACHE = Path(os.environ.get("OTTLA_CACHE", Path(__file__).resolve().parents[2] / ".cache"))
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>ottla</groupId><artifactId>spark-jars</artifactId><version>1</version><packaging>pom</packaging>
@@ -70,10 +71,10 @@ def pyspark_of(version: str) -> Path:
             part = target.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(part)]
-            done = subprocess.run([*pip, f"pyspark=={version}"], capture_output=True, text=True, timeout=1200)
+            done = download([*pip, "--upgrade", f"pyspark=={version}"])
             if done.returncode != 0:
                 shutil.rmtree(part, ignore_errors=True)
-                raise JarsMissingError(f"pyspark {version} cannot be had here: {done.stderr.strip().splitlines()[-1]}")
+                raise JarsMissingError(f"pyspark {version} cannot be had here: {done.stderr.strip()[-400:]}")
             part.rename(target)
     return target
 
@@ -98,9 +99,7 @@ def _fetch(name: str, jars: tuple[tuple[str, str, str], ...], target: Path) -> N
     pom = work / "pom.xml"
     pom.write_text(_POM.format(dependencies="".join(_DEPENDENCY.format(*jar) for jar in jars)))
     goals = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work}"]
-    done = subprocess.run(
-        ["mvn", "-B", "-q", "-f", str(pom), *goals], capture_output=True, text=True, check=False, timeout=900
-    )
+    done = download(["mvn", "-B", "-q", "-f", str(pom), *goals])
     if done.returncode != 0:
         raise JarsMissingError(f"Maven could not fetch {name}:\n{done.stdout}{done.stderr}")
     work.rename(target)
