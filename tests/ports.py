@@ -36,5 +36,5 @@ def free_ports(count: int) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _claims() -> IO[bytes]:
-    """A file with a byte for each port, which whoever was given the port has locked; the system undoes it at the end."""
+    """A file with a byte for each port, locked by whoever was given the port; the system undoes that at the end."""
     return Path(tempfile.gettempdir(), f"ottla-test-ports-{os.getuid()}").open("ab")
