@@ -26,7 +26,7 @@ SECONDS = 120
 MOVED = {"_NO_OFFSET", "STALE_MEMBER_EPOCH", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID"}
 
 
-@pytest.fixture(scope="module", params=["ottla", "Apache Kafka"])
+@pytest.fixture(scope="module", params=["ottla", pytest.param("Apache Kafka", marks=pytest.mark.peer)])
 def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "ottla":
         with Cluster(3) as cluster:
