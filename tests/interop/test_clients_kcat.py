@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,6 +14,8 @@ import pytest
 
 from ottla.testing import Cluster
 
+from .downloads import download
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -20,6 +23,13 @@ pytestmark = pytest.mark.interop
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "kcat"
 PACKAGES = ["kcat", "librdkafka1", "libyajl2"]
+# Guards only: how long kcat waits for metadata (5 s, if not told), for what a broker serves, and for an answer.
+PATIENT = [
+    *("-m", "300"),
+    *("-X", "api.version.request.timeout.ms=300000"),
+    *("-X", "socket.timeout.ms=300000"),
+    *("-X", "session.timeout.ms=300000"),
+]
 
 
 def find_kcat() -> tuple[str, dict[str, str]]:
@@ -28,17 +38,25 @@ def find_kcat() -> tuple[str, dict[str, str]]:
     if installed:
         return installed, {}
     unpacked = CACHE / "root" / "usr" / "bin" / "kcat"
-    if not unpacked.exists():
-        if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-            pytest.skip("kcat is not installed and this is no Debian")
-        CACHE.mkdir(parents=True, exist_ok=True)
-        got = subprocess.run(["apt-get", "download", *PACKAGES], cwd=CACHE, capture_output=True, text=True, check=False)
-        if got.returncode != 0:
-            pytest.skip(f"kcat cannot be had from Debian: {got.stderr.strip()[-200:]}")
-        for package in CACHE.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "-x", str(package), str(CACHE / "root")], check=True)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not unpacked.exists():
+            unpack_kcat()
     libraries = [str(each) for each in (CACHE / "root" / "usr" / "lib").glob("*-linux-gnu")]
     return str(unpacked), {"LD_LIBRARY_PATH": ":".join(libraries)}
+
+
+def unpack_kcat() -> None:
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        pytest.skip("kcat is not installed and this is no Debian")
+    got = download(["apt-get", "download", *PACKAGES], cwd=CACHE)
+    if got.returncode != 0:
+        pytest.skip(f"kcat cannot be had from Debian: {got.stderr.strip()[-200:]}")
+    part = CACHE / "root.part"
+    for package in CACHE.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", str(package), str(part)], check=True)
+    part.rename(CACHE / "root")
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +71,17 @@ def kcat(cluster: Cluster) -> Callable[..., str]:
 
     def run(*words: str, stdin: str = "") -> str:
         done = subprocess.run(
-            [program, "-b", cluster.bootstrap, *words],
+            [program, "-b", cluster.bootstrap, *PATIENT, *words],
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=900,
             check=False,
             env={**os.environ, **environment},
         )
         if done.returncode == 127 or "error while loading shared libraries" in done.stderr:
             pytest.skip(f"kcat does not run here: {done.stderr.strip()[-200:]}")
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, f"kcat {words}: {done.stdout}{done.stderr}"
         return done.stdout
 
     return run

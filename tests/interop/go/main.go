@@ -33,7 +33,8 @@ func main() {
 }
 
 func run(seeds, topic, group string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	// Guards only: nothing here is about time, and a machine may stand still for a while.
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(seeds),
@@ -43,6 +44,10 @@ func run(seeds, topic, group string) error {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.DisableAutoCommit(),
 		kgo.TransactionalID("go-"+topic),
+		kgo.TransactionTimeout(10*time.Minute),
+		kgo.SessionTimeout(5*time.Minute),
+		kgo.RequestTimeoutOverhead(2*time.Minute),
+		kgo.RetryTimeout(5*time.Minute),
 	)
 	if err != nil {
 		return err
