@@ -55,8 +55,8 @@ _SETTINGS = {
 }
 # A broker that is silent for so long is fenced, and then topics cannot be created and partitions have no leader: long,
 # so that a machine that stops for a while does not bring it about; but a start after a crash waits for the end of the
-# session that the crash left, for which the shortest one has to do.
-_SESSION_MS, _SESSION_AFTER_CRASH_MS = "60000", "3000"
+# session that the crash left, for which a shorter one has to do.
+_SESSION_MS, _SESSION_AFTER_CRASH_MS = "600000", "15000"
 
 _STARTED = re.compile(r"\[KafkaRaftServer nodeId=\d+\] Kafka Server started")
 

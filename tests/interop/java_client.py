@@ -187,6 +187,8 @@ class JavaClients:
     def producer(self, bootstrap: str, **config: str) -> Producer:
         """Open a producer; config keys are Kafka's with `_` for `.`, and transactions have ten minutes by default."""
         defaults = {**_SENDS, **({"transaction_timeout_ms": "600000"} if "transactional_id" in config else {})}
+        if config.get("enable_idempotence") == "false":  # what is sent again must not come after what was sent later
+            defaults["max_in_flight_requests_per_connection"] = "1"
         return Producer(self, f"producer-{next(self._names)}", _config(bootstrap, defaults, config))
 
     def consumer(self, bootstrap: str, **config: str) -> Consumer:
@@ -308,6 +310,7 @@ class Consumer(_Handle):
     def await_assignment(self, count: int, *, timeout_ms: int = WAIT_MS) -> list[str]:
         """Poll until exactly so many partitions are assigned; records seen on the way wait for the next poll."""
         found: list[str] = self.call("await_assignment", count=count, timeout_ms=timeout_ms)
+        assert len(found) == count, f"{self.name} should have {count} partitions and has {found}"
         return found
 
     def commit(self, offsets: Mapping[str, Any] | None = None) -> None:

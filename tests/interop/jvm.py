@@ -106,6 +106,9 @@ class Jvm:
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-Xshare:auto",
+            "-Xlog:disable",  # what the JVM itself has to say is no part of what a program prints
+            "-Xlog:all=warning:stderr",
+            "-XX:+DisplayVMOutputToStderr",
             f"-Dottla.log.level={log_level}",
             f"-Dlog4j2.configurationFile={self.log4j.as_uri()}",
             "-Dlog4j2.disableJmx=true",

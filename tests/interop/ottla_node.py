@@ -62,9 +62,10 @@ class OttlaNode:
     @property
     def running(self) -> bool:
         """Whether the process is there."""
-        return self._process is not None and self._process.poll() is None
+        process = self._process  # another thread may be killing it
+        return process is not None and process.poll() is None
 
-    def start(self, *, timeout: float = 300) -> OttlaNode:
+    def start(self, *, timeout: float = 600) -> OttlaNode:
         """Start it and wait until it says where it listens."""
         assert not self.running, "already running"
         command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.log_dir)]
@@ -93,7 +94,7 @@ class OttlaNode:
         self.port = int(self.bootstrap.rpartition(":")[2])
         return self
 
-    def stop(self, *, timeout: float = 300) -> None:
+    def stop(self, *, timeout: float = 600) -> None:
         """Shut down cleanly (SIGTERM) and wait for the end."""
         if self._process is None:
             return

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import threading
+import time
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from .apache_kafka import check_log_directory
+from .librdkafka import PATIENCE, read_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,7 @@ class Load:
         self.last_of_key: dict[bytes, int] = {}
         self.topics: set[str] = set()
         self.number = 0
+        self.deliveries = 0
         self.checked: dict[tuple[str, int], int] = {}
 
     def create(self, bootstrap: str) -> None:
@@ -60,12 +62,12 @@ class Load:
         small = {"segment.bytes": "1048576", "index.interval.bytes": "512"}
         compacted = {**small, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
         topics = [NewTopic("appended", 2, 1, config=small), NewTopic("compacted", 1, 1, config=compacted)]
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        for future in admin.create_topics(topics).values():
-            future.result(300)
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        for future in admin.create_topics(topics, request_timeout=PATIENCE).values():
+            future.result(PATIENCE)
 
     def write_until_killed(self, node: OttlaNode) -> None:
-        """Write until the node is gone."""
+        """Write, and kill the node a moment after the first record was acknowledged, whenever that is."""
         creator = threading.Thread(target=self._create_topics, args=(node,))
         creator.start()
         producer = Producer(
@@ -75,19 +77,31 @@ class Load:
                 "retries": 0,
                 "linger.ms": 0,
                 "batch.num.messages": 20,
-                "message.timeout.ms": 30000,
+                "message.timeout.ms": int(PATIENCE * 1000),
                 "queue.buffering.max.messages": 2000,
                 "compression.type": self.random.choice(["none", "lz4", "zstd"]),
                 "log_level": 0,
             }
         )
-        while node.running:
-            for _ in range(20):
-                self._send(producer)
-            producer.poll(0)
-        producer.purge()
-        producer.flush(5)
-        creator.join()
+        before, deadline = self.deliveries, time.monotonic() + PATIENCE
+        try:
+            while self.deliveries == before and node.running:
+                self._write(producer)
+                assert time.monotonic() < deadline, f"seed {SEED}: nothing is acknowledged"
+            end = time.monotonic() + 0.05 + self.random.random() / 2
+            while time.monotonic() < end and node.running:
+                self._write(producer)
+            assert node.running, f"seed {SEED}: the broker ended by itself"
+        finally:
+            node.kill()
+            producer.purge()
+            producer.flush(5)
+            creator.join()
+
+    def _write(self, producer: Producer) -> None:
+        for _ in range(20):
+            self._send(producer)
+        producer.poll(0)
 
     def _send(self, producer: Producer) -> None:
         self.number += 1
@@ -99,6 +113,7 @@ class Load:
 
                 def kept(error: object, message: Message) -> None:
                     if error is None:
+                        self.deliveries += 1
                         self.last_of_key[key] = max(number, self.last_of_key.get(key, 0))
 
                 producer.produce("compacted", value, key, on_delivery=kept)
@@ -107,6 +122,7 @@ class Load:
 
                 def appended(error: object, message: Message) -> None:
                     if error is None:
+                        self.deliveries += 1
                         place = (message.topic() or "", message.partition() or 0)
                         self.acknowledged.setdefault(place, {})[message.offset() or 0] = digest(value)
 
@@ -158,30 +174,14 @@ def digest(value: bytes) -> bytes:
 
 def read(bootstrap: str, topic: str, partition: int, start: int) -> list[tuple[int, bytes, bytes]]:
     """Offset, key and value of every record from an offset to the end; offsets must grow."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "check.crcs": True, "enable.partition.eof": True})
     found: list[tuple[int, bytes, bytes]] = []
-    try:
-        consumer.assign([TopicPartition(topic, partition, start)])
-        ended = False
-        for _ in range(3000):
-            for message in consumer.consume(500, timeout=0.2):
-                error = message.error()
-                if error is not None:
-                    assert error.code() == KafkaError._PARTITION_EOF, f"seed {SEED}: {error}"
-                    ended = True
-                    continue
-                offset = message.offset()
-                assert offset is not None
-                assert offset >= start
-                start = offset + 1
-                found.append((offset, message.key() or b"", message.value() or b""))
-            if ended:
-                break
-        assert ended, f"seed {SEED}: the end of {topic}-{partition} did not come; read up to {start}"
-        return found
-    finally:
-        consumer.close()
+    for message in read_to_end(bootstrap, topic, {partition: start}):
+        offset = message.offset()
+        assert offset is not None
+        assert offset >= start, f"seed {SEED}: {topic}-{partition} has {offset} after {start - 1}"
+        start = offset + 1
+        found.append((offset, message.key() or b"", message.value() or b""))
+    return found
 
 
 def test_what_was_acknowledged_survives_every_kill(
@@ -198,18 +198,12 @@ def test_what_was_acknowledged_survives_every_kill(
         if kill == 0:
             load.create(node.bootstrap)
         load.check(node.bootstrap)
-        timer = threading.Timer(0.05 + load.random.random() / 2, os.kill, (node.pid, signal.SIGKILL))
-        timer.start()
         load.write_until_killed(node)
-        timer.join()
-        node.kill()
     node.start()
     load.check(node.bootstrap)
     there = load.contents(node.bootstrap)
     node.stop()
-    written = sum(len(each) for each in load.acknowledged.values()) + len(load.last_of_key)
-    print(f"{KILLS} kills, {written} records acknowledged, {len(load.topics)} topics made")
-    assert written > KILLS
+    print(f"{KILLS} kills, {load.deliveries} records acknowledged, {len(load.topics)} topics made")
     check_log_directory(tmp_path / "data", java_clients)
     with apache_kafka_factory(tmp_path / "data") as kafka:
         load.checked.clear()
