@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from . import apache_kafka as tools
-from .java_client import JavaClients, Record
+from .java_client import CALL_SECONDS, WAIT_MS, JavaClients, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,7 +83,7 @@ def test_the_console_producer_and_consumer(ottla: OttlaNode, kafka_jvm: Jvm, too
         "--max-messages",
         "100",
         "--timeout-ms",
-        "60000",
+        "300000",
         "--group",
         "console-group",
         "--formatter-property",
@@ -92,8 +92,8 @@ def test_the_console_producer_and_consumer(ottla: OttlaNode, kafka_jvm: Jvm, too
     assert found == written.decode().replace(":", "\t")
     assert "console-group" in tool(tools.CONSUMER_GROUPS, "--list")
     described = tool(tools.CONSUMER_GROUPS, "--describe", "--group", "console-group")
-    row = next(line.split() for line in described.splitlines() if line.startswith("console-group"))
-    assert row[1:6] == ["console", "0", "100", "100", "0"]
+    rows = [line.split()[1:6] for line in described.splitlines() if line.startswith("console-group")]
+    assert rows == [["console", "0", "100", "100", "0"]], described
     moved = tool(
         tools.CONSUMER_GROUPS,
         "--reset-offsets",
@@ -104,7 +104,7 @@ def test_the_console_producer_and_consumer(ottla: OttlaNode, kafka_jvm: Jvm, too
         "-30",
         "--execute",
     )
-    assert re.search(r"console-group\s+console\s+0\s+70", moved)
+    assert re.search(r"console-group\s+console\s+0\s+70", moved), moved
     assert "console:0:100" in tool(tools.GET_OFFSETS, "--topic", "console")
     tool(tools.CONSUMER_GROUPS, "--delete", "--group", "console-group")
     assert "console-group" not in tool(tools.CONSUMER_GROUPS, "--list")
@@ -125,8 +125,11 @@ def test_the_performance_producer(ottla: OttlaNode, java_clients: JavaClients, t
         "--producer-props",
         f"bootstrap.servers={ottla.bootstrap}",
         "compression.type=lz4",
+        "request.timeout.ms=120000",
+        "delivery.timeout.ms=600000",
+        "max.block.ms=300000",
     )
-    assert "50000 records sent" in printed
+    assert "50000 records sent" in printed, printed
     ends = re.findall(r"performance:\d:(\d+)", tool(tools.GET_OFFSETS, "--topic", "performance"))
     assert sum(map(int, ends)) == 50_000
 
@@ -177,7 +180,7 @@ def test_a_group_of_java_consumers(
         waiting = []
         for each in (one, two):
             each.subscribe(topic)
-            waiting.append(each.call_later("await_assignment", count=1, timeout_ms=60_000))
-        assert sorted(place for each in waiting for place in each.result(90)) == [f"{topic}:0", f"{topic}:1"]
+            waiting.append(each.call_later("await_assignment", count=1, timeout_ms=WAIT_MS))
+        assert sorted(place for each in waiting for place in each.result(CALL_SECONDS)) == [f"{topic}:0", f"{topic}:1"]
         members = tool(tools.CONSUMER_GROUPS, "--describe", "--group", group, "--members")
-        assert members.count(f"{group} ") == 2
+        assert members.count(f"{group} ") == 2, members

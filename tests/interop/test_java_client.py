@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .java_client import JavaClients, KafkaClientError, Record, sasl_config
+from .java_client import CALL_SECONDS, WAIT_MS, JavaClients, KafkaClientError, Record, sasl_config
 
 if TYPE_CHECKING:
     from .apache_kafka import ApacheKafka
@@ -62,8 +62,8 @@ def test_two_consumers_share_a_group(apache_kafka: ApacheKafka, java_clients: Ja
         one.subscribe(topic)
         one.await_assignment(2)
         two.subscribe(topic)
-        first = one.call_later("await_assignment", count=1, timeout_ms=60_000)
-        assert sorted([*two.await_assignment(1), *first.result(90)]) == [f"{topic}:0", f"{topic}:1"]
+        first = one.call_later("await_assignment", count=1, timeout_ms=WAIT_MS)
+        assert sorted([*two.await_assignment(1), *first.result(CALL_SECONDS)]) == [f"{topic}:0", f"{topic}:1"]
         members = admin.call("describe_consumer_groups", groups=[group])[group]["members"]
         assert len(members) == 2
 

@@ -43,15 +43,15 @@ def test_the_tool_for_share_groups(cluster: Cluster, java_clients: JavaClients, 
     reset = ("--reset-offsets", "--group", GROUP, "--topic", "jobs", "--to-earliest")
     tool(*reset, "--execute")
     assert offsets() == {"0": ("0", "10"), "1": ("0", "10")}
-    consumer = java_clients.share_consumer(cluster.bootstrap, group_id=GROUP, share_acknowledgement_mode="explicit")
-    consumer.subscribe("jobs")
-    assert len(consumer.poll(min_records=20, timeout_ms=60_000, acknowledge="ACCEPT")) == 20
-    listed = {tuple(line.split()) for line in tool("--list", "--state").splitlines() if GROUP in line}
-    assert listed == {(GROUP, "Stable")}
-    members = [line.split() for line in tool("--describe", "--members", "--group", GROUP).splitlines()]
-    assert [line[-1] for line in members if line[:1] == [GROUP]] == ["jobs:0,1"]
-    assert "Stable" in tool("--describe", "--state", "--group", GROUP)
-    consumer.close()
+    settings = {"group_id": GROUP, "share_acknowledgement_mode": "explicit"}
+    with java_clients.share_consumer(cluster.bootstrap, **settings) as consumer:
+        consumer.subscribe("jobs")
+        assert len(consumer.poll(min_records=20, acknowledge="ACCEPT")) == 20
+        listed = {tuple(line.split()) for line in tool("--list", "--state").splitlines() if GROUP in line}
+        assert listed == {(GROUP, "Stable")}
+        members = [line.split() for line in tool("--describe", "--members", "--group", GROUP).splitlines()]
+        assert [line[-1] for line in members if line[:1] == [GROUP]] == ["jobs:0,1"]
+        assert "Stable" in tool("--describe", "--state", "--group", GROUP)
     # Where the group begins moves on with the next write, as in Kafka; what is complete until then counts for the lag.
     assert {place: lag for place, (_, lag) in offsets().items()} == {"0": "0", "1": "0"}
     assert "Successful" in tool("--delete-offsets", "--group", GROUP, "--topic", "jobs")
@@ -88,11 +88,11 @@ def test_the_shell_of_ottla_with_share_groups_of_apache_kafka(
     assert run(where, *reset, "--to-time", "1700000010000", "--execute").code == 0
     assert offsets() == {"0": "5", "1": "5"}
     assert run(where, *reset, "--to-earliest", "--execute").code == 0
-    consumer = java_clients.share_consumer(where, group_id="moved", share_acknowledgement_mode="explicit")
-    consumer.subscribe("moved-jobs")
-    assert len(consumer.poll(min_records=20, timeout_ms=60_000, acknowledge="ACCEPT")) == 20
-    assert run(where, *reset, "--to-earliest", "--execute").code == 1
-    consumer.close()
+    settings = {"group_id": "moved", "share_acknowledgement_mode": "explicit"}
+    with java_clients.share_consumer(where, **settings) as consumer:
+        consumer.subscribe("moved-jobs")
+        assert len(consumer.poll(min_records=20, acknowledge="ACCEPT")) == 20
+        assert run(where, *reset, "--to-earliest", "--execute").code == 1
     assert run(where, "group", "delete", "moved", "--offsets-of", "moved-jobs").code == 0
     assert offsets() == {}
     assert run(where, "group", "delete", "moved").code == 0
