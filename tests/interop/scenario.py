@@ -358,7 +358,12 @@ class Asked:
         return self.clients.admin(self.node.sasl_bootstrap, **sasl).call("describe_tokens")
 
 
+# Groups first: members whose clients are gone stay for their session's time after a broker's start, and no longer.
 QUESTIONS: dict[str, Callable[[Asked], Any]] = {
+    "groups": lambda asked: asked.groups,
+    "consumer_groups": lambda asked: asked.admin.call(
+        "describe_consumer_groups", groups=asked.group_ids("CLASSIC", "CONSUMER")
+    ),
     "cluster": lambda asked: asked.admin.call("describe_cluster"),
     "features": lambda asked: asked.admin.call("describe_features"),
     "quorum": lambda asked: asked.admin.call("describe_quorum"),
@@ -375,10 +380,6 @@ QUESTIONS: dict[str, Callable[[Asked], Any]] = {
     "scram": lambda asked: asked.admin.call("describe_scram"),
     "quotas": lambda asked: asked.admin.call("describe_quotas"),
     "tokens": lambda asked: asked.tokens(),
-    "groups": lambda asked: asked.groups,
-    "consumer_groups": lambda asked: asked.admin.call(
-        "describe_consumer_groups", groups=asked.group_ids("CLASSIC", "CONSUMER")
-    ),
     "share_groups": lambda asked: asked.admin.call("describe_share_groups", groups=asked.group_ids("SHARE")),
     "group_offsets": lambda asked: asked.admin.call(
         "list_group_offsets", groups=asked.group_ids("CLASSIC", "CONSUMER")
@@ -431,7 +432,7 @@ def pause(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def await_that(what: str, true: Callable[[], bool], timeout: float = 60) -> None:
+def await_that(what: str, true: Callable[[], bool], timeout: float = 300) -> None:
     """Wait for something that Kafka does by itself."""
     deadline = time.monotonic() + timeout
     while not true():

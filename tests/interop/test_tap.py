@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .apache_kafka import ApacheKafka
 
 pytestmark = pytest.mark.interop
+SECONDS = 300  # a guard
 
 
 def test_clients_behind_the_tap_of_apache_kafka(apache_kafka: ApacheKafka, tmp_path: Path) -> None:
@@ -29,17 +31,16 @@ def test_clients_behind_the_tap_of_apache_kafka(apache_kafka: ApacheKafka, tmp_p
     capture = CaptureFile(str(path), target)
     with Tap(target, sinks=[capture]) as tap:
         admin = AdminClient({"bootstrap.servers": tap.bootstrap})
-        admin.create_topics([NewTopic("tapped", 2)])["tapped"].result(60)
+        admin.create_topics([NewTopic("tapped", 2)])["tapped"].result(SECONDS)
         refused = tap.on("Produce", topic="tapped", partition=1).error("NOT_LEADER_OR_FOLLOWER")
         lost = tap.on("Produce", topic="tapped", partition=0).drop_connection(after_handling=True)
         client = producer(tap, enable_idempotence=True)  # type: ignore[arg-type]
         assert send(client, "tapped", "a", 0).error is None
         assert send(client, "tapped", "b", 1).error is None
         assert (refused.hits, lost.hits) == (1, 1)
-        reader = consumer(tap, "tapped", group_id="tapped")  # type: ignore[arg-type]
-        assert sorted(read(reader, 2)) == ["a", "b"]
-        reader.commit(asynchronous=False)
-        reader.close()
+        with closing(consumer(tap, "tapped", group_id="tapped")) as reader:  # type: ignore[arg-type]
+            assert sorted(read(reader, 2)) == ["a", "b"]
+            reader.commit(asynchronous=False)
     capture.close()
     with path.open() as lines:
         seen = {frame.api for frame in read_capture(lines)}
@@ -73,7 +74,7 @@ def test_a_client_logs_in_to_an_apache_kafka_with_tls_through_the_tap(
                 "sasl.password": "alice-secret",
             }
             admin = AdminClient(login)
-            admin.create_topics([NewTopic("tapped", 1)])["tapped"].result(60)
+            admin.create_topics([NewTopic("tapped", 1)])["tapped"].result(SECONDS)
             lost = tap.on("Produce").drop_connection(after_handling=True)
             assert send(Producer({**login, "enable.idempotence": True}), "tapped", "a").error is None
             assert lost.hits == 1
