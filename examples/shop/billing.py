@@ -25,7 +25,7 @@ class Billing:
             }
         )
         self._producer = Producer({**common, "transactional.id": name})
-        self._producer.init_transactions(30)
+        self._producer.init_transactions(60)
         self._consumer.subscribe([ORDERS])
 
     def run_once(self, timeout: float = 1.0) -> int:
@@ -39,12 +39,12 @@ class Billing:
                 topic, value = bill(message.value())
                 self._producer.produce(topic, value, key=message.key())
             positions = self._consumer.position(self._consumer.assignment())
-            self._producer.send_offsets_to_transaction(positions, self._consumer.consumer_group_metadata(), 30)
+            self._producer.send_offsets_to_transaction(positions, self._consumer.consumer_group_metadata(), 60)
             self._commit()
         except KafkaException as error:
             if error.args[0].fatal():
                 raise
-            self._producer.abort_transaction(30)
+            self._producer.abort_transaction(60)
             self._rewind()
             return 0
         return len(messages)
@@ -52,7 +52,7 @@ class Billing:
     def _commit(self) -> None:
         while True:
             try:
-                self._producer.commit_transaction(30)
+                self._producer.commit_transaction(60)
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise
@@ -61,7 +61,7 @@ class Billing:
 
     def _rewind(self) -> None:
         """Read again what was not billed."""
-        for place in self._consumer.committed(self._consumer.assignment(), 30):
+        for place in self._consumer.committed(self._consumer.assignment(), 60):
             place.offset = max(place.offset, 0)
             self._consumer.seek(place)
 

@@ -27,7 +27,7 @@ class Ran(NamedTuple):
 def run(bootstrap: str, *words: object, stdin: str | bytes | None = None) -> Ran:
     """Run `ottla <words> -b <bootstrap>`."""
     listed = [str(word) for word in words]
-    result = CliRunner().invoke(build([listed[0]]), [*listed, "-b", bootstrap, "--timeout", "20"], input=stdin)
+    result = CliRunner().invoke(build([listed[0]]), [*listed, "-b", bootstrap, "--timeout", "60"], input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Ran(result.exit_code, result.stdout, result.stderr)

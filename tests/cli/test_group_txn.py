@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.testing.clients import eventually
+
 from .live import run
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ def fill(cluster: Cluster, topic: str, partitions: int = 2, each: int = 10) -> N
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for number in range(partitions * each):
         producer.produce(topic, b"%d" % number, partition=number % partitions, timestamp=1700000000000 + number)
-    producer.flush(30)
+    producer.flush(60)
 
 
 def commit(cluster: Cluster, group: str, topic: str, offsets: list[int]) -> None:
@@ -45,7 +47,7 @@ def test_a_group_with_members_is_listed_described_and_not_touched(cluster: Clust
     consumer.subscribe([topic])
     seen = 0
     while seen < 20:
-        message = consumer.poll(30)
+        message = consumer.poll(60)
         assert message is not None
         assert message.error() is None
         seen += 1
@@ -65,6 +67,7 @@ def test_a_group_with_members_is_listed_described_and_not_touched(cluster: Clust
     assert "NON_EMPTY_GROUP" in refused.err
     assert run(where, "group", "delete", group).code == 1
     consumer.close()
+    eventually(lambda: cluster.group(group).state == "Empty", "the end of the last member")
     assert run(where, "group", "delete", group, "--json").rows == [{"group": group, "deleted": True}]
     assert run(where, "group", "describe", group).code == 4
 
@@ -140,11 +143,11 @@ def test_offsets_of_one_topic_are_deleted(cluster: Cluster) -> None:
 def test_a_transaction_is_listed_and_described_while_it_is_open(cluster: Cluster) -> None:
     where = cluster.bootstrap
     cluster.create_topic("accounts", 2)
-    producer = Producer({"bootstrap.servers": where, "transactional.id": "bank-1"})
-    producer.init_transactions(30)
+    producer = Producer({"bootstrap.servers": where, "transactional.id": "bank-1", "transaction.timeout.ms": 600_000})
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce("accounts", b"1", partition=1)
-    producer.flush(30)
+    producer.flush(60)
     listed = {row["transactional_id"]: row for row in run(where, "txn", "list", "--json").rows}
     assert listed["bank-1"]["state"] == "Ongoing"
     assert "bank-1" in run(where, "txn", "list", "--state", "Ongoing", "--pattern", "bank-.*").out
@@ -158,7 +161,7 @@ def test_a_transaction_is_listed_and_described_while_it_is_open(cluster: Cluster
     assert [(row["partition"], row["open_since_offset"]) for row in producers] == [(1, 0)]
     # Open, and older than no time at all, but its coordinator knows of it: it does not hang.
     assert run(where, "txn", "hanging", "--older-than", 0, "--json").out == ""
-    producer.commit_transaction(30)
+    producer.commit_transaction(60)
     assert run(where, "txn", "describe", "bank-1", "--json").rows[0]["state"] in ("CompleteCommit", "PrepareCommit")
     assert run(where, "txn", "describe", "nobody").code == 4
 
@@ -171,7 +174,7 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_aborted(cluster: C
     rows = run(where, "txn", "hanging", "-t", "stuck", "--older-than", 0, "--json").rows
     assert [(row["topic"], row["producer_id"], row["start_offset"]) for row in rows] == [("stuck", 4711, 0)]
     assert "4711" in run(where, "txn", "hanging", "--older-than", 0).out
-    assert run(where, "txn", "hanging", "--older-than", 60).out == "no transaction hangs\n"
+    assert run(where, "txn", "hanging", "--older-than", 3600).out == "no transaction hangs\n"
     assert run(where, "txn", "abort", "stuck", 0, "--start-offset", 99).code == 4
     assert run(where, "txn", "abort", "stuck", 0).code == 2
     assert run(where, "consume", "stuck", "-e").out == ""

@@ -82,7 +82,7 @@ def test_moments() -> None:
     assert moment("1700000000000") == 1_700_000_000_000
     assert moment("2023-11-14T22:13:20Z") == 1_700_000_000_000
     assert moment("2023-11-14T23:13:20+01:00") == 1_700_000_000_000
-    assert moment("now") - moment("-1h") >= 3_600_000 - 1000
+    assert moment("now") <= moment("-1h") + 3_600_000 <= moment("now")
     with pytest.raises(ValueError, match="no time"):
         moment("yesterday")
 
@@ -101,7 +101,7 @@ def test_lines_with_keys_and_headers_come_back(cluster: Cluster) -> None:
     found: list[int] = []
     producer = Producer({"bootstrap.servers": where, "partitioner": "murmur2_random"})
     producer.produce("lines", b"again", b"k1", on_delivery=lambda _, message: found.append(message.partition()))
-    producer.flush(30)
+    producer.flush(60)
     assert found == [by_key["k1"]["partition"]]
 
 
@@ -162,23 +162,23 @@ def test_aborted_and_open_transactions_are_hidden_unless_asked_for(cluster: Clus
     where = cluster.bootstrap
     cluster.create_topic("txn", 1)
     producer = Producer({"bootstrap.servers": where, "transactional.id": "cli"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for value, commit in ((b"yes", True), (b"no", False), (b"also", True)):
         producer.begin_transaction()
         producer.produce("txn", value)
-        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+        (producer.commit_transaction if commit else producer.abort_transaction)(60)
     # What is aborted before it was flushed is never sent: send one that is.
     producer.begin_transaction()
     producer.produce("txn", b"sent and aborted")
-    producer.flush(30)
-    producer.abort_transaction(30)
+    producer.flush(60)
+    producer.abort_transaction(60)
     producer.begin_transaction()
     producer.produce("txn", b"open")
-    producer.flush(30)
+    producer.flush(60)
     assert run(where, "consume", "txn", "-e").out.split("\n")[:-1] == ["yes", "also"]
     everything = run(where, "consume", "txn", "-e", "--isolation-level", "read_uncommitted").out
     assert "sent and aborted\nopen\n" in everything
-    producer.abort_transaction(30)
+    producer.abort_transaction(60)
 
 
 def test_values_files_and_forms(cluster: Cluster, tmp_path: Path) -> None:

@@ -86,8 +86,8 @@ def test_the_first_lines_say_where_it_is_and_how_to_go_on(serve: Serving) -> Non
     assert "ottla topic list" in lines[3]
     assert "Ctrl-C" in lines[4]
     where = lines[2].split("bootstrap.servers=")[1].split()[0]
-    assert len(AdminClient({"bootstrap.servers": where}).list_topics(timeout=30).topics["orders"].partitions) == 3
-    with urllib.request.urlopen(lines[1].split()[1], timeout=30) as page:
+    assert len(AdminClient({"bootstrap.servers": where}).list_topics(timeout=60).topics["orders"].partitions) == 3
+    with urllib.request.urlopen(lines[1].split()[1], timeout=60) as page:
         text = page.read().decode()
     assert 'ottla_requests_total{api="Metadata",node="1"}' in text
     assert "process_resident_memory_bytes" in text
@@ -98,7 +98,7 @@ def test_it_ends_cleanly_when_told_to(serve: Serving, tmp_path: Path, how: signa
     where = serve("-p", "0", "-d", str(tmp_path), "--sync", "--seed-topic", "kept")["bootstrap"]
     producer = Producer({"bootstrap.servers": where})
     producer.produce("kept", b"record")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     serve.last.send_signal(how)
     assert serve.last.wait(SECONDS) == 0
     assert (tmp_path / CLEAN_SHUTDOWN_FILE).exists()
@@ -144,12 +144,12 @@ def test_the_directory_of_the_blog_is_served_from_its_server_properties(serve: S
         assert fetched.high_watermark == 2
     consumer = Consumer({"bootstrap.servers": where, "group.id": "g"})
     consumer.assign([TopicPartition("test-topic", 0, 0)])
-    seen = [consumer.poll(30) for _ in range(2)]
+    seen = [consumer.poll(60) for _ in range(2)]
     assert [message.value() for message in seen if message is not None] == [b"Hello", b"World!"]
     consumer.close()
     producer = Producer({"bootstrap.servers": where})
     producer.produce("test-topic", b"more")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def test_a_log_directory_among_the_configs_is_one_on_disk(serve: Serving, tmp_path: Path) -> None:

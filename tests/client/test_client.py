@@ -46,7 +46,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[Client]:
-    with Client(cluster.bootstrap, timeout=20) as connected:
+    with Client(cluster.bootstrap, timeout=60) as connected:
         yield connected
 
 
@@ -67,7 +67,7 @@ def strange_broker(talk: Callable[[socket.socket], None]) -> Iterator[str]:
             except OSError:
                 return
             with taken:
-                taken.settimeout(30)
+                taken.settimeout(120)
                 talk(taken)
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -77,7 +77,7 @@ def strange_broker(talk: Callable[[socket.socket], None]) -> Iterator[str]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(30)
+        thread.join(60)
 
 
 # Addresses.
@@ -112,13 +112,13 @@ def test_no_bootstrap_server() -> None:
 
 
 def refused_by(where: str) -> str:
-    with Client(where, timeout=5) as client, pytest.raises(ConnectionFailedError) as refused:
+    with Client(where, timeout=60) as client, pytest.raises(ConnectionFailedError) as refused:
         client.topics()
     return str(refused.value)
 
 
 def test_nobody_listens() -> None:
-    with Client("127.0.0.1:1", timeout=5) as client, pytest.raises(ConnectionFailedError, match="cannot connect to"):
+    with Client("127.0.0.1:1", timeout=60) as client, pytest.raises(ConnectionFailedError, match="cannot connect to"):
         client.topics()
 
 
@@ -170,7 +170,7 @@ def old_broker(taken: socket.socket) -> None:
 def test_an_old_broker_is_asked_in_versions_that_it_knows() -> None:
     with strange_broker(old_broker) as where:
         host, _, port = where.partition(":")
-        connection = BrokerConnection(host, int(port), timeout=10)
+        connection = BrokerConnection(host, int(port), timeout=60)
         assert connection.best_version(3) == 1
         assert connection.send(MetadataRequest(topics=[]), MetadataResponse).controller_id == 1
         with pytest.raises(KafkaError, match="does not serve Fetch"):

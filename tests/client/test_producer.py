@@ -28,7 +28,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[Client]:
-    with Client(cluster.bootstrap, timeout=20) as connected:
+    with Client(cluster.bootstrap, timeout=60) as connected:
         yield connected
 
 

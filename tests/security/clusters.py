@@ -25,7 +25,7 @@ def security(name: str, mechanism: str = "PLAIN", password: str | None = None) -
 
 
 def client(cluster: Cluster, name: str, mechanism: str = "PLAIN", password: str | None = None) -> Client:
-    return Client(cluster.bootstrap, timeout=20, security=security(name, mechanism, password))
+    return Client(cluster.bootstrap, timeout=60, security=security(name, mechanism, password))
 
 
 def librdkafka(cluster: Cluster, name: str, mechanism: str = "PLAIN", **more: Any) -> dict[str, Any]:

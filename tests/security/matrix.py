@@ -1117,7 +1117,7 @@ def run_matrix(host: str, port: int) -> dict[str, dict[str, Any]]:
 
 def _connect(host: str, port: int, name: str) -> BrokerConnection:
     login = Login("PLAIN", name, passwords()[name])
-    return BrokerConnection(host, port, timeout=20, security=Security(login=login))
+    return BrokerConnection(host, port, timeout=60, security=Security(login=login))
 
 
 def _send(connection: BrokerConnection, request: Message, version: int | None = None) -> Message:

@@ -51,7 +51,7 @@ class Wire:
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
 
     def __enter__(self) -> Wire:
         return self
@@ -306,7 +306,7 @@ def test_our_client_renews_its_session_before_it_is_over() -> None:
     now = 0.0
     with secured(clock=clock, configs={"connections.max.reauth.ms": "60000"}) as cluster:
         host, _, port = cluster.bootstrap.rpartition(":")
-        ours = BrokerConnection(host, int(port), timeout=30, security=security("admin", "SCRAM-SHA-256"))
+        ours = BrokerConnection(host, int(port), timeout=60, security=security("admin", "SCRAM-SHA-256"))
         ours._session = SessionClock(lambda: now)
         for _ in range(4):
             assert ours.send(METADATA[0], MetadataResponse).topics
@@ -328,7 +328,7 @@ def test_a_thousand_strangers_do_not_keep_others_out(cluster: Cluster) -> None:
     host, _, port = cluster.bootstrap.rpartition(":")
     try:
         for number in range(count):
-            stranger = socket.create_connection((host, int(port)), timeout=30)
+            stranger = socket.create_connection((host, int(port)), timeout=60)
             strangers.append(stranger)
             # Half a frame each: the rest never comes.
             stranger.sendall(pack(">i", 400_000) + b"x" * (number % 1000))

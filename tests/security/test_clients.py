@@ -28,6 +28,7 @@ from ottla.spark.connect import open_client, security_settings
 from ottla.testing.security import allow
 from tests.security.clusters import MECHANISMS, USERS, librdkafka, secured
 from tests.security.clusters import client as ottla_client
+from tests.testing.clients import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +107,7 @@ def test_confluent_kafka(cluster: Cluster, certificates: Path, protocol: str, me
     value = f"{protocol} {mechanism}".encode()
     producer = Producer({**settings, "enable.idempotence": True})
     producer.produce("orders", value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     group = f"billing-{protocol}-{mechanism}"
     consumer = Consumer({**settings, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
@@ -128,7 +129,7 @@ async def test_aiokafka(cluster: Cluster, certificates: Path, protocol: str, mec
     settings: dict[str, Any] = {
         "bootstrap_servers": address(cluster, protocol),
         "security_protocol": protocol,
-        "request_timeout_ms": 30_000,
+        "request_timeout_ms": 60_000,
     }
     if mechanism is not None:
         settings |= {
@@ -185,8 +186,8 @@ def test_acls_through_an_admin_client(cluster: Cluster) -> None:
         AclOperation.READ,
         AclPermissionType.ALLOW,
     )
-    for future in admin.create_acls([binding], request_timeout=30).values():
-        future.result(30)
+    for future in admin.create_acls([binding], request_timeout=60).values():
+        future.result(60)
     wanted = AclBindingFilter(
         ResourceType.TOPIC,
         "payments",
@@ -196,9 +197,9 @@ def test_acls_through_an_admin_client(cluster: Cluster) -> None:
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
-    assert admin.describe_acls(wanted, request_timeout=30).result(30) == [binding]
-    assert next(iter(admin.delete_acls([wanted], request_timeout=30).values())).result(30) == [binding]
-    assert admin.describe_acls(wanted, request_timeout=30).result(30) == []
+    assert admin.describe_acls(wanted, request_timeout=60).result(60) == [binding]
+    assert next(iter(admin.delete_acls([wanted], request_timeout=60).values())).result(60) == [binding]
+    assert admin.describe_acls(wanted, request_timeout=60).result(60) == []
 
 
 def test_somebody_who_may_not_change_acls_does_not(cluster: Cluster) -> None:
@@ -213,13 +214,13 @@ def test_somebody_who_may_not_change_acls_does_not(cluster: Cluster) -> None:
         AclPermissionType.ALLOW,
     )
     with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
-        admin.create_acls([binding], request_timeout=30)[binding].result(30)
+        admin.create_acls([binding], request_timeout=60)[binding].result(60)
 
 
 def test_a_topic_tells_what_may_be_done_to_it(cluster: Cluster) -> None:
     admin = AdminClient(librdkafka(cluster, "alice"))
     described = admin.describe_topics(TopicCollection(["orders"]), include_authorized_operations=True)
-    operations = described["orders"].result(30).authorized_operations
+    operations = described["orders"].result(60).authorized_operations
     assert {AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER_CONFIGS} <= set(operations)
 
 
@@ -241,15 +242,19 @@ def test_a_regular_expression_matches_only_what_its_member_may_see() -> None:
             topic_partitions=[],
         )
         assigned: set[object] = set()
-        for _ in range(100):
+
+        def beat() -> bool:
+            nonlocal assigned, member
             answer = alice.to_node(node, member, ConsumerGroupHeartbeatResponse)
             assert not answer.error_code, answer
             if answer.assignment is not None and answer.assignment.topic_partitions:
                 assigned = {each.topic_id for each in answer.assignment.topic_partitions}
-                break
             member = ConsumerGroupHeartbeatRequest(
                 group_id="regex", member_id=answer.member_id or member.member_id, member_epoch=answer.member_epoch
             )
+            return bool(assigned)
+
+        eventually(beat, "an assignment")
         assert assigned == {cluster.call(lambda broker: broker.image.topic_ids["seen-1"])}
 
 
@@ -263,7 +268,7 @@ def test_spark_logs_in_with_the_options_of_kafka(cluster: Cluster, certificates:
         "kafka.ssl.truststore.location": str(certificates / "ca.pem"),
     }
     given = security_settings(options)
-    with open_client(address(cluster, "SASL_SSL"), given, client_id="spark", timeout=30) as client:
+    with open_client(address(cluster, "SASL_SSL"), given, client_id="spark", timeout=60) as client:
         assert "orders" in [each.name for each in client.topics()]
     with pytest.raises(ValueError, match=r"kafka\.sasl\.mechanism"):
         open_client("x:1", given | {"sasl.mechanism": "GSSAPI"}, client_id="spark", timeout=1)

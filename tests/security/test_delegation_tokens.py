@@ -67,7 +67,7 @@ def create(
 def by_token(cluster: Cluster, token: CreateDelegationTokenResponse, mechanism: str = "SCRAM-SHA-256") -> Client:
     secret = base64.b64encode(token.hmac).decode()
     login = Login(mechanism, token.token_id, secret, by_token=True)
-    return Client(cluster.bootstrap, timeout=20, security=Security(login=login))
+    return Client(cluster.bootstrap, timeout=60, security=Security(login=login))
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -159,7 +159,7 @@ def test_a_token_does_not_outlive_its_time() -> None:
 def test_without_a_key_there_are_no_tokens() -> None:
     with secured() as cluster, client(cluster, "admin") as admin:
         assert create(admin).error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
-    with Cluster(configs=KEY) as anonymous, Client(anonymous.bootstrap, timeout=20) as anybody:
+    with Cluster(configs=KEY) as anonymous, Client(anonymous.bootstrap, timeout=60) as anybody:
         assert create(anybody).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
@@ -180,5 +180,5 @@ def test_a_token_counts_only_for_who_says_that_it_is_one(cluster: Cluster) -> No
     )
     errors = []
     producer.produce("orders", b"x", on_delivery=lambda error, _: errors.append(error))
-    producer.flush(20)
+    producer.flush(60)
     assert errors[0] is not None

@@ -84,8 +84,9 @@ class Issuer:
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def _directly_and_with_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(tokens, "FETCH_SECONDS", 60)
 
 
 @pytest.fixture
@@ -221,7 +222,7 @@ def served(issuer: Issuer, **configs: str) -> Cluster:
 def may_enter(cluster: Cluster, text: str) -> bool:
     security = Security(login=Login("OAUTHBEARER", token=text))
     try:
-        with Client(cluster.bootstrap, timeout=30, security=security) as client:
+        with Client(cluster.bootstrap, timeout=60, security=security) as client:
             return [each.name for each in client.topics()] == ["orders"]
     except KafkaError:
         return False

@@ -23,6 +23,7 @@ from ottla.records.iterate import Record
 from ottla.security.quotas import FETCH, PRODUCE, REQUEST, Quotas, Rate
 from ottla.testing import Cluster, VirtualClock
 from tests.security.clusters import USERS, client, secured
+from tests.testing.clients import eventually
 
 
 class Time:
@@ -174,7 +175,7 @@ def test_a_producer_over_its_quota_is_told_and_then_not_listened_to() -> None:
         with pytest.raises(Exception, match="answer"):
             produce(connection, 10)  # the broker does not read it
         cluster.advance(told / 1000 + 12)
-        connection._timeout = 30
+        connection._timeout = 60
         assert produce(connection, 10).throttle_time_ms == 0
 
 
@@ -187,7 +188,7 @@ def test_a_consumer_over_its_quota_gets_an_empty_answer() -> None:
         alter_quotas(admin, {"user": "admin"}, {"consumer_byte_rate": 6000.0})
         sizes, waits = [], []
         for _ in range(3):
-            with Client(cluster.bootstrap, timeout=30, security=admin._security) as fresh:  # not the muted one
+            with Client(cluster.bootstrap, timeout=60, security=admin._security) as fresh:  # not the muted one
                 answer = fetch(fresh.node(1))
             waits.append(answer.throttle_time_ms)
             sizes.append(sum(len(p.records or b"") for t in answer.responses for p in t.partitions))
@@ -198,11 +199,12 @@ def test_a_consumer_over_its_quota_gets_an_empty_answer() -> None:
 
 def test_a_new_connection_over_its_rate_waits_and_is_closed() -> None:
     clock = VirtualClock()
-    with Cluster(clock=clock) as cluster, Client(cluster.bootstrap, timeout=30) as admin:
+    with Cluster(clock=clock) as cluster, Client(cluster.bootstrap, timeout=60) as admin:
         alter_quotas(admin, {"ip": "127.0.0.1"}, {"connection_creation_rate": 1.0})
         host, _, port = cluster.bootstrap.rpartition(":")
-        made = [socket.create_connection((host, int(port)), timeout=30) for _ in range(12)]
+        made = [socket.create_connection((host, int(port)), timeout=60) for _ in range(12)]
         try:
+            eventually(lambda: len(cluster.connections()) == 13, "all of them, and the admin's")
             late = made[-1]
             late.settimeout(1)
             late.sendall(bytes.fromhex("0000001000120000000000010006") + b"nobody")
@@ -253,7 +255,7 @@ def test_confluent_kafka_hears_of_its_quota() -> None:
         )
         for _ in range(30):
             producer.produce("orders", bytes(50_000))
-            producer.flush(30)
+            producer.flush(60)
             if heard:
                 break
         producer.poll(0.1)

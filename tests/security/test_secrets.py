@@ -64,7 +64,7 @@ def test_nothing_secret_is_written_anywhere(tmp_path: Path, caplog: pytest.LogCa
     ) as cluster:
         for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
             login = Login(mechanism, "admin", USERS["admin"])
-            with Client(cluster.bootstrap, timeout=20, security=Security(login=login)) as admin:
+            with Client(cluster.bootstrap, timeout=60, security=Security(login=login)) as admin:
                 set_password(admin, "carol", PASSWORD, "SCRAM-SHA-256", 4096)
                 assert "carol" in list_users(admin)
                 token = admin.to_any(CreateDelegationTokenRequest(max_lifetime_ms=-1), CreateDelegationTokenResponse)
@@ -76,7 +76,7 @@ def test_nothing_secret_is_written_anywhere(tmp_path: Path, caplog: pytest.LogCa
                 answer = admin.to_node(1, request, IncrementalAlterConfigsResponse)
                 said += [repr(answer), repr(request)]
             wrong = Security(login=Login(mechanism, "admin", WRONG))
-            with Client(cluster.bootstrap, timeout=20, security=wrong) as thief, pytest.raises(KafkaError) as caught:
+            with Client(cluster.bootstrap, timeout=60, security=wrong) as thief, pytest.raises(KafkaError) as caught:
                 thief.topics()
             said.append(str(caught.value))
         credentials = cluster.call(lambda broker: [c for each in broker.image.scram.values() for c in each.values()])
@@ -156,7 +156,7 @@ def test_described_configs_hide_them() -> None:
 
     with secured(configs={"delegation.token.secret.key": CLUSTER_KEY}) as cluster:
         security = Security(login=Login("PLAIN", "admin", USERS["admin"]))
-        with Client(cluster.bootstrap, timeout=20, security=security) as admin:
+        with Client(cluster.bootstrap, timeout=60, security=security) as admin:
             resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
             answer = admin.to_node(
                 1, DescribeConfigsRequest(resources=[resource], include_synonyms=True), DescribeConfigsResponse

@@ -41,7 +41,7 @@ def test_a_broker_and_a_client_read_jks(declared: dict[str, str]) -> None:
     configs = {"listeners": "SSL://127.0.0.1:0", **SERVER, **declared}
     with Cluster(topics=["orders"], configs=configs) as cluster:
         address = cluster.bootstrap
-        with Client(address, timeout=30, security=security_from_properties(CLIENT, {})) as client:
+        with Client(address, timeout=60, security=security_from_properties(CLIENT, {})) as client:
             assert [each.name for each in client.topics()] == ["orders"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -92,7 +93,7 @@ def topics(cluster: Cluster, listener: str, certificates: Certificates, **proper
     settings = {"security.protocol": "SSL", "ssl.truststore.location": certificates.path("ca.pem")}
     settings |= {key.replace("_", "."): value for key, value in properties.items()}
     address = f"localhost:{port(cluster, listener)}"
-    with Client(address, timeout=20, security=security_from_properties(settings, {})) as client:
+    with Client(address, timeout=60, security=security_from_properties(settings, {})) as client:
         return [each.name for each in client.topics()]
 
 
@@ -153,14 +154,14 @@ def test_old_versions_and_plain_text_are_refused(cluster: Cluster) -> None:
         warnings.simplefilter("ignore", DeprecationWarning)
         context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     with (
-        socket.create_connection(("127.0.0.1", port(cluster, "TLS")), timeout=20) as raw,
+        socket.create_connection(("127.0.0.1", port(cluster, "TLS")), timeout=60) as raw,
         pytest.raises((ssl.SSLError, OSError)),
     ):
         context.wrap_socket(raw)
-    with socket.create_connection(("127.0.0.1", port(cluster, "TLS")), timeout=20) as raw:
+    with socket.create_connection(("127.0.0.1", port(cluster, "TLS")), timeout=60) as raw:
         raw.sendall(bytes.fromhex("0000001000120000000000010006") + b"nobody")
-        received = raw.recv(1000)
-        assert not received.startswith(b"\x00\x00"), "no Kafka answer in the clear"
+        with contextlib.suppress(ConnectionError):
+            assert not raw.recv(1000).startswith(b"\x00\x00"), "no Kafka answer in the clear"
 
 
 def test_a_new_certificate_is_taken_up_without_a_restart(certificates: Certificates, tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_a_new_certificate_is_taken_up_without_a_restart(certificates: Certifica
         trusting = security_from_properties(
             {"security.protocol": "SSL", "ssl.truststore.location": certificates.path("ca.pem")}, {}
         )
-        with Client(f"localhost:{where}", timeout=20, security=trusting) as old:
+        with Client(f"localhost:{where}", timeout=60, security=trusting) as old:
             assert old.topics()
             assert _served_name(where, certificates) == "first"
             write_private(str(store), b"no certificate at all")
@@ -184,7 +185,7 @@ def test_a_new_certificate_is_taken_up_without_a_restart(certificates: Certifica
 def _served_name(where: int, certificates: Certificates) -> str:
     context = ssl.create_default_context(cafile=certificates.path("ca.pem"))
     with (
-        socket.create_connection(("localhost", where), timeout=20) as raw,
+        socket.create_connection(("localhost", where), timeout=60) as raw,
         context.wrap_socket(raw, server_hostname="localhost") as wrapped,
     ):
         certificate = wrapped.getpeercert()
@@ -260,7 +261,7 @@ def test_serve_makes_a_throw_away_authority() -> None:
             assert process.stdout is not None
             told = json.loads(process.stdout.readline())
             settings = {"security.protocol": "SSL", "ssl.truststore.location": told["ca"]}
-            with Client(told["bootstrap"], timeout=20, security=security_from_properties(settings, {})) as client:
+            with Client(told["bootstrap"], timeout=60, security=security_from_properties(settings, {})) as client:
                 assert [each.name for each in client.topics()] == ["orders"]
             assert os.path.exists(told["client_properties"])
         finally:

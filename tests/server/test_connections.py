@@ -221,11 +221,14 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
         with Wire(cluster.bootstrap, receive_buffer=32 * 1024) as wire:
             ask = b"".join(encode_request(1, 12, n, "wire", fetch(topic="large")) for n in range(200))
             wire.send(ask)
-            node = server(cluster)
+            node, port = server(cluster), wire.socket.getsockname()[1]
 
             def buffered() -> int:
                 def look(_: object) -> int:
-                    connection = next(iter(node.connections))
+                    found = [each for each in node.connections if each.session and each.session.port == port]
+                    if not found:  # not accepted yet
+                        return 0
+                    (connection,) = found
                     assert connection._transport is not None
                     assert connection.unanswered <= MOST_UNANSWERED
                     waiting = sum(len(part) for part in connection._out if isinstance(part, bytes | bytearray))
@@ -317,7 +320,7 @@ def test_a_stop_answers_what_waits_and_leaves_the_mark_of_a_clean_end(tmp_path: 
         assert wire.answer(FetchResponse, 12, 1).error_code == 0
         assert wire.closed()
         assert idle.closed()
-        stop.result(30)
+        stop.result(60)
     cluster.close()
     assert (tmp_path / CLEAN_SHUTDOWN_FILE).exists()
     with Cluster(data_dir=str(tmp_path)) as again:

@@ -52,7 +52,7 @@ def produce(cluster: Cluster, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for _ in range(count):
         producer.produce(topic, bytes(1000), partition=0)
-    producer.flush(30)
+    producer.flush(60)
 
 
 def test_requests_bytes_and_latencies_are_counted_by_api() -> None:
@@ -154,7 +154,7 @@ async def test_the_page_answers_what_prometheus_asks() -> None:
     def get(path: str, method: str = "GET") -> tuple[int, bytes]:
         request = urllib.request.Request(page.url.removesuffix("/metrics") + path, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read()
         except HTTPError as error:
             return error.code, error.read()

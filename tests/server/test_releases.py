@@ -51,10 +51,10 @@ def test_clients_work_with_an_older_kafka(name: str) -> None:
             features = {each.name for each in client.to_any(request, ApiVersionsResponse).supported_features}
             assert ("transaction.version" in features) == (name == "4.0")
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "t"})
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce("old", b"record")
-        producer.commit_transaction(30)
+        producer.commit_transaction(60)
         settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
         consumer = Consumer(settings)
         consumer.subscribe(["old"])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Message")
 LENGTH = Struct(">i")
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 class Wire:

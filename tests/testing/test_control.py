@@ -68,8 +68,8 @@ def test_an_answer_in_place_of_the_broker(cluster: Cluster) -> None:
     cluster.on("CreateTopics").answer(refused)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     with pytest.raises(KafkaException, match="not here"):
-        admin.create_topics([NewTopic("x", 1)])["x"].result(30)
-    admin.create_topics([NewTopic("x", 1)])["x"].result(30)
+        admin.create_topics([NewTopic("x", 1)])["x"].result(60)
+    admin.create_topics([NewTopic("x", 1)])["x"].result(60)
     assert "x" in cluster.topics()
 
 
@@ -84,10 +84,10 @@ def test_a_function_that_returns_nothing_leaves_the_request_alone(cluster: Clust
 
     control = cluster.on("CreateTopics").answer(only_x)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic("y", 1)])["y"].result(30)
+    admin.create_topics([NewTopic("y", 1)])["y"].result(60)
     assert control.active
     with pytest.raises(KafkaException):
-        admin.create_topics([NewTopic("x", 1)])["x"].result(30)
+        admin.create_topics([NewTopic("x", 1)])["x"].result(60)
     assert asked == ["y", "x"]
     assert not control.active
 
@@ -115,7 +115,7 @@ def test_an_edited_response(cluster: Cluster) -> None:
 
     cluster.on("Metadata", times=None).edit(rename)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    assert admin.list_topics(timeout=30).cluster_id == "made-up"
+    assert admin.list_topics(timeout=60).cluster_id == "made-up"
 
 
 # Errors
@@ -253,7 +253,7 @@ def test_a_lost_response_is_asked_for_again_and_stored_once(cluster: Cluster) ->
     client = producer(cluster, enable_idempotence=True, request_timeout_ms=500, socket_timeout_ms=1000)
     assert send(client, "t", "a").error is None
     assert control.hits == 1
-    assert len(cluster.requests("Produce")) == 2
+    assert len(cluster.requests("Produce")) > 1  # a client that is stopped for a second asks once more
     assert values(cluster, "t") == ["a"]
 
 
@@ -390,7 +390,9 @@ def test_it_is_in_the_event_log(cluster: Cluster) -> None:
 
 def test_kafka_python_tries_again(cluster: Cluster) -> None:
     control = cluster.on("Produce").error("NOT_LEADER_OR_FOLLOWER")
-    client = KafkaProducer(bootstrap_servers=cluster.bootstrap, retries=5, retry_backoff_ms=10)
+    client = KafkaProducer(
+        bootstrap_servers=cluster.bootstrap, retries=5, retry_backoff_ms=10, bootstrap_timeout_ms=60_000
+    )
     assert client.send("t", b"a", partition=0).get(timeout=60).offset == 0
     client.close()
     assert control.hits == 1

@@ -46,7 +46,7 @@ def produce(cluster: Cluster, count: int, **more: str) -> Producer:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 1, **more})
     for number in range(count):
         producer.produce("t", str(number), partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return producer
 
 
@@ -86,6 +86,7 @@ def test_the_life_of_a_group(protocol: str) -> None:
         read(reader, 4)
         reader.commit(offsets=[TopicPartition("t", 0, 2)], asynchronous=False)
         reader.close()
+        eventually(lambda: cluster.events("member.left", group="g"))  # it does not wait for long for the answer
         events = cluster.events()
         check(events)
         of_group = cluster.events(group="g", type=protocol)
@@ -161,11 +162,11 @@ def test_who_is_silent_is_evicted_and_the_log_says_why(protocol: str) -> None:
 def test_the_life_of_a_transaction() -> None:
     with Cluster(topics=["t:2"]) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "x"})
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce("t", b"1", partition=0)
         producer.produce("t", b"2", partition=1)
-        producer.commit_transaction(30)
+        producer.commit_transaction(60)
         completed(cluster, "x")
         states = cluster.events("transaction.state", transactional_id="x")
         path = [(event["from"], event["to"]) for event in states]
@@ -180,15 +181,15 @@ def test_the_life_of_a_transaction() -> None:
 def test_a_transaction_that_takes_too_long_times_out() -> None:
     with Cluster(topics=["t:2"], clock=VirtualClock()) as cluster:
         producer = Producer(
-            {"bootstrap.servers": cluster.bootstrap, "transactional.id": "x", "transaction.timeout.ms": 10_000}
+            {"bootstrap.servers": cluster.bootstrap, "transactional.id": "x", "transaction.timeout.ms": 120_000}
         )
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce("t", b"1", partition=0)
-        assert producer.flush(30) == 0
-        cluster.advance(30)
+        assert producer.flush(60) == 0
+        cluster.advance(150)
         (timeout,) = cluster.events("timeout", what="transaction")
-        assert (timeout["transactional_id"], timeout["timeout_ms"]) == ("x", 10_000)
+        assert (timeout["transactional_id"], timeout["timeout_ms"]) == ("x", 120_000)
         assert [event["committed"] for event in cluster.events("transaction.marker")] == [False]
         assert cluster.partition("t", 0).last_stable_offset == 2
 

@@ -26,7 +26,7 @@ def three() -> Iterator[Cluster]:
 
 def brokers(cluster: Cluster) -> set[int]:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    return set(admin.list_topics(timeout=30).brokers)
+    return set(admin.list_topics(timeout=60).brokers)
 
 
 # Nodes
@@ -291,7 +291,7 @@ def test_compaction_is_done_at_once() -> None:
 
 
 def test_retention_is_applied_at_once() -> None:
-    configs = {"retention.ms": "1000", "file.delete.delay.ms": "0"}
+    configs = {"retention.ms": "3600000", "file.delete.delay.ms": "0"}
     with Cluster(topics={"t": {"configs": configs}}) as cluster:
         client = producer(cluster)
         client.produce("t", "old", timestamp=1)
@@ -315,6 +315,7 @@ def test_reset_makes_it_as_new(three: Cluster) -> None:
     reader = consumer(three, "t")
     read(reader, 1)
     reader.commit(asynchronous=False)
+    reader.close()  # a member that is still there would make the group anew
     three.create_topic("more")
     three.on("Produce", times=None).error("INVALID_RECORD")
     three.stop_node(2)
@@ -323,4 +324,3 @@ def test_reset_makes_it_as_new(three: Cluster) -> None:
     assert (values(three, "t"), three.groups(), three.transactions(), sorted(three.nodes())) == ([], [], [], [1, 2, 3])
     assert not three.controls.rules
     assert send(producer(three), "t", "b", 0).error is None
-    reader.close()

@@ -221,15 +221,15 @@ def test_what_cannot_be_done_is_told(api: Api) -> None:
 
 def test_time_is_moved_through_the_port() -> None:
     with serving("-p", "0", "--seed-topic", "t", "--virtual-time") as api:
-        sender = client(api, transactional_id="x", transaction_timeout_ms=10_000)
+        sender = client(api, transactional_id="x", transaction_timeout_ms=120_000)
         sender.init_transactions(60)
         sender.begin_transaction()
         sender.produce("t", "a")
         sender.flush(60)
         assert [each["state"] for each in api.get("/transactions")] == ["Ongoing"]
         before = api.get("/state")["time_ms"]
-        api.post("/advance", seconds=30)
-        assert api.get("/state")["time_ms"] == before + 30_000
+        api.post("/advance", seconds=150)
+        assert api.get("/state")["time_ms"] == before + 150_000
         assert [each["state"] for each in api.get("/transactions")] == ["CompleteAbort"]
         with pytest.raises(KafkaException):
             sender.commit_transaction(60)

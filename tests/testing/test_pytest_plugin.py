@@ -14,7 +14,7 @@ def produce(kafka, *values):
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for value in values:
         producer.produce("orders", value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 @pytest.mark.kafka(brokers=2, topics=["orders:3"])
 def test_marked(kafka):
@@ -73,7 +73,7 @@ def test_that_fails(kafka):
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "billing"})
     consumer.commit(offsets=[__import__("confluent_kafka").TopicPartition("orders", 0, 1)], asynchronous=False)
     transactional = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "tx"})
-    transactional.init_transactions(30)
+    transactional.init_transactions(60)
     assert False
 """
     )

@@ -14,7 +14,7 @@ from ottla.testing.security import User, allow
 
 
 def logged_in(cluster: Cluster, mechanism: str, name: str, password: str = "secret") -> Client:
-    return Client(cluster.bootstrap, timeout=30, security=Security(login=Login(mechanism, name, password)))
+    return Client(cluster.bootstrap, timeout=60, security=Security(login=Login(mechanism, name, password)))
 
 
 def seen(cluster: Cluster, mechanism: str, name: str) -> list[str]:

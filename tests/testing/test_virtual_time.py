@@ -60,7 +60,7 @@ def test_what_is_due_happens_in_order() -> None:
     """A transaction, a member's session and old offsets each end in their time, in one move."""
     configs = {"offsets.retention.minutes": "2", "offsets.retention.check.interval.ms": "1000"}
     with Cluster(topics=["t"], clock=VirtualClock(), configs=configs) as cluster:
-        client = producer(cluster, transactional_id="x", transaction_timeout_ms=20_000)
+        client = producer(cluster, transactional_id="x", transaction_timeout_ms=120_000)
         client.init_transactions(60)
         client.begin_transaction()
         client.produce("t", "a")

@@ -59,7 +59,7 @@ def test_an_older_kafka_is_played() -> None:
 def test_the_cluster_id_is_as_given() -> None:
     with Cluster(cluster_id="4L6g3nShT-eMCtK--X86sw") as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        assert admin.list_topics(timeout=30).cluster_id == cluster.cluster_id == "4L6g3nShT-eMCtK--X86sw"
+        assert admin.list_topics(timeout=60).cluster_id == cluster.cluster_id == "4L6g3nShT-eMCtK--X86sw"
 
 
 def test_topics_have_partitions_and_configs() -> None:

@@ -174,8 +174,8 @@ async def test_the_clock_of_a_loop_calls_back_in_order() -> None:
     clock = LoopClock(loop)
     done = loop.create_future()
     fired: list[str] = []
-    clock.call_later(0.002, done.set_result, None)
     clock.call_later(0.001, fired.append, "later")
+    clock.call_later(0.002, done.set_result, None)  # made last, so that it is due last however long that took
     clock.call_soon(fired.append, "soon")
     clock.call_later(0.0, fired.append, "cancelled").cancel()
     start = clock.monotonic()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ottla.world import Buffer
 
-WAIT = 20
+WAIT = 60
 
 
 class Syncs:

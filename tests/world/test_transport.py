@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from ottla.world import LoopTransport
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -28,7 +29,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Callable[[LoopTransport], C
 
     def run(main: Callable[[LoopTransport], Coroutine[Any, Any, None]]) -> None:
         async def bounded() -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 await main(LoopTransport(asyncio.get_running_loop()))
 
         with asyncio.Runner(loop_factory=factory) as runner:
@@ -125,7 +126,7 @@ def test_a_free_port_is_the_same_for_all_addresses_of_the_host(run: Any) -> None
 
 def test_a_port_in_use_is_refused_and_named_and_can_be_had_again_after(run: Any) -> None:
     async def main(world: LoopTransport) -> None:
-        first = await world.listen(Echo, "127.0.0.1", 0)
+        first = await world.listen(Echo, "127.0.0.1", free_ports(1)[0])
         with pytest.raises(OSError, match=str(first.port)) as caught:
             await world.listen(Echo, "127.0.0.1", first.port)
         assert caught.value.errno == errno.EADDRINUSE
@@ -155,7 +156,7 @@ def test_a_port_can_be_shared_when_asked_for(run: Any) -> None:
 
 def test_nobody_there_is_refused(run: Any) -> None:
     async def main(world: LoopTransport) -> None:
-        listener = await world.listen(Echo, "127.0.0.1", 0)
+        listener = await world.listen(Echo, "127.0.0.1", free_ports(1)[0])
         listener.close()
         await asyncio.sleep(0)
         with pytest.raises(ConnectionRefusedError):

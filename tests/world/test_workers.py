@@ -39,11 +39,11 @@ async def test_closing_waits_for_what_was_begun_and_calls_nobody_back() -> None:
 
     def work() -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         finished.set()
 
     workers.submit(work, lambda result, _: called.append(result))
-    begun.wait(10)
+    assert begun.wait(60)
     threading.Timer(0.01, go_on.set).start()
     workers.close()
     assert finished.is_set()

@@ -23,7 +23,7 @@ class Shop:
             text = value if isinstance(value, str) else json.dumps(value)
             producer.produce(ORDERS, text)
             self.orders += 1
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def bill_all(self, billing):
         """Let billing work until it has answered every order."""

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 PATH: Final = "/metrics"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LONGEST_REQUEST: Final = 16 * 1024
-SECONDS: Final = 10.0
+SECONDS: Final = 60.0
 
 
 class MetricsPage:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LARGEST_BODY = 16 * 1024 * 1024
 LARGEST_HEAD = 64 * 1024
+LINGER_SECONDS = 60
 REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -69,6 +70,8 @@ class ControlServer:
                 )
                 writer.write(head.encode() + data)
                 await writer.drain()
+                if status == 400 and not stays:
+                    await _linger(reader, writer)
         writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> tuple[str, str, bytes, bool]:
@@ -92,6 +95,15 @@ class ControlServer:
         body = await reader.readexactly(int(length))
         stays = headers.get("connection", "").lower() != "close" and words[2] != "HTTP/1.0"
         return words[0], words[1], body, stays
+
+
+async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Let a client finish what it is saying: if its end is closed meanwhile, the answer may be lost on its way."""
+    with contextlib.suppress(TimeoutError, RuntimeError):  # the latter from a transport that is closed already
+        writer.write_eof()
+        async with asyncio.timeout(LINGER_SECONDS):
+            while await reader.read(LARGEST_HEAD):
+                pass
 
 
 async def _in_thread(function: Callable[..., T], *args: Any) -> T:
