@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from ottla.protocol.errors import ErrorCode
 from tests.cli.live import run
 
 from .apache_kafka import TRANSACTIONS, run_tool
+from .librdkafka import read_to_end
 from .side_by_side import Talk
 from .transaction_talk import TransactionTalk
 
@@ -87,21 +87,7 @@ def found_by_kafkas_tool(bootstrap: str) -> Hanging:
 
 def readable(bootstrap: str, partition: int) -> list[bytes]:
     """What a consumer of committed records finds, from the start to where it may read."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
-    found = []
-    try:
-        consumer.assign([TopicPartition(TOPIC, partition, 0)])
-        while True:
-            message = consumer.poll(30)
-            assert message is not None
-            error = message.error()
-            if error is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                return found
-            found.append(message.value() or b"")
-    finally:
-        consumer.close()
+    return [message.value() or b"" for message in read_to_end(bootstrap, TOPIC, {partition: 0}, committed=True)]
 
 
 def test_what_hangs_is_found_and_ended(bootstrap: str, tmp_path: object) -> None:
