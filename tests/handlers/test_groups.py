@@ -49,7 +49,9 @@ def test_a_regular_expression_finds_only_topics_that_the_member_may_know_of() ->
 
 
 def test_configs_of_a_group_change_while_its_members_send_heartbeats() -> None:
-    local = LocalTalk({**SETTINGS, "group.consumer.max.session.timeout.ms": "60000"})
+    local = LocalTalk(
+        {**SETTINGS, "group.consumer.session.timeout.ms": "45000", "group.consumer.max.session.timeout.ms": "60000"}
+    )
     talk = GroupTalk(local, lambda: local.segments("__consumer_offsets"), local.pause)
     talk.find_coordinators()
     talk.create("news", 2)

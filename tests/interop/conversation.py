@@ -7,10 +7,11 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.schema import Message, Struct
 
-from .side_by_side import CLOSED, PeerClosedError, Talk, assert_alike
+from .side_by_side import CLOSED, SETTLE_SECONDS, PeerClosedError, Talk, assert_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,12 +26,20 @@ NOT_READY = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 }
-SECONDS = 60.0
+# What must not pass while a conversation is held, however slow the machine: sessions, rebalances, transactions.
+LONG_MS = 600_000
+# What shall pass: given to nobody of whom anything is asked before it is over.
+PASSING_MS = 500
 
 
 def assert_as_kept(kept: Path, name: str, answers: dict[str, Any]) -> None:
     """A conversation went as it did with Apache Kafka, whose answers are kept in a file."""
-    assert_alike(json.loads(kept.read_text())[name], json.loads(json.dumps(answers)), f"{name}\n")
+    assert_alike(
+        json.loads(kept.read_text())[name],
+        json.loads(json.dumps(answers)),
+        f"{name}: ",
+        who=("Kafka as it is kept", "ottla"),
+    )
 
 
 class Conversation:
@@ -76,7 +85,7 @@ class Conversation:
 
     def patiently(self, attempt: Callable[[], R], *also: ErrorCode) -> R:
         """Try again while the coordinator is not there yet."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + SETTLE_SECONDS
         while True:
             answer = attempt()
             if not NOT_READY.union(also).intersection(codes(answer)) or time.monotonic() > deadline:
@@ -93,6 +102,15 @@ class Conversation:
         for kind in (0, 1):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["anybody"])
             self.patiently(lambda request=request: self.talk.quietly(request, FindCoordinatorResponse))
+
+    def until_gone(self, topic: str) -> None:
+        """Wait until the broker has forgotten a topic that was deleted; a change made now comes to it after that."""
+
+        def gone() -> bool:
+            known = self.talk.quietly(MetadataRequest(topics=None), MetadataResponse).topics
+            return all(each.name != topic for each in known)
+
+        self.talk.wait_until(gone, f"{topic} is still there")
 
     def tree(self, value: Any, version: int, name: str = "") -> Any:
         """A message as a tree of what can be compared."""

@@ -9,6 +9,7 @@ from ottla.protocol.messages import k15_describe_groups as k15
 from ottla.protocol.messages import k16_list_groups as k16
 from ottla.protocol.messages import k20_delete_topics as k20
 
+from .conversation import LONG_MS, PASSING_MS
 from .group_script import CHANGED, CHANGED_AGAIN, NEWS, conversation, delete, delete_offsets
 from .group_talk import subscription
 
@@ -137,7 +138,7 @@ def mistakes_of_classic_members(talk: GroupTalk, name: str) -> None:
     for version in (0, 3, 4, 9):
         talk.join("", version=version)
         talk.join(name, version=version, session_ms=199)
-        talk.join(name, version=version, session_ms=60_001)
+        talk.join(name, version=version, session_ms=LONG_MS + 1)
         talk.join(name, "nobody", version=version)
         talk.join(f"{name}-unheard-of", "nobody", version=version)
     for group in ("", name, f"{name}-nothing"):
@@ -234,30 +235,50 @@ def too_many_members(talk: GroupTalk, name: str) -> None:
 
 @conversation
 def late_members(talk: GroupTalk, name: str) -> None:
-    # A session ends.
-    member = talk.enter(name, session_ms=1500, rebalance_ms=60_000).member_id
-    talk.sync(name, member, 1, {member: b"all"})
+    # A time that shall pass is given to a member only when nothing is asked of it any more: a static one that comes
+    # back brings its times along (a session from its next heartbeat on), and the group goes on. A session ends.
+    member = talk.join(name, instance="i-1").member_id
+    talk.sync(name, member, 1, {member: b"all"}, instance="i-1")
+    member = talk.join(name, instance="i-1", session_ms=PASSING_MS).member_id
+    talk.heartbeat(name, member, 1, instance="i-1")
     talk.until(name, "Empty", 0)
     talk.heartbeat(name, member, 1)
+    talk.heartbeat(name, member, 1, instance="i-1")
     talk.commit(name, {(name, 0): 1}, member=member, generation=1)
-    # A member does not come to the rebalance.
+    # The session of one that should sync.
+    group = f"{name}-silent"
+    member = talk.enter(group).member_id
+    talk.sync(group, member, 1, {member: b"all"})
+    talk.join(group, member, session_ms=PASSING_MS)
+    talk.until(group, "Empty", 0)
+    talk.heartbeat(group, member, 2)
+    talk.sync(group, member, 2, {member: b"all"})
+    # A member does not come to the rebalance, and a static one neither, which stays. Then nobody syncs.
     group = f"{name}-rebalance"
-    one = talk.enter(group, rebalance_ms=1500).member_id
-    talk.sync(group, one, 1, {one: b"all"})
-    two = talk.join(group, rebalance_ms=1500).member_id
-    waiting = talk.send_join(group, two, rebalance_ms=1500)
+    static = talk.join(group, instance="i-1").member_id
+    talk.sync(group, static, 1, {static: b"all"}, instance="i-1")
+    one = talk.join(group, rebalance_ms=PASSING_MS).member_id
+    waiting = talk.send_join(group, one, rebalance_ms=PASSING_MS)
+    talk.until(group, "PreparingRebalance", 2)
+    talk.join(group, static, instance="i-1")
     talk.got(waiting)
-    talk.heartbeat(group, one, 2)
-    talk.sync(group, two, 2, {two: b"all"})
-    talk.leave(group, (two, None))
+    follower = talk.send_sync(group, one, 2)
+    talk.sync(group, static, 2, {static: b"1", one: b"2"}, instance="i-1")
+    talk.got(follower)
+    talk.join(group, instance="i-1", rebalance_ms=PASSING_MS)
+    two = talk.join(group, rebalance_ms=PASSING_MS).member_id
+    talk.got(talk.send_join(group, two, rebalance_ms=PASSING_MS))
+    talk.heartbeat(group, one, 3)
+    talk.until(group, "Empty", 0)
+    talk.sync(group, two, 3, {two: b"all"})
     # A member never syncs.
     group = f"{name}-sync"
-    one = talk.enter(group, rebalance_ms=1500).member_id
+    one = talk.enter(group, rebalance_ms=PASSING_MS).member_id
     talk.until(group, "Empty", 0)
     talk.sync(group, one, 1, {one: b"all"})
     # One that was given an id never comes back.
     group = f"{name}-pending"
-    talk.join(group, session_ms=1500)
+    talk.join(group, session_ms=PASSING_MS)
     two = talk.enter(group).member_id
     talk.sync(group, two, 1, {two: b"all"})
     talk.describe(group)
@@ -273,7 +294,7 @@ def topics_made_anew(talk: GroupTalk, name: str) -> None:
     talk.commit(name, {(topic, 0): 5, (name, 0): 6}, version=9)
     talk.commit(name, {(topic, 1): 7}, version=10)
     talk.fetch(name, None, version=10)
-    request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name=topic)], timeout_ms=30_000)
+    request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name=topic)], timeout_ms=LONG_MS)
     talk.ask(request, k20.DeleteTopicsResponse)
     talk.talk.wait_until(lambda: talk.offset(name, (topic, 1)) == -1, "the offsets are still there")
     talk.fetch(name, None, version=9)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.groups.consumer_protocol import write_assignment
 from ottla.protocol.record_schemas import consumer_protocol as schemas
 
+from .conversation import LONG_MS, PASSING_MS
 from .group_script import WRONG_EXPRESSIONS, configure, conversation, delete, delete_offsets
 from .group_talk import subscription
 
@@ -24,7 +25,7 @@ def one_consumer(talk: GroupTalk, name: str) -> None:
         member = joined.member_id or "m-1"
         talk.beat(group, member, version=version)
         talk.beat(group, member, owned={name: [0, 1, 2, 3]}, version=version)
-        talk.beat(group, member, epoch=0, topics=[name], owned={}, rebalance_ms=30_000, version=version)
+        talk.beat(group, member, epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS, version=version)
         talk.beat(group, member, topics=[name, f"{name}-none"], version=version)
         talk.beat(group, member, version=version)
         talk.beat(group, member, topics=[], version=version)
@@ -101,7 +102,7 @@ def epochs_of_consumers(talk: GroupTalk, name: str) -> None:
     talk.beat(name, "m-1", -1, owned={name: [0, 1, 2, 3]})
     talk.beat(name, "m-1", -1)
     talk.beat(name, "m-1", 1)
-    talk.beat(name, "m-1", epoch=0, topics=[name], owned={}, rebalance_ms=30_000)
+    talk.beat(name, "m-1", epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS)
     talk.beat(name, "nobody")
     talk.beat(name, "nobody", epoch=-1)
     talk.beat(f"{name}-nothing", "nobody")
@@ -113,35 +114,35 @@ def epochs_of_consumers(talk: GroupTalk, name: str) -> None:
 def mistakes_of_consumers(talk: GroupTalk, name: str) -> None:
     for version in range(2):
         group = f"{name}-{version}"
-        talk.beat("", "m", epoch=0, topics=[name], owned={}, rebalance_ms=1000, version=version)
-        talk.beat(" ", "m", epoch=0, topics=[name], owned={}, rebalance_ms=1000, version=version)
+        talk.beat("", "m", epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS, version=version)
+        talk.beat(" ", "m", epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS, version=version)
         talk.beat(group, "m", epoch=0, version=version)
         talk.beat(group, "m", epoch=0, topics=[name], owned={}, version=version)
-        talk.beat(group, "m", epoch=0, topics=[name], rebalance_ms=1000, version=version)
-        talk.beat(group, "m", epoch=0, topics=[name], owned={name: [0]}, rebalance_ms=1000, version=version)
-        talk.beat(group, "m", epoch=0, owned={}, rebalance_ms=1000, version=version)
-        talk.beat(group, "m", epoch=0, topics=[], owned={}, rebalance_ms=1000, version=version)
+        talk.beat(group, "m", epoch=0, topics=[name], rebalance_ms=LONG_MS, version=version)
+        talk.beat(group, "m", epoch=0, topics=[name], owned={name: [0]}, rebalance_ms=LONG_MS, version=version)
+        talk.beat(group, "m", epoch=0, owned={}, rebalance_ms=LONG_MS, version=version)
+        talk.beat(group, "m", epoch=0, topics=[], owned={}, rebalance_ms=LONG_MS, version=version)
         talk.beat(group, "", version=version)
-        talk.beat(group, "", epoch=0, topics=[name], owned={}, rebalance_ms=1000, version=1)
+        talk.beat(group, "", epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS, version=1)
         talk.beat(group, "m", epoch=-2, version=version)
         talk.beat(group, "m", epoch=-3, version=version)
-        talk.beat(group, "m", epoch=0, topics=[name], owned={}, rebalance_ms=1000, instance="", version=version)
-        talk.beat(group, "m", epoch=0, topics=[name], owned={}, rebalance_ms=1000, rack="", version=version)
+        talk.beat(group, "m", epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS, instance="", version=version)
+        talk.beat(group, "m", epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS, rack="", version=version)
         talk.beat(group, "m", epoch=0, topics=[name], owned={}, rebalance_ms=0, version=version)
-        talk.beat(group, "m", epoch=0, topics=[name], owned={}, rebalance_ms=1000, assignor="", version=version)
-        talk.beat(group, "m", epoch=0, topics=[name], owned={}, rebalance_ms=1000, assignor="best", version=version)
-        talk.beat(group, "m", epoch=0, topics=[name, name], owned={}, rebalance_ms=1000, version=version)
-        talk.beat(group, "m", epoch=0, topics=["no/name"], owned={}, rebalance_ms=1000, version=version)
+        talk.beat(group, "m", epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS, assignor="", version=version)
+        talk.beat(group, "m", epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS, assignor="best", version=version)
+        talk.beat(group, "m", epoch=0, topics=[name, name], owned={}, rebalance_ms=LONG_MS, version=version)
+        talk.beat(group, "m", epoch=0, topics=["no/name"], owned={}, rebalance_ms=LONG_MS, version=version)
         talk.describe_consumers(group, version=version)
         talk.beat(group, "m", owned={f"{name}-none": [0]}, version=version)
         talk.beat(group, "m", owned={name: [7]}, version=version)
     for regex in WRONG_EXPRESSIONS:
-        talk.beat(f"{name}-regex", "m", epoch=0, regex=regex, owned={}, rebalance_ms=1000)
-    talk.beat(f"{name}-regex", "m", epoch=0, regex="", owned={}, rebalance_ms=1000)
-    talk.beat(f"{name}-regex", "m", epoch=0, topics=[], regex="", owned={}, rebalance_ms=1000)
-    talk.beat(f"{name}-many", "m-1", epoch=0, topics=[name], owned={}, rebalance_ms=1000)
+        talk.beat(f"{name}-regex", "m", epoch=0, regex=regex, owned={}, rebalance_ms=LONG_MS)
+    talk.beat(f"{name}-regex", "m", epoch=0, regex="", owned={}, rebalance_ms=LONG_MS)
+    talk.beat(f"{name}-regex", "m", epoch=0, topics=[], regex="", owned={}, rebalance_ms=LONG_MS)
+    talk.beat(f"{name}-many", "m-1", epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS)
     for number in range(2, 5):
-        talk.beat(f"{name}-many", f"m-{number}", epoch=0, topics=[name], owned={}, rebalance_ms=1000)
+        talk.beat(f"{name}-many", f"m-{number}", epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS)
 
 
 @conversation
@@ -175,7 +176,12 @@ def regular_expressions(talk: GroupTalk, name: str) -> None:
     talk.until(name, "Assigning")
     talk.beat(name, "m-1")
     talk.describe_consumers(name)
-    talk.beat(name, "m-1", regex=f"{name}-no.*")
+    # A second one, of an expression that is known; and then no expression. (Another one would be looked up ten seconds
+    # after the first, or at once if the conversation takes that long.)
+    talk.arrive(name, "m-2", regex=f"{name}.*", topics=None)
+    talk.describe_consumers(name)
+    talk.beat(name, "m-1", regex="", topics=[name])
+    talk.beat(name, "m-2", regex="", topics=[])
     talk.describe_consumers(name)
 
 
@@ -204,14 +210,14 @@ def assignors_and_configs(talk: GroupTalk, name: str) -> None:
 @conversation
 def late_consumers(talk: GroupTalk, name: str) -> None:
     configure(talk, name, "consumer.heartbeat.interval.ms", "100")
-    configure(talk, name, "consumer.session.timeout.ms", "1500")
+    configure(talk, name, "consumer.session.timeout.ms", str(PASSING_MS))
     talk.arrive(name, "m-1", name)
     talk.until(name, "Empty", 0)
     talk.beat(name, "m-1")
     talk.describe_consumers(name)
     # One that does not give up what it should, in time.
     group = f"{name}-rebalance"
-    talk.arrive(group, "m-1", name, rebalance_ms=1500)
+    talk.arrive(group, "m-1", name, rebalance_ms=PASSING_MS)
     talk.beat(group, "m-1", owned={name: [0, 1, 2, 3]})
     talk.arrive(group, "m-2", name)
     talk.beat(group, "m-1", owned={name: [0, 1, 2, 3]})
@@ -273,13 +279,16 @@ def upgrade_and_downgrade(talk: GroupTalk, name: str) -> None:
 @conversation
 def upgrades_that_are_refused(talk: GroupTalk, name: str) -> None:
     protocols = {"range": subscription(name)}
-    one = talk.enter(name, protocols=protocols, session_ms=3000).member_id
-    talk.sync(name, one, 1, {one: write_assignment(schemas.ConsumerProtocolAssignment(), 1)})
-    talk.beat(name, "m-1", epoch=0, regex="(", owned={}, rebalance_ms=1000)
-    talk.beat(name, "m-1", epoch=0, topics=[name], owned={}, rebalance_ms=1000, instance="", version=1)
+    one = talk.join(name, instance="i-1", protocols=protocols).member_id
+    talk.sync(name, one, 1, {one: write_assignment(schemas.ConsumerProtocolAssignment(), 1)}, instance="i-1")
+    talk.beat(name, "m-1", epoch=0, regex="(", owned={}, rebalance_ms=LONG_MS)
+    talk.beat(name, "m-1", epoch=0, topics=[name], owned={}, rebalance_ms=LONG_MS, instance="", version=1)
     talk.describe(name)
-    talk.heartbeat(name, one, 1)
+    talk.heartbeat(name, one, 1, instance="i-1")
     # Its session ends all the same.
+    one = talk.join(name, instance="i-1", protocols=protocols, session_ms=PASSING_MS).member_id
+    talk.heartbeat(name, one, 1, instance="i-1")
+    talk.beat(name, "m-1", epoch=0, regex="(", owned={}, rebalance_ms=LONG_MS)
     talk.until(name, "Empty", 0)
     # A full group takes nobody in, but whoever waits in it is told to join again.
     group = f"{name}-full"

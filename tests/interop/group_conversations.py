@@ -16,6 +16,7 @@ from . import (
     group_topic_conversations,
     group_transaction_conversations,
 )
+from .conversation import LONG_MS
 from .group_script import CONVERSATIONS
 from .group_talk import OFFSETS_PARTITIONS
 
@@ -38,10 +39,13 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "200",
-    "group.max.session.timeout.ms": "60000",
+    "group.max.session.timeout.ms": str(LONG_MS),
+    "offsets.retention.check.interval.ms": str(LONG_MS),
     "group.max.size": "3",
     "group.consumer.max.size": "3",
     "group.consumer.min.session.timeout.ms": "200",
+    "group.consumer.session.timeout.ms": str(LONG_MS),
+    "group.consumer.max.session.timeout.ms": str(LONG_MS),
     "group.consumer.min.heartbeat.interval.ms": "50",
     "group.consumer.heartbeat.interval.ms": "5000",
     "group.consumer.assignment.interval.ms": "0",

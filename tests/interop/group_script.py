@@ -53,6 +53,8 @@ def delete_offsets(talk: GroupTalk, group: str, *places: tuple[str, int]) -> Non
 
 
 def configure(talk: GroupTalk, group: str, name: str, value: str) -> None:
+    """Change a config of a group; what is asked next is answered by it."""
     change = k44.AlterableConfig(name=name, config_operation=0, value=value)
     resource = k44.AlterConfigsResource(resource_type=32, resource_name=group, configs=[change])
     talk.ask(k44.IncrementalAlterConfigsRequest(resources=[resource]), k44.IncrementalAlterConfigsResponse)
+    talk.settle()

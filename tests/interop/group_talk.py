@@ -23,6 +23,7 @@ from ottla.protocol.messages import k12_heartbeat as k12
 from ottla.protocol.messages import k13_leave_group as k13
 from ottla.protocol.messages import k14_sync_group as k14
 from ottla.protocol.messages import k15_describe_groups as k15
+from ottla.protocol.messages import k44_incremental_alter_configs as k44
 from ottla.protocol.messages import k68_consumer_group_heartbeat as k68
 from ottla.protocol.messages import k69_consumer_group_describe as k69
 from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
@@ -33,7 +34,7 @@ from ottla.protocol.schema import ZERO_UUID, Message, Uuid
 from ottla.records.batch import iter_batches
 from ottla.records.iterate import iter_records
 
-from .conversation import Conversation
+from .conversation import LONG_MS, Conversation
 from .side_by_side import Talk, Wire
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 Owned = dict[str, list[int]]
 OFFSETS_PARTITIONS = 4
 OLD = "{}, deleted".format
+# One group in each partition of `__consumer_offsets`.
+PROBES = [
+    next(name for name in map("probe-{}".format, count()) if partition_for(name, OFFSETS_PARTITIONS) == partition)
+    for partition in range(OFFSETS_PARTITIONS)
+]
 
 
 def subscription(*topics: str, data: bytes = b"") -> bytes:
@@ -92,6 +98,7 @@ class GroupTalk(Conversation):
         self._members: dict[str, str] = {}
         self._epochs: dict[tuple[str, str], int] = {}
         self._topics: dict[Uuid, str] = {}
+        self._settled = 0
 
     def begin(self) -> None:
         """Begin a conversation: members are counted from one again."""
@@ -104,13 +111,15 @@ class GroupTalk(Conversation):
         self.create(topic, 4)
         self.begin()
         conversation(self, topic)
+        self.until_written()
         self.note_records(topic)
         return self.transcript
 
     def create(self, name: str, partitions: int) -> None:
-        """Make a topic."""
+        """Make a topic that every coordinator knows of when it is asked next."""
         self.talk.create(name, partitions)
         self.learn_topics()
+        self.settle()
 
     def learn_topics(self) -> None:
         """Know the ids of the topics that there are."""
@@ -126,50 +135,57 @@ class GroupTalk(Conversation):
         """The name under which an id is told."""
         return self._topics[topic_id]
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic, and wait until no coordinator knows it; its id goes on under the name that OLD makes."""
-        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=20_000)
-        probes = self._probes(name)
+    def remove(self, name: str) -> None:
+        """Delete a topic, and wait until no coordinator knows it."""
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=LONG_MS)
         assert self.talk.quietly(request, DeleteTopicsResponse).responses[0].error_code == ErrorCode.NONE
-        self.talk.wait_until(lambda: not any(map(self._probe_reads, probes)), f"{name} is still there")
+        self.until_gone(name)
+        self.settle()
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; its id goes on under the name that OLD makes."""
+        self.remove(name)
         self._topics[self.topic_id(name)] = OLD(name)
 
-    def make_anew(self, name: str, partitions: int) -> None:
-        """Make a topic again, with another id, and wait until every coordinator knows it."""
-        self.create(name, partitions)
-        self._probes(name)
+    # What brokers do on their own time
 
-    def _probes(self, topic: str) -> list[str]:
-        """Groups that read a topic, one in each partition of `__consumer_offsets`: they see what others there see."""
-        probes: dict[int, str] = {}
-        for number in count():
-            group = f"probe-{topic}-{number}"
-            probes.setdefault(partition_for(group, OFFSETS_PARTITIONS), group)
-            if len(probes) == OFFSETS_PARTITIONS:
-                break
-        for group in probes.values():
-            self.talk.wait_until(lambda group=group: self._probe_reads(group, topic), f"{group} finds no {topic}")
-        return list(probes.values())
+    def settle(self) -> None:
+        """Wait until every coordinator goes by the topics and configs that the broker took so far.
 
-    def _probe_reads(self, group: str, topic: str | None = None) -> bool:
-        """Whether the coordinator knows what the group reads; with a topic, a member comes (and goes) for it."""
-        if topic is None:
-            request = k69.ConsumerGroupDescribeRequest(group_ids=[group])
-            found = self.patiently(lambda: self.talk.quietly(request, k69.ConsumerGroupDescribeResponse)).groups[0]
-            return any(member.assignment.topic_partitions for member in found.members)
-        for epoch in (-1, 0):
-            request = k68.ConsumerGroupHeartbeatRequest(
-                group_id=group,
-                member_id="m",
-                member_epoch=epoch,
-                rebalance_timeout_ms=30_000,
-                subscribed_topic_names=[topic],
-                topic_partitions=[],
+        A broker takes changes in their order, some at once: the first change here may show in the midst of those that
+        came with it, but the second one shows only after all of them.
+        """
+        for _ in range(2):
+            self._settled += 1
+            interval_ms = 5000 + self._settled
+            change = k44.AlterableConfig(name="consumer.heartbeat.interval.ms", value=str(interval_ms))
+            resource = k44.AlterConfigsResource(resource_type=32, resource_name=PROBES[0], configs=[change])
+            request = k44.IncrementalAlterConfigsRequest(resources=[resource])
+            answer = self.talk.quietly(request, k44.IncrementalAlterConfigsResponse)
+            assert answer.responses[0].error_code == ErrorCode.NONE, answer
+            self.talk.wait_until(
+                lambda interval_ms=interval_ms: self._probe(PROBES[0]) == interval_ms,  # type: ignore[misc]
+                "a config is not obeyed",
             )
-            answer = self.patiently(
-                lambda request=request: self.talk.quietly(request, k68.ConsumerGroupHeartbeatResponse)  # type: ignore[misc]
-            )
-        return answer.assignment is not None and bool(answer.assignment.topic_partitions)
+
+    def until_written(self) -> None:
+        """Wait until every coordinator has written what it has to: it may answer a member before that."""
+        for group in PROBES:
+            self._probe(group)
+
+    def _probe(self, group: str) -> int:
+        """Join a group that nobody else has to do with, and tell the interval that its members are given."""
+        request = k68.ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=LONG_MS,
+            subscribed_topic_names=["no-such-topic"],
+            topic_partitions=[],
+        )
+        answer = self.patiently(lambda: self.talk.quietly(request, k68.ConsumerGroupHeartbeatResponse))
+        assert answer.error_code == ErrorCode.NONE, answer
+        return answer.heartbeat_interval_ms
 
     # Requests whose answers wait
 
@@ -208,8 +224,8 @@ class GroupTalk(Conversation):
         instance: str | None = None,
         protocols: Mapping[str, bytes] | None = None,
         kind: str = "consumer",
-        session_ms: int = 30_000,
-        rebalance_ms: int = 60_000,
+        session_ms: int = LONG_MS,
+        rebalance_ms: int = LONG_MS,
     ) -> k11.JoinGroupRequest:
         """JoinGroup."""
         chosen = {"range": subscription("news")} if protocols is None else protocols
@@ -334,7 +350,7 @@ class GroupTalk(Conversation):
 
     def arrive(self, group: str, member: str, *topics: str, **options: Any) -> k68.ConsumerGroupHeartbeatResponse:
         """Join a consumer group."""
-        settings = {"rebalance_ms": 30_000, "owned": {}, "topics": topics if "regex" not in options else None}
+        settings = {"rebalance_ms": LONG_MS, "owned": {}, "topics": topics if "regex" not in options else None}
         return self.beat(group, member, epoch=0, **{**settings, **options})
 
     # Offsets

@@ -142,7 +142,7 @@ def unstable_while_the_topic_goes(talk: GroupTalk, name: str) -> None:
         talk.fetch(name, [(old, 0), (old, 1)], stable=stable, version=10)
         talk.fetch(name, None, stable=stable, version=9)
         talk.fetch(name, None, stable=stable, version=10)
-    talk.make_anew(name, 2)
+    talk.create(name, 2)
     for stable in (True, False):
         talk.fetch(name, [(name, 0), (old, 1)], stable=stable, version=10)
     talk.commit(name, {(name, 0): 4}, version=10)

@@ -40,13 +40,22 @@ class Pair(Generic[C]):
     def hold(self, name: str) -> Answers:
         """Have a conversation with both, once."""
         if name not in self._held:
-            self._held[name] = {broker: self._hold(name, talk) for broker, talk in self.talks.items()}
+            self._held[name] = {broker: self._hold_with(broker, name) for broker in self.talks}
         return self._held[name]
+
+    def _hold_with(self, broker: str, name: str) -> dict[str, Any]:
+        talk = self.talks[broker]
+        try:
+            return self._hold(name, talk)
+        except Exception as error:
+            last = next(reversed(talk.transcript.items()), ("nothing", "nothing"))
+            error.add_note(f"{name}, held with {broker}, got as far as {last[0]}: {last[1]}")
+            raise
 
     def assert_alike(self, name: str) -> None:
         """Both answer alike; if not, say where."""
         answers = self.hold(name)
-        assert_alike(answers["Kafka"], answers["ottla"])
+        assert_alike(answers["Kafka"], answers["ottla"], f"{name}: ")
 
     def assert_kept(self, names: Iterable[str], kept: Path) -> None:
         """Kafka answers what is kept of it; if not, say where. OTTLA_WRITE_FIXTURES=1 keeps its answers anew."""
@@ -58,7 +67,7 @@ class Pair(Generic[C]):
         before: Answers = json.loads(kept.read_text())
         assert before.keys() == today.keys()
         for name, answered in today.items():
-            assert_alike(answered, before[name], f"{name}: what is kept (here `ottla`) is not Kafka's answer today\n")
+            assert_alike(answered, before[name], f"{name}: ", who=("Kafka today", "Kafka as it is kept"))
 
 
 def segments(directory: Path, topic: str = "__consumer_offsets") -> Iterator[bytes]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 
+from .conversation import LONG_MS
 from .group_script import delete
 from .group_talk import subscription
 
@@ -27,7 +28,12 @@ SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.snapshot.update.records.per.snapshot": "3",
     "group.initial.rebalance.delay.ms": "0",
-    "group.share.min.session.timeout.ms": "200",
+    "group.share.session.timeout.ms": str(LONG_MS),
+    "group.share.max.session.timeout.ms": str(LONG_MS),
+    "group.consumer.session.timeout.ms": str(LONG_MS),
+    "group.consumer.max.session.timeout.ms": str(LONG_MS),
+    "group.max.session.timeout.ms": str(LONG_MS),
+    "share.coordinator.cold.partition.snapshot.interval.ms": str(LONG_MS),
     "group.share.min.heartbeat.interval.ms": "50",
     "group.share.heartbeat.interval.ms": "5000",
     "group.share.assignment.interval.ms": "0",

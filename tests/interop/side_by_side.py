@@ -39,7 +39,9 @@ Transcript = dict[str, Any]
 LENGTH = Layout(">i")
 PREFIX = Layout(">hhi")
 CLOSED = "the connection was closed"
-SETTLE_SECONDS = 60.0
+# Nothing is meant to take so long: what ends a wait is a guard against a broker that never answers.
+SETTLE_SECONDS = 300.0
+SETTLE_MS = 300_000
 
 
 class PeerClosedError(Exception):
@@ -51,7 +53,7 @@ class Wire:
 
     def __init__(self, bootstrap: str, client_id: str | None = "side-by-side") -> None:
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=30)
+        self._socket = socket.create_connection((host, int(port)), timeout=SETTLE_SECONDS)
         self._client_id = client_id
         self._correlation_id = 0
 
@@ -111,6 +113,7 @@ class Talk:
         self._wire: Wire | None = None
         self._names: dict[Uuid, str] = {}
         self._sessions: dict[int, int] = {}
+        self._settled = 0
         answer = cast("ApiVersionsResponse", self.wire.ask(ApiVersionsRequest(), 0))
         self.versions = {each.api_key: range(each.min_version, each.max_version + 1) for each in answer.api_keys}
 
@@ -202,7 +205,7 @@ class Talk:
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
         )
-        answer = self.quietly(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), CreateTopicsResponse)
+        answer = self.quietly(CreateTopicsRequest(topics=[topic], timeout_ms=SETTLE_MS), CreateTopicsResponse)
         assert answer.topics[0].error_code == 0, answer
         self.wait_for(name, partitions)
         return answer.topics[0].topic_id
@@ -227,10 +230,20 @@ class Talk:
             topics = self.quietly(MetadataRequest(topics=None), MetadataResponse).topics
             named = [DeleteTopicState(name=each.name) for each in topics if not each.is_internal]
             if named:  # again if need be: a Kafka with too much to do gives up after a while
-                self.quietly(DeleteTopicsRequest(topics=named, timeout_ms=20_000), DeleteTopicsResponse)
+                self.quietly(DeleteTopicsRequest(topics=named, timeout_ms=SETTLE_MS), DeleteTopicsResponse)
             return not named
 
         self.wait_until(gone, "topics are still there")
+
+    def settle(self) -> None:
+        """Wait until the broker goes by all that it took so far, such as configs of groups.
+
+        It takes changes in their order, some at once: the first topic may show in the midst of those that came with it,
+        but the second one shows only after all of them.
+        """
+        for _ in range(2):
+            self._settled += 1
+            self.create(f"settled-{self._settled}")
 
     @property
     def wire(self) -> Wire:
@@ -325,34 +338,41 @@ _HIDDEN = frozenset(
 )
 
 
-def differences(kafka: Transcript, ottla: Transcript) -> dict[str, str]:
+def differences(kafka: Transcript, ottla: Transcript, who: tuple[str, str] = ("Kafka", "ottla")) -> dict[str, str]:
     """What the two answered differently, by label, told for people."""
     found = {}
     for label in dict.fromkeys([*kafka, *ottla]):
-        lines = list(_compare(kafka.get(label, "was not asked"), ottla.get(label, "was not asked"), ""))
+        lines = list(_compare(kafka.get(label, "nothing of it"), ottla.get(label, "nothing of it"), "", who))
         if lines:
             found[label] = "\n".join(lines)
     return found
 
 
-def assert_alike(kafka: Transcript, ottla: Transcript, about: str = "") -> None:
-    """Both answered alike; if not, say where."""
-    found = differences(kafka, ottla)
-    assert not found, about + "\n".join(f"{label}\n  {what}" for label, what in found.items())
+def assert_alike(
+    kafka: Transcript, ottla: Transcript, about: str = "", *, who: tuple[str, str] = ("Kafka", "ottla")
+) -> None:
+    """Both answered alike; if not, say where they first did not, and then where else."""
+    found = differences(kafka, ottla, who)
+    if found:
+        first = next(iter(found))
+        labels = list(dict.fromkeys([*kafka, *ottla]))
+        before = labels[labels.index(first) - 1] if first != labels[0] else "nothing"
+        told = "\n".join(f"{label}\n  {what}" for label, what in found.items())
+        raise AssertionError(f"{about}{len(found)} of {len(labels)} differ, first behind {before!r}:\n{told}")
 
 
-def _compare(kafka: Any, ottla: Any, path: str) -> Iterable[str]:
+def _compare(kafka: Any, ottla: Any, path: str, who: tuple[str, str]) -> Iterable[str]:
     if isinstance(kafka, dict) and isinstance(ottla, dict):
         for key in dict.fromkeys([*kafka, *ottla]):
-            yield from _compare(kafka.get(key, "absent"), ottla.get(key, "absent"), f"{path}.{key}")
+            yield from _compare(kafka.get(key, "absent"), ottla.get(key, "absent"), f"{path}.{key}", who)
     elif isinstance(kafka, list) and isinstance(ottla, list):
         if len(kafka) != len(ottla):
-            yield f"{path}: Kafka has {len(kafka)}: {kafka!r}, ottla {len(ottla)}: {ottla!r}"
+            yield f"{path}: {who[0]} has {len(kafka)}: {kafka!r}, {who[1]} {len(ottla)}: {ottla!r}"
             return
         for index, (one, other) in enumerate(zip(kafka, ottla, strict=True)):
-            yield from _compare(one, other, f"{path}[{index}]")
+            yield from _compare(one, other, f"{path}[{index}]", who)
     elif kafka != ottla:
-        yield f"{path}: Kafka {kafka!r}, ottla {ottla!r}"
+        yield f"{path}: {who[0]} {kafka!r}, {who[1]} {ottla!r}"
 
 
 def _reworded(tree: Any, own_words: tuple[str, ...]) -> Any:

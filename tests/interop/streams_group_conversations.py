@@ -14,8 +14,8 @@ from ottla.protocol.messages import k26_end_txn as k26
 from ottla.protocol.messages import k28_txn_offset_commit as k28
 from ottla.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 
-from . import group_script
-from .group_script import delete, delete_offsets
+from .conversation import LONG_MS, PASSING_MS
+from .group_script import configure, delete, delete_offsets
 from .group_talk import subscription
 from .streams_group_talk import internal, part, tasks_of, topology
 
@@ -32,7 +32,13 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.streams.initial.rebalance.delay.ms": "0",
     "group.streams.assignment.interval.ms": "0",
+    "group.streams.max.assignment.interval.ms": str(LONG_MS),
     "group.streams.min.session.timeout.ms": "200",
+    "group.streams.session.timeout.ms": str(LONG_MS),
+    "group.streams.max.session.timeout.ms": str(LONG_MS),
+    "group.consumer.session.timeout.ms": str(LONG_MS),
+    "group.consumer.max.session.timeout.ms": str(LONG_MS),
+    "group.max.session.timeout.ms": str(LONG_MS),
     "group.streams.min.heartbeat.interval.ms": "50",
     "group.streams.heartbeat.interval.ms": "5000",
     "group.streams.max.size": "4",
@@ -43,6 +49,7 @@ STEPS = 120
 KAFKAS_ANSWERS = Path(__file__).parents[1] / "fixtures" / "streams" / "groups-kafka-4.3.1.json"
 CONVERSATIONS: dict[str, Callable[[StreamsGroupTalk, str], None]] = {}
 ALL = [0, 1, 2, 3]
+THREE = ("m-2", "m-248", "m-347")  # in one bucket of a hash map, and in another order in Kafka's table
 
 
 def conversation(function: Callable[[StreamsGroupTalk, str], None]) -> Callable[[StreamsGroupTalk, str], None]:
@@ -53,12 +60,6 @@ def conversation(function: Callable[[StreamsGroupTalk, str], None]) -> Callable[
 def hold(name: str, talk: StreamsGroupTalk) -> dict[str, Any]:
     """Have one of these conversations."""
     return talk.hold(name, CONVERSATIONS[name])
-
-
-def configure(talk: StreamsGroupTalk, group: str, name: str, value: str) -> None:
-    """Change a config of a group; what is asked next is answered by it."""
-    group_script.configure(talk, group, name, value)
-    talk.settle()
 
 
 def plain(name: str, *, epoch: int = 0) -> k88.Topology:
@@ -165,7 +166,7 @@ def transactions_of_streamers(talk: StreamsGroupTalk, name: str) -> None:
     now = talk.epoch(name, "m-1")
     begun = talk.patiently(
         lambda: talk.talk.quietly(
-            k22.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), k22.InitProducerIdResponse
+            k22.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=LONG_MS), k22.InitProducerIdResponse
         )
     )
     for member, epoch, partition in (
@@ -438,7 +439,7 @@ def wrong_streamers(talk: StreamsGroupTalk, name: str) -> None:
     talk.streams_join(name, "m-1", plain(name), active={"0": [0]})
     talk.streams_join(name, "m-1", plain(name), standby={"0": [0]})
     talk.streams_join(name, "m-1", plain(name), warmup={"0": [0]})
-    talk.streams(name, "m-1", epoch=0, rebalance_ms=30_000, active={}, process="p")
+    talk.streams(name, "m-1", epoch=0, rebalance_ms=LONG_MS, active={}, process="p")
     talk.streams(name, "m-1", epoch=1, topology=plain(name))
     talk.streams(name, "m-1", epoch=1, standby={})
     talk.streams_join(f"{name}-1", "m-1", plain(name), active=None)
@@ -477,9 +478,9 @@ def full_group(talk: StreamsGroupTalk, name: str) -> None:
 def late_streamers(talk: StreamsGroupTalk, name: str) -> None:
     configure(talk, name, "streams.session.timeout.ms", "100")
     configure(talk, name, "streams.session.timeout.ms", "100000000")
-    configure(talk, name, "streams.heartbeat.interval.ms", "700")
+    configure(talk, name, "streams.heartbeat.interval.ms", "300")
     # One does not give up what it should, and loses it with its membership.
-    talk.streams_join(name, "m-1", plain(name), rebalance_ms=500)
+    talk.streams_join(name, "m-1", plain(name), rebalance_ms=PASSING_MS)
     talk.streams(name, "m-1", active={"0": ALL})
     talk.streams_join(name, "m-2", plain(name))
     talk.streams(name, "m-1", active={"0": ALL})
@@ -489,7 +490,7 @@ def late_streamers(talk: StreamsGroupTalk, name: str) -> None:
     talk.streams(name, "m-2", active={"0": ALL})
     talk.describe_streams(name)
     # The other one says nothing any more.
-    configure(talk, name, "streams.session.timeout.ms", "1500")
+    configure(talk, name, "streams.session.timeout.ms", str(PASSING_MS))
     talk.streams(name, "m-2")
     talk.until(name, "Empty", 0)
     talk.streams(name, "m-2")
@@ -498,28 +499,46 @@ def late_streamers(talk: StreamsGroupTalk, name: str) -> None:
 
 @conversation
 def delayed_assignment(talk: StreamsGroupTalk, name: str) -> None:
-    configure(talk, name, "streams.initial.rebalance.delay.ms", "3000")
-    members = ("m-2", "m-248", "m-347")  # in one bucket of a hash map, and in another order in Kafka's table
-    for member in members:
+    # A delay that does not end while members come.
+    configure(talk, name, "streams.initial.rebalance.delay.ms", str(LONG_MS))
+    for member in THREE:
         talk.streams_join(name, member, plain(name))
     talk.streams(name, "m-2", active={})
     talk.describe_streams(name)
-    talk.until_ready(name, "m-2")
-    for member in members[1:]:
-        talk.streams(name, member)
-    talk.describe_streams(name)
+    # One that ends.
+    group = f"{name}-over"
+    configure(talk, group, "streams.initial.rebalance.delay.ms", str(PASSING_MS))
+    talk.streams_join(group, "m-1", plain(name))
+    talk.until_ready(group, "m-1")
+    talk.describe_streams(group)
+    # What ends it is an answer: all three are assigned to when their topic is there.
+    group, late = f"{name}-late", f"{name}-later"
+    for member in THREE:
+        talk.streams_join(group, member, plain(late))
+    talk.create(late, 4)
+    for member in THREE:
+        talk.streams(group, member)
+    talk.describe_streams(group)
 
 
 @conversation
 def assignment_interval(talk: StreamsGroupTalk, name: str) -> None:
-    configure(talk, name, "streams.assignment.interval.ms", "3000")
+    configure(talk, name, "streams.assignment.interval.ms", str(LONG_MS))
     talk.streams_join(name, "m-1", plain(name))
     talk.streams_join(name, "m-2", plain(name))
     talk.streams(name, "m-1", active={"0": ALL})
     talk.describe_streams(name)
-    talk.until_ready(name, "m-2")
+    configure(talk, name, "streams.assignment.interval.ms", "0")
+    talk.streams(name, "m-2")
     talk.streams(name, "m-1", active={"0": ALL})
     talk.describe_streams(name)
+    # One that passes; when it does is not told in the records of a group of this name.
+    group = f"over-{name}"
+    configure(talk, group, "streams.assignment.interval.ms", str(PASSING_MS))
+    talk.streams_join(group, "m-1", plain(name))
+    talk.streams_join(group, "m-2", plain(name), quiet=True)  # which may be told to wait, or not any more
+    talk.until_ready(group, "m-2")
+    talk.describe_streams(group)
 
 
 @conversation

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.protocol.messages import k20_delete_topics as k20
 from ottla.protocol.messages import k37_create_partitions as k37
-from ottla.protocol.messages import k44_incremental_alter_configs as k44
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
 from ottla.protocol.messages import k89_streams_group_describe as k89
 from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.record_schemas.group import StreamsGroupMetadataValue
 
+from .conversation import LONG_MS
 from .group_talk import GroupTalk
 
 if TYPE_CHECKING:
@@ -82,10 +81,6 @@ class StreamsGroupTalk(GroupTalk):
         "last_assignment_configs",
     }
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        self._settled = 0
-
     def streams(
         self,
         group: str,
@@ -136,7 +131,7 @@ class StreamsGroupTalk(GroupTalk):
         self, group: str, member: str, topology: k88.Topology, **options: Any
     ) -> k88.StreamsGroupHeartbeatResponse:
         """Join, as a thread of a process of its own unless told otherwise."""
-        settings = {"rebalance_ms": 30_000, "active": {}, "process": f"process of {member}"}
+        settings = {"rebalance_ms": LONG_MS, "active": {}, "process": f"process of {member}"}
         return self.streams(group, member, epoch=0, topology=topology, **{**settings, **options})
 
     def until_ready(self, group: str, member: str, **options: Any) -> k88.StreamsGroupHeartbeatResponse:
@@ -166,45 +161,13 @@ class StreamsGroupTalk(GroupTalk):
         self.learn_topics()
         self.settle()
 
-    def create(self, name: str, partitions: int) -> None:
-        """Make a topic that the coordinator knows of when it is asked next."""
-        super().create(name, partitions)
-        self.settle()
-
     def widen(self, name: str, partitions: int) -> None:
         """Give a topic more partitions."""
         wanted = k37.CreatePartitionsTopic(name=name, count=partitions, assignments=None)
-        self.talk.quietly(k37.CreatePartitionsRequest(topics=[wanted], timeout_ms=20_000), k37.CreatePartitionsResponse)
+        self.talk.quietly(
+            k37.CreatePartitionsRequest(topics=[wanted], timeout_ms=LONG_MS), k37.CreatePartitionsResponse
+        )
         self.until_topics(**{name: partitions})
-
-    def remove(self, name: str) -> None:
-        """Delete a topic."""
-        wanted = k20.DeleteTopicState(name=name)
-        self.talk.quietly(k20.DeleteTopicsRequest(topics=[wanted], timeout_ms=20_000), k20.DeleteTopicsResponse)
-
-        def gone() -> bool:
-            topics = self.talk.quietly(MetadataRequest(topics=None), MetadataResponse).topics
-            return all(each.name != name for each in topics)
-
-        self.talk.wait_until(gone, f"{name} is still there")
-        self.settle()
-
-    def settle(self) -> None:
-        """Wait until the coordinator goes by what the broker took so far.
-
-        Topics and configs come to it in the order of the metadata, and this config shows.
-        """
-        self._settled += 1
-        interval_ms = 5000 + self._settled
-        change = k44.AlterableConfig(name="streams.heartbeat.interval.ms", config_operation=0, value=str(interval_ms))
-        resource = k44.AlterConfigsResource(resource_type=32, resource_name="probe", configs=[change])
-        self.talk.quietly(k44.IncrementalAlterConfigsRequest(resources=[resource]), k44.IncrementalAlterConfigsResponse)
-
-        def applied() -> bool:
-            answer = self.streams_join("probe", "m", topology(part("0", "no-such-topic")), quiet=True)
-            return answer.heartbeat_interval_ms == interval_ms
-
-        self.talk.wait_until(applied, "a config is not obeyed")
 
     def describe_streams(self, *groups: str) -> None:
         """StreamsGroupDescribe."""

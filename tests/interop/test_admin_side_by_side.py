@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,8 @@ from ottla.protocol.messages.k55_describe_quorum import (
 from ottla.protocol.messages.k80_add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from ottla.protocol.messages.k81_remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.schema import ZERO_UUID, Uuid
+
+from .side_by_side import Talk, assert_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +51,7 @@ def voters(client: Client) -> Answers:
 
     def add(**fields: object) -> tuple[int, str]:
         asked = AddRaftVoterRequest(
-            **{"cluster_id": None, "timeout_ms": 1000, "voter_id": 9, "voter_directory_id": SOMEBODY} | fields  # type: ignore[arg-type]
+            **{"cluster_id": None, "timeout_ms": 300_000, "voter_id": 9, "voter_directory_id": SOMEBODY} | fields  # type: ignore[arg-type]
         )
         answer = client.to_any(asked, AddRaftVoterResponse)
         return answer.error_code, plain(answer.error_message)
@@ -102,10 +105,7 @@ def test_both_refuse_alike(apache_kafka: ApacheKafka, ottla_factory: Callable[..
     with ottla_factory() as ottla:
         for where in (apache_kafka.bootstrap, ottla.bootstrap):
             with Client(where) as client:
-                from ottla.client.topics import create_topic
-
-                create_topic(client, "moved-side-by-side", partitions=1, replication_factor=1)
-                client.retrying(lambda client=client: client.topics(["moved-side-by-side"]))  # type: ignore[misc]
+                with closing(Talk(where, "")) as talk:
+                    talk.create("moved-side-by-side")  # and wait until the broker has its log
                 found.append({**voters(client), **moves(client, "moved-side-by-side")})
-    kafka, ours = found
-    assert ours == kafka
+    assert_alike(*found)

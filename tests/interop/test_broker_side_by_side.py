@@ -13,6 +13,7 @@ import pytest
 
 from . import scripts
 from .apache_kafka import ApacheKafka
+from .conversation import LONG_MS
 from .ottla_node import OttlaNode
 from .side_by_side import Talk, differences
 
@@ -32,8 +33,14 @@ _PLACE = ("node.id", "log.dirs", "listeners", "controller.quorum.bootstrap.serve
 
 @pytest.fixture(scope="module")
 def kafka(kafka_jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    # Half a minute after its start Kafka would delete what the scripts write with times of long ago.
-    with ApacheKafka(tmp_path_factory.mktemp("kafka") / "data", settings={"log.retention.ms": "-1"}) as node:
+    settings = {
+        # Half a minute after its start Kafka would delete what the scripts write with times of long ago.
+        "log.retention.ms": "-1",
+        # What a member of a share group has acquired stays its own while a script runs.
+        "group.share.record.lock.duration.ms": str(LONG_MS),
+        "group.share.max.record.lock.duration.ms": str(LONG_MS),
+    }
+    with ApacheKafka(tmp_path_factory.mktemp("kafka") / "data", settings=settings) as node:
         yield node
 
 
@@ -53,6 +60,10 @@ def test_both_brokers_answer_alike(name: str, kafka: ApacheKafka, ottla: OttlaNo
         try:
             talk.clear()
             scripts.SCRIPTS[name](talk)
+        except Exception as error:
+            last = next(reversed(talk.transcript), "nothing")
+            error.add_note(f"{name}, told to {type(node).__name__}, got as far as {last!r}")
+            raise
         finally:
             talk.close()
         transcripts.append(talk.transcript)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.interop
 
 CODECS = list(CompressionType)
+HOUR = 3_600_000
+SECONDS = 300.0  # what a wait must not take
 
 
 class Answer(NamedTuple):
@@ -43,7 +45,7 @@ class RawProducer:
     """Sends Produce version 8 with whatever bytes it is given."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
         self._file = self._socket.makefile("rb")
 
     def close(self) -> None:
@@ -52,7 +54,7 @@ class RawProducer:
 
     def produce(self, topic: str, data: bytes | bytearray) -> Answer:
         name = struct.pack(">h", len(topic)) + topic.encode()
-        body = struct.pack(">hhihhhi", 0, 8, 1, -1, -1, -1, 30_000)
+        body = struct.pack(">hhihhhi", 0, 8, 1, -1, -1, -1, int(SECONDS * 1000))
         body += struct.pack(">i", 1) + name + struct.pack(">iii", 1, 0, len(data)) + data
         self._socket.sendall(struct.pack(">i", len(body)) + body)
         (size,) = struct.unpack(">i", self._file.read(4))
@@ -73,11 +75,13 @@ class Topics(NamedTuple):
     producer: RawProducer
 
     def ask(self, topic: str, data: bytes | bytearray) -> Answer:
-        for _ in range(10_000):  # a topic that was just made may not have its leader yet
+        deadline = time.monotonic() + SECONDS
+        while True:  # a topic that was just made may not have its leader yet
             answer = self.producer.produce(f"v-{topic}", data)
             if answer.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER):
-                break
-        return answer
+                return answer
+            assert time.monotonic() < deadline, (topic, answer)
+            time.sleep(0.02)
 
     def log(self, topic: str) -> bytes:
         return (self.node.log_dir / f"v-{topic}-0" / "00000000000000000000.log").read_bytes()
@@ -87,7 +91,7 @@ RULES = {
     "plain": LogRules(),
     "compacted": LogRules(compacted=True),
     "stamped": LogRules(timestamp_type=TimestampType.LOG_APPEND_TIME),
-    "narrow": LogRules(timestamp_before_max_ms=100_000, timestamp_after_max_ms=50_000),
+    "narrow": LogRules(timestamp_before_max_ms=4 * HOUR, timestamp_after_max_ms=2 * HOUR),
     "small": LogRules(max_message_bytes=300),
     "bytes": LogRules(),
     "bytes-stamped": LogRules(timestamp_type=TimestampType.LOG_APPEND_TIME),
@@ -96,7 +100,7 @@ RULES = {
 CONFIGS = {
     "compacted": {"cleanup.policy": "compact"},
     "stamped": {"message.timestamp.type": "LogAppendTime"},
-    "narrow": {"message.timestamp.before.max.ms": "100000", "message.timestamp.after.max.ms": "50000"},
+    "narrow": {"message.timestamp.before.max.ms": f"{4 * HOUR}", "message.timestamp.after.max.ms": f"{2 * HOUR}"},
     "small": {"max.message.bytes": "300"},
     "bytes-stamped": {"message.timestamp.type": "LogAppendTime"},
 } | {f"to-{c.name.lower()}": {"compression.type": c.name.lower().replace("none", "uncompressed")} for c in CODECS}
@@ -107,7 +111,7 @@ def topics(apache_kafka: ApacheKafka) -> Iterator[Topics]:
     admin = AdminClient({"bootstrap.servers": apache_kafka.bootstrap})
     made = admin.create_topics([NewTopic(f"v-{name}", 1, 1, config=CONFIGS.get(name, {})) for name in RULES])
     for future in made.values():
-        future.result(30)
+        future.result(SECONDS)
     with closing(RawProducer(apache_kafka.port)) as producer:
         yield Topics(apache_kafka, producer)
 
@@ -150,12 +154,17 @@ def case_batches(now: int) -> Iterator[tuple[str, str, bytes | bytearray]]:
     for codec in CODECS[1:]:
         yield "plain", f"not {codec.name}", sealed(record(), attributes=codec, **at_now)
     yield "small", "too large", sealed(record(value=bytes(300)), **at_now)
-    for delta in (0, 3_500_000, 3_700_000, -(10**12), -now, -now - 2, 2**62, 2**63 - 1, -(2**63)):
+    # Half an hour from each bound: the first answers of a slow machine are those of its last.
+    for hours in (-4.5, -3.5, 0, 0.5, 1.5, 2.5):
+        yield "plain", f"{hours} hours", sealed(record(timestamp_delta=int(hours * HOUR)), **at_now)
+        yield "narrow", f"{hours} hours", sealed(record(timestamp_delta=int(hours * HOUR)), **at_now)
+    for delta in (-(10**12), -now, -now - 2, 2**62, 2**63 - 1, -(2**63)):
         yield "plain", f"timestamp {delta}", sealed(record(timestamp_delta=delta), **at_now)
         yield "narrow", f"timestamp {delta}", sealed(record(timestamp_delta=delta), **at_now)
     yield "plain", "no timestamp", sealed(record(), base_timestamp=-1, max_timestamp=-1)
     for codec in CODECS:
-        two = record(0, key=None, timestamp_delta=-200_000) + record(1, timestamp_delta=-200_000) + record(2)
+        old = -5 * HOUR
+        two = record(0, key=None, timestamp_delta=old) + record(1, timestamp_delta=old) + record(2)
         for topic in ("plain", "narrow", "compacted", "stamped"):
             yield topic, f"mixed {codec.name}", sealed(two, 3, codec, **at_now)
         for topic in ("plain", "stamped"):
@@ -259,7 +268,7 @@ def test_kafkas_consumer_reads_what_the_builder_wrote(topics: Topics, java_clien
 def test_what_librdkafka_writes_is_read(topics: Topics, codec: CompressionType) -> None:
     name = f"v-librdkafka-{codec.name.lower()}"
     admin = AdminClient({"bootstrap.servers": topics.node.bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)
     settings = {"bootstrap.servers": topics.node.bootstrap, "compression.type": codec.name.lower(), "linger.ms": 50}
     producer = Producer(settings)
     sent = [
@@ -268,7 +277,7 @@ def test_what_librdkafka_writes_is_read(topics: Topics, codec: CompressionType) 
     ]
     for each in sent:
         producer.produce(name, each.value, each.key, timestamp=each.timestamp, headers=list(each.headers))
-    assert producer.flush(30) == 0
+    assert producer.flush(SECONDS) == 0
     log = topics.log(f"librdkafka-{codec.name.lower()}")
     batches = list(iter_batches(log))
     assert all(check_crc(log, header) for header in batches)

@@ -15,6 +15,7 @@ from ottla.protocol.messages import k61_describe_producers as k61
 from ottla.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
+from .conversation import LONG_MS, PASSING_MS
 from .transaction_talk import Producer
 
 if TYPE_CHECKING:
@@ -205,11 +206,14 @@ def fencing(talk: TransactionTalk, topic: str) -> None:
 
 @conversation
 def timing_out(talk: TransactionTalk, topic: str) -> None:
+    # Nothing is asked between what begins a transaction and its end, which may come at any moment.
     for version in (4, 5):
         name = f"{topic}-late-{version}"
-        producer = talk.init(name, timeout_ms=1500)
-        talk.add(producer, (topic, 0))
-        talk.produce(producer, (topic, 0), 0, version=12 if version == 5 else 11)
+        producer = talk.init(name, timeout_ms=PASSING_MS if version == 4 else 6000)
+        if version == 4:
+            talk.add(producer, (topic, 0))
+        else:
+            talk.produce(producer, (topic, 0), 0, version=12)
         talk.settle(name, "Ongoing")
         talk.describe(name)
         talk.produce(producer, (topic, 0), 1, version=12 if version == 5 else 11)
@@ -238,6 +242,7 @@ def brokers_that_add_and_verify(talk: TransactionTalk, topic: str) -> None:
         producer = talk.end(producer, committed=True)
     talk.add_for((producer, False, [("__consumer_offsets", 0)]))
     talk.end(producer, committed=False)
+    talk.end(other, committed=False)
 
 
 @conversation
@@ -307,8 +312,9 @@ def a_topic_made_anew(talk: TransactionTalk, topic: str) -> None:
         talk.produce(producer, (name, 1), 0)
         talk.produce(producer, (topic, 0), 0)
         talk.commit_offset(producer, name, (name, 0), 5)
-        request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name=name)], timeout_ms=30_000)
+        request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name=name)], timeout_ms=LONG_MS)
         talk.talk.quietly(request, k20.DeleteTopicsResponse)
+        talk.until_gone(name)
         talk.produce(producer, (topic, 0), 1)
         talk.talk.create(name, 1)
         talk.talk.wait_until(lambda name=name: talk.plain(name) is ErrorCode.NONE, "it does not take records")  # type: ignore[misc]

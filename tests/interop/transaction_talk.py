@@ -28,7 +28,7 @@ from ottla.protocol.messages.k65_describe_transactions import (
 )
 from ottla.records.builder import BatchBuilder
 
-from .conversation import Conversation
+from .conversation import LONG_MS, Conversation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ class TransactionTalk(Conversation):
         self,
         transactional_id: str | None,
         *,
-        timeout_ms: int = 60_000,
+        timeout_ms: int = LONG_MS,
         had: Producer | None = None,
         version: int | None = None,
         wait: bool = True,
@@ -191,7 +191,7 @@ class TransactionTalk(Conversation):
         request = ProduceRequest(
             transactional_id=producer.transactional_id if name_id else None,
             acks=-1,
-            timeout_ms=30_000,
+            timeout_ms=LONG_MS,
             topic_data=[
                 TopicProduceData(
                     name=place[0],
@@ -249,7 +249,7 @@ class TransactionTalk(Conversation):
         batch.append(None, b"plain", (), 1_700_000_000_000)
         data = PartitionProduceData(index=partition, records=bytes(batch.build()))
         request = ProduceRequest(
-            acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+            acks=-1, timeout_ms=LONG_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
         )
         answer = self.talk.quietly(request, ProduceResponse, version=12)
         return ErrorCode(answer.responses[0].partition_responses[0].error_code)
