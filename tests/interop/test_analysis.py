@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,32 +12,22 @@ from confluent_kafka.cimpl import NewTopic
 from ottla.spark.analysis.engine import find_pieces, run_here
 from ottla.spark.analysis.registry import ANALYSES
 
-from .test_franz_go import three_ports
+from .test_franz_go import run_suite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from .apache_kafka import ApacheKafka
 
 pytestmark = pytest.mark.interop
-ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 300  # a guard
 HOUR_MS = 3_600_000
 
 
 def test_the_debug_log_of_the_kgo_suite_shows_nothing_wrong(tmp_path: Path) -> None:
-    if shutil.which("go") is None:
-        pytest.skip("Go is not installed (Debian: apt-get install golang)")
-    command = [sys.executable, str(ROOT / "tools" / "run_tests"), "-n", "1", "-r", "2000", "--client-log", "debug"]
-    command += ["-t", "TestGroupETL/(sticky|range)", "--ports", three_ports(), "--timeout", "4m"]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
-    finally:
-        subprocess.run([*command[:2], "-k"], cwd=ROOT, capture_output=True, check=False)
-    if "go mod download" in done.stderr and done.returncode != 0:
-        pytest.skip(f"the suite cannot be had: {done.stderr.strip()[-200:]}")
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    run_suite(tmp_path, "-r", "2000", "--client-log", "debug", "-t", "TestGroupETL/(sticky|range)")
     log = tmp_path / "client.log"
-    shutil.copy(ROOT / ".cache" / "kgo-logs" / "client.log", log)
     report = run_here(ANALYSES["dual-assign"], find_pieces([str(log)]), {})
     assert not report.found, report.verdict
     (read,) = report.inputs
@@ -58,23 +44,24 @@ def test_a_kafka_that_was_killed_in_the_middle_of_transactions(
     kafka.start()
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for made in admin.create_topics([NewTopic("bills", 2, 1)]).values():
-        made.result()
+        made.result(SECONDS)
     producers = {}
     for name in ("fine", "open"):
-        producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
-        producer.init_transactions(60)
+        settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": name, "log_level": 0}
+        producer = Producer({**settings, "transaction.timeout.ms": 600_000})
+        producer.init_transactions(SECONDS)
         producer.begin_transaction()
         for partition in range(2):
             producer.produce("bills", f"{name} {partition}", partition=partition)
-        producer.flush()
+        assert producer.flush(SECONDS) == 0
         producers[name] = producer
-    producers["fine"].commit_transaction(60)
+    producers["fine"].commit_transaction(SECONDS)
     kafka.kill()
 
     txn_timeout = ANALYSES["txn-timeout"]
     pieces = find_pieces([str(kafka.log_dir)])
     report = run_here(txn_timeout, pieces, {})
-    assert not report.found
+    assert not report.found, report.verdict
     assert report.verdict.endswith("open when the logs end")
     (table,) = report.tables
     states = {row[0]: row[2] for row in table.rows}
