@@ -11,6 +11,9 @@ from base64 import b64encode
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ottla.cluster.coordinator_partition import partition_for
+from tests.markers import markers_written
+
 from .java_client import Admin, JavaClients, Record, sasl_config
 
 if TYPE_CHECKING:
@@ -46,6 +49,11 @@ SETTINGS = {
     "metadata.max.idle.interval.ms": "2000",
     "log.cleaner.backoff.ms": "200",
     "group.coordinator.append.linger.ms": "0",
+    # Members that are left behind stay members until every broker was asked about them.
+    "group.consumer.max.session.timeout.ms": "1800000",
+    "group.consumer.session.timeout.ms": "1800000",
+    "group.share.max.record.lock.duration.ms": "1800000",
+    "group.share.record.lock.duration.ms": "1800000",
 }
 
 
@@ -97,7 +105,7 @@ def write_configs(node: Broker, clients: JavaClients) -> None:
     change("BROKER", "1", ["SET", "log.cleaner.threads", "1"])
     # The records' times are long past: whoever opens the directory must not delete them.
     change("BROKER", "", ["SET", "log.retention.ms", "-1"])
-    change("GROUP", "consumer-live", ["SET", "consumer.session.timeout.ms", "50000"])
+    change("GROUP", "consumer-live", ["SET", "consumer.session.timeout.ms", "1700000"])
     change("GROUP", "share-group", ["SET", "share.auto.offset.reset", "earliest"])
     change("CLIENT_METRICS", "subscription", ["SET", "interval.ms", "30000"])
 
@@ -219,6 +227,7 @@ def write_transactions(node: Broker, clients: JavaClients) -> None:
     left.begin()
     left.send([Record("open", b"not decided", timestamp=START)])
     left.send_offsets({"orders:1": 1}, group="tx-open-group")
+    markers_written(node.bootstrap)
 
 
 def write_compacted(node: Broker, clients: JavaClients) -> None:
@@ -238,18 +247,24 @@ def write_compacted(node: Broker, clients: JavaClients) -> None:
             for key in ("a", "b"):
                 producer.send([Record("compacted-transactional", f"{key}{turn}".encode(), key.encode())])
             producer.call("abort" if turn % 2 else "commit")
+            markers_written(node.bootstrap)
             pause(0.15)  # longer than segment.ms: the next append rolls
         plain.send([Record("compacted", b"last", b"last")])
         producer.begin()
         producer.send([Record("compacted-transactional", b"last", b"last")])
         producer.commit()
+    markers_written(node.bootstrap)
+    checkpoint = node.log_dir / "cleaner-offset-checkpoint"
 
     def cleaned() -> bool:
-        lines = (node.log_dir / "cleaner-offset-checkpoint").read_text().splitlines()[2:]
+        lines = checkpoint.read_text().splitlines()[2:] if checkpoint.exists() else []
         done = {line.rsplit(" ", 1)[0]: int(line.rsplit(" ", 1)[1]) for line in lines}
         return done.get("compacted 0", 0) >= 17 and done.get("compacted-transactional 0", 0) >= 12
 
     await_that("the cleaner is through", cleaned)
+
+
+STAYS = {"max_poll_interval_ms": "3600000"}  # nobody polls with those that are left behind
 
 
 def write_groups(node: Broker, clients: JavaClients) -> None:
@@ -260,12 +275,14 @@ def write_groups(node: Broker, clients: JavaClients) -> None:
             consumer.subscribe("orders")
             consumer.await_assignment(3)
             consumer.commit({"orders:0": {"offset": 1, "metadata": "half way", "leader_epoch": 0}, "orders:2": 3})
-        settings = {"group_id": f"{protocol}-live", "group_protocol": protocol, "client_id": "fixture"}
+        settings = {"group_id": f"{protocol}-live", "group_protocol": protocol, "client_id": "fixture", **STAYS}
+        if protocol == "classic":
+            settings["session_timeout_ms"] = "1800000"
         live = clients.consumer(node.bootstrap, **settings, group_instance_id=f"static-{protocol}", client_rack="r1")
         live.subscribe("orders", "appended")
         live.await_assignment(4)
         live.commit({"appended:0": 2})
-    pattern = clients.consumer(node.bootstrap, group_id="pattern", group_protocol="consumer")
+    pattern = clients.consumer(node.bootstrap, group_id="pattern", group_protocol="consumer", **STAYS)
     pattern.call("subscribe", re2="codec-(gzip|zstd)")
     pattern.await_assignment(2)
     admin.call("alter_group_offsets", group="by-admin", offsets={"orders:1": 2})
@@ -340,7 +357,12 @@ class Asked:
 
     @cached_property
     def groups(self) -> list[dict[str, Any]]:
-        """The listing of all groups."""
+        """The listing of all groups; a Kafka that has just started leaves out those whose partition is not loaded."""
+        count = len(self.topics["__consumer_offsets"]["partitions"])
+        names = [f"nobody-{number}" for number in range(10 * count)]
+        one_in_each = {partition_for(name, count): name for name in names}
+        assert len(one_in_each) == count
+        self.admin.call("list_group_offsets", groups=list(one_in_each.values()))  # is asked again until they are there
         listed: list[dict[str, Any]] = self.admin.call("list_groups")
         return listed
 

@@ -100,7 +100,7 @@ def read_records() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def ottla_on_kafkas(java_clients: JavaClients, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
-    """One ottla on a copy of the directory that Kafka wrote, for all the questions; the JVM that asks is started first."""
+    """One ottla on a copy of the directory that Kafka wrote, for all questions; the JVM that asks is there first."""
     data = tmp_path_factory.mktemp("kafkas") / "data"
     shutil.copytree(FIXTURE / "data", data)
     with OttlaNode(data, settings=SETTINGS) as node:

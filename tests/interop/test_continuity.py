@@ -27,7 +27,13 @@ def brokers(
     tmp_path: Path,
 ) -> tuple[OttlaNode, ApacheKafka]:
     """Both brokers on one directory, neither running."""
-    settings = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
+    settings = {
+        "offsets.topic.num.partitions": "3",
+        "transaction.state.log.num.partitions": "3",
+        # Members stay until the other broker was asked about them.
+        "group.consumer.max.session.timeout.ms": "1800000",
+        "group.consumer.session.timeout.ms": "1800000",
+    }
     data = tmp_path / "data"
     return ottla_factory(data, settings=settings), apache_kafka_factory(data, settings=settings)
 
@@ -63,10 +69,9 @@ def test_a_live_member_of_one_broker_is_known_to_the_other(
     one, other = brokers[::-1] if kafka_first else brokers
     for protocol in ("classic", "consumer"):
         with one:
-            settings = {"group_id": f"live-{protocol}", "group_protocol": protocol, "session_timeout_ms": "45000"}
-            if protocol == "consumer":
-                del settings["session_timeout_ms"]
-            else:
+            settings = {"group_id": f"live-{protocol}", "group_protocol": protocol}
+            if protocol == "classic":
+                settings["session_timeout_ms"] = "1800000"
                 java_clients.admin(one.bootstrap).create_topic("shared", 2)
             consumer = java_clients.consumer(one.bootstrap, group_instance_id="static", **settings)
             consumer.subscribe("shared")
@@ -74,9 +79,9 @@ def test_a_live_member_of_one_broker_is_known_to_the_other(
             before = members(java_clients, one.bootstrap, settings["group_id"])
         with other:
             after = members(java_clients, other.bootstrap, settings["group_id"])
-        assert after == before
-        assert len(after) == 1
         consumer.close()
+        assert after == before
+        assert len(after) == 1, after
 
 
 def members(clients: JavaClients, bootstrap: str, group: str) -> list[tuple[str, str, bool | None, list[str]]]:

@@ -41,18 +41,28 @@ STATES = ("Empty", "Ongoing", "Forgotten", "PrepareCommit", "PrepareAbort", "Com
 PLACES = {f"{state}-{kind}": index for index, (state, kind) in enumerate((s, k) for s in STATES for k in KINDS)}
 
 
+def begin(talk: TransactionTalk, producer: Producer, place: tuple[str, int], kind: str) -> None:
+    """Write a record in a transaction, as clients do: what fails for a moment is tried again."""
+    told: list[Any] = [producer]
+
+    def produced() -> bool:
+        if kind == "old":
+            talk.add(producer, place)
+        told.append(talk.produce(producer, place, 0, version=KINDS[kind][0]))
+        return told[-1] == 0
+
+    talk.talk.wait_until(produced, f"{producer.transactional_id} cannot produce:", lambda: told[-5:])
+
+
 def write(talk: TransactionTalk) -> dict[str, Producer]:
     """Bring a transactional id into each state, as far as requests can."""
     producers = {}
     for name, index in PLACES.items():
         state, kind = name.split("-")
-        produce, end = KINDS[kind]
+        _, end = KINDS[kind]
         producer = talk.init(name)
         if state != "Empty":
-            place = ("places", index)
-            if kind == "old":
-                talk.add(producer, place)
-            talk.produce(producer, place, 0, version=produce)
+            begin(talk, producer, ("places", index), kind)
         if state.startswith("Complete"):
             producer = talk.end(producer, state == "CompleteCommit", version=end)
         producers[name] = producer
@@ -131,24 +141,16 @@ def expect(talk: TransactionTalk, name: str, values: list[bytes]) -> None:
 
 def commit_one(talk: TransactionTalk, name: str, kind: str) -> None:
     """One more transaction of an id, as clients make it: a step that fails for a moment is tried again."""
-    produce, end = KINDS[kind]
-    place = ("places", PLACES[name])
     producer = talk.init(name)
-    told: list[Any] = [producer]
-
-    def produced() -> bool:
-        if kind == "old":
-            talk.add(producer, place)
-        told.append(talk.produce(producer, place, 0, version=produce))
-        return told[-1] == 0
+    begin(talk, producer, ("places", PLACES[name]), kind)
+    told: list[Any] = []
 
     def committed() -> bool:
-        talk.end(producer, committed=True, version=end)
+        talk.end(producer, committed=True, version=KINDS[kind][1])
         told.append(talk.state(name))
         return told[-1] == "CompleteCommit"
 
-    talk.talk.wait_until(produced, f"{name} cannot produce:", lambda: told)
-    talk.talk.wait_until(committed, f"{name} cannot commit:", lambda: told)
+    talk.talk.wait_until(committed, f"{name} cannot commit:", lambda: told[-5:])
 
 
 def states(talk: TransactionTalk) -> dict[str, str]:
