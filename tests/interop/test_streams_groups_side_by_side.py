@@ -136,5 +136,5 @@ def test_the_admin_client_and_the_tool_are_told_the_same(
     pair: Pair[StreamsGroupTalk], java_clients: JavaClients
 ) -> None:
     told = {broker: administer(node, pair.talks[broker], java_clients) for broker, node in pair.nodes.items()}
-    for kafkas, ottlas in zip(told["Kafka"], told["ottla"], strict=True):
-        assert ottlas == kafkas
+    kafkas, ottlas = ({f"{number:02} {each[0]}": each for number, each in enumerate(told[name])} for name in told)
+    assert_alike(kafkas, ottlas)
