@@ -170,7 +170,9 @@ final class ClientActions {
                             consumer.acknowledge(each, AcknowledgeType.valueOf(request.get("acknowledge").asText()));
                         }
                     }
-                    if (request.hasNonNull("acknowledge") && !polled.isEmpty()) consumer.commitSync();
+                    if (request.hasNonNull("acknowledge") && !polled.isEmpty()) {
+                        consumer.commitSync().values().forEach(problem -> problem.ifPresent(refused -> { throw refused; }));
+                    }
                 } while (records.size() < wanted && System.nanoTime() < deadline);
                 return records;
             }
