@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,9 +10,19 @@ import pytest
 from .java_client import CALL_SECONDS, WAIT_MS, JavaClients, KafkaClientError, Record, sasl_config
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .apache_kafka import ApacheKafka
 
 pytestmark = pytest.mark.interop
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """A broker learns of a change a moment after the controller has answered."""
+    deadline = time.monotonic() + CALL_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "the broker does not learn of it"
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -72,7 +83,14 @@ def test_a_share_group_acknowledges(apache_kafka: ApacheKafka, java_clients: Jav
     admin = java_clients.admin(apache_kafka.bootstrap)
     admin.create_topic("shares")
     ops = [["SET", "share.auto.offset.reset", "earliest"]]
-    admin.call("alter_configs", changes=[{"resource": ["GROUP", "share-group"], "ops": ops}])
+    group = ["GROUP", "share-group"]
+    admin.call("alter_configs", changes=[{"resource": group, "ops": ops}])
+    eventually(
+        lambda: (
+            admin.call("describe_configs", resources=[group])["GROUP:share-group"]["share.auto.offset.reset"]["value"]
+            == "earliest"
+        )
+    )
     with java_clients.producer(apache_kafka.bootstrap) as producer:
         producer.send([Record("shares", b"%d" % number) for number in range(3)])
     explicit = "explicit"
@@ -96,5 +114,17 @@ def test_scram_users_log_in(apache_kafka: ApacheKafka, java_clients: JavaClients
     user = {"user": "harness", "mechanism": "SCRAM-SHA-256", "password": "secret"}
     admin.call("alter_scram", users=[user])
     sasl = sasl_config("SCRAM-SHA-256", "harness", "secret")
-    cluster = java_clients.admin(apache_kafka.sasl_bootstrap, **sasl).call("describe_cluster")
-    assert cluster["cluster_id"] == apache_kafka.cluster_id
+    found: list[str] = []
+
+    def logged_in() -> bool:
+        try:
+            cluster = java_clients.admin(apache_kafka.sasl_bootstrap, **sasl).call("describe_cluster")
+        except KafkaClientError as error:
+            if error.name != "SASL_AUTHENTICATION_FAILED":
+                raise
+            return False
+        found.append(cluster["cluster_id"])
+        return True
+
+    eventually(logged_in)
+    assert found == [apache_kafka.cluster_id]
