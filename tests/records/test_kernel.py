@@ -125,6 +125,12 @@ def test_records_are_later_when_each_of_them_is(either_kernel: ModuleType, recor
         assert walk.is_later(records[0].timestamp, time) == (earliest > time)
 
 
+def test_a_time_that_wraps_around_is_not_later(either_kernel: ModuleType) -> None:
+    body = a_record(0, timestamp_delta=5)
+    assert either_kernel.RecordWalk(body, 0, len(body), 1).is_later(2**63 - 6, NOW)
+    assert not either_kernel.RecordWalk(body, 0, len(body), 1).is_later(2**63 - 5, NOW)
+
+
 def test_what_cannot_be_read_is_not_later(either_kernel: ModuleType) -> None:
     good = b"".join(a_record(number, timestamp_delta=number) for number in range(3))
     for length in range(len(good)):

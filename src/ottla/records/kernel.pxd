@@ -27,6 +27,9 @@ cdef Py_ssize_t _varlong_end(bytes_in data, Py_ssize_t position, Py_ssize_t end)
 @cython.locals(value=u64, shift=int, byte=u64)
 cdef i64 _varlong(bytes_in data, Py_ssize_t position, Py_ssize_t stop) noexcept nogil
 
+@cython.locals(raw=i64, second=i64, length=i64)
+cdef Py_ssize_t _behind_later(bytes_in data, Py_ssize_t position, Py_ssize_t end) noexcept nogil
+
 cdef u64 _shifted(u64 byte, int shift) noexcept nogil
 cdef i64 _wrapped(i64 value) noexcept nogil
 cdef void _copy(
@@ -73,6 +76,8 @@ cdef class RecordWalk:
         length=i64,
         delta=i64,
         stop=Py_ssize_t,
+        behind=Py_ssize_t,
+        plain=bint,
         _=Py_ssize_t,
     )
     cpdef bint is_later(self, i64 base_timestamp, i64 latest) noexcept

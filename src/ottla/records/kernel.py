@@ -135,6 +135,30 @@ def _varlong(data: Bytes, position: int, stop: int) -> int:
     return (value >> 1) ^ -(value & 1)
 
 
+def _behind_later(data: Bytes, position: int, end: int) -> int:
+    """Where a record ends that is no earlier than its batch's base; 0 for one that needs a closer look, as few do.
+
+    Such a look is for lengths and times of more than two bytes, times before the base, and all that is wrong.
+    """
+    if end - position < 6:
+        return 0
+    raw = data[position]
+    position += 1
+    if raw > 0x7F:
+        second = data[position]
+        if second > 0x7F:
+            return 0
+        raw = raw & 0x7F | second << 7
+        position += 1
+    length = raw >> 1
+    if raw & 1 or length < 3 or length > end - position:
+        return 0
+    second = data[position + 1]
+    if second & 1 or (second > 0x7F and data[position + 2] > 0x7F):
+        return 0
+    return position + length
+
+
 def _shifted(byte: int, shift: int) -> int:
     # A function, so that the shift happens in 64 unsigned bits when compiled.
     return byte << shift
@@ -385,7 +409,12 @@ class RecordWalk:
             return False
         data = self._data
         position = self._start
+        plain = base_timestamp < 0x4000000000000000  # so that nothing wraps around
         for _ in range(self.count):
+            behind = _behind_later(data, position, self._end) if plain else 0
+            if behind:
+                position = behind
+                continue
             packed = _varint(data, position, self._end)
             length = _signed(packed)
             position += packed & 7

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "ottla-log"
 CHUNK: Final = 2 << 20  # of a local file: as much as makes one Arrow batch, and is decoded while it is in cache
+PASSED_CHUNK: Final = 256 << 10  # of a local file where nothing is wanted: gone over in the nearest cache
 LARGEST_CHUNK: Final = 8 << 20  # where a request is dear, or batches are large and much would be read twice
 _HEAD: Final = Struct(">qi4xb")
 
@@ -113,25 +114,35 @@ class _PieceReader:
         least = LARGEST_CHUNK if "://" in self._path else CHUNK
         position, want = piece.start, least
         while position < piece.end:
-            chunk = self._file.read_at(position, min(want, piece.end - position))
+            data = self._file.read_at(position, min(want, piece.end - position))
+            passed = self._pass(data)
+            position += passed
+            chunk = memoryview(data)[passed:]
             whole, damage, done = self._walk(chunk, position)
             if whole:
-                for start, end in self._in_time(memoryview(chunk)[:whole]):
-                    yield from self._decode(memoryview(chunk)[start:end], position + start)
+                for start, end in self._in_time(chunk[:whole]):
+                    yield from self._decode(chunk[start:end], position + start)
                 position += whole
-                want = least if 4 * whole > 3 * len(chunk) else LARGEST_CHUNK
+            if passed + whole:
+                enough = least if whole or least > CHUNK else PASSED_CHUNK
+                want = enough if 4 * (passed + whole) > 3 * len(data) else LARGEST_CHUNK
             if done:
                 return
             if damage is not None:
                 following = self._next_border(position)
                 yield from self._damaged(damage, position, following)
                 position = following
-            elif not whole:
+            elif not passed + whole:
                 if len(chunk) < min(want, piece.end - position):
                     raise DataLossError(f"{self._path} was cut at {position + len(chunk)} while it was being read")
                 want = max(want * 2, LOG_OVERHEAD + int.from_bytes(chunk[8:12], "big"))
 
-    def _walk(self, chunk: bytes, position: int) -> tuple[int, str | None, bool]:
+    def _pass(self, data: bytes) -> int:
+        """How many bytes are batches of other times; all the work is the kernel's, with no step in Python for each."""
+        times = self._settings.times
+        return kernel.BatchScan(data).next_in_time(0, *times) if times is not None else 0
+
+    def _walk(self, chunk: memoryview, position: int) -> tuple[int, str | None, bool]:
         """How many bytes are whole batches, what is wrong behind them, and whether the last offset has been passed."""
         at, end = 0, len(chunk)
         left = self._piece.end - position
