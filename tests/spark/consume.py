@@ -31,7 +31,7 @@ def consume(bootstrap: str, topic: str, *, committed: bool = True) -> list[Seen]
         }
     )
     try:
-        partitions = sorted(consumer.list_topics(topic, 30).topics[topic].partitions)
+        partitions = sorted(consumer.list_topics(topic, 60).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
         found: list[Seen] = []
         open_partitions = set(partitions)

@@ -23,6 +23,7 @@ from ottla.spark.export_protobuf import protobuf_decoder
 from ottla.spark.export_values import SchemaError, _merge
 from ottla.spark.reasons import reason
 from ottla.testing import Cluster
+from tests.markers import markers_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -79,6 +80,7 @@ def send(cluster: Cluster, topic: str, numbers: Iterable[int], *, commit: bool =
             producer.send(topic, b"%d" % number, value, timestamp=START + number % 3 * HOUR)
         producer.flush()
         producer.commit() if commit else producer.abort()
+    markers_written(cluster.bootstrap)
 
 
 def read_back(folder: Path) -> list[dict[str, Any]]:

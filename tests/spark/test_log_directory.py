@@ -327,7 +327,8 @@ def test_a_directory_that_is_being_written_gives_what_was_whole_at_the_time(tmp_
             assert [int(row["key"]) for row in found] == list(range(len(found)))
             assert len(found) == (round_number + 1) * 500 > seen
             seen = len(found)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "open", "linger.ms": 0})
+        settings = {"transactional.id": "open", "transaction.timeout.ms": 600_000, "linger.ms": 0}
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, **settings})
         producer.init_transactions()
         producer.begin_transaction()
         producer.produce("live", value=b"undecided", partition=0)

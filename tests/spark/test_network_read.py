@@ -57,7 +57,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def options(cluster: Cluster, **more: str) -> dict[str, str]:
-    given = {"kafka.bootstrap.servers": cluster.bootstrap, "kafka.request.timeout.ms": "10000"}
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "kafka.request.timeout.ms": "60000"}
     if not {"assign", "subscribePattern", "subscribe"} & more.keys():
         given["subscribe"] = "orders"
     return given | {name.replace("kafka_", "kafka.").replace("_level", ".level"): text for name, text in more.items()}
@@ -162,7 +162,13 @@ def test_filters_leave_records_without_a_time(cluster: Cluster) -> None:
 
 def test_read_committed_leaves_out_what_was_aborted_and_what_is_open(cluster: Cluster) -> None:
     producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap, "transactional.id": "writer", "linger.ms": 0, "batch.num.messages": 3}
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "transactional.id": "writer",
+            "transaction.timeout.ms": 600_000,
+            "linger.ms": 0,
+            "batch.num.messages": 3,
+        }
     )
     producer.init_transactions()
     wanted = []
@@ -199,7 +205,7 @@ def test_what_was_removed_since_the_plan_is_said_or_fails(cluster: Cluster) -> N
             topics=[
                 DeleteRecordsTopic(name="trimmed", partitions=[DeleteRecordsPartition(partition_index=0, offset=40)])
             ],
-            timeout_ms=10_000,
+            timeout_ms=60_000,
         )
         client.to_node(client.leader("trimmed", 0), request, DeleteRecordsResponse)
     with pytest.raises(DataLossError, match="trimmed-0: offset 0 is out of range, the log has 40 to 100"):
@@ -217,7 +223,7 @@ def test_a_topic_that_was_recreated_since_the_plan_is_not_read(cluster: Cluster)
     producer.flush(60)
     reader, tasks = plan(NetworkSource, options(cluster, subscribe="again"))
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.delete_topics(["again"])["again"].result(30)
+    admin.delete_topics(["again"])["again"].result(60)
     cluster.create_topic("again")
     producer.produce("again", value="new")
     producer.flush(60)
@@ -246,7 +252,7 @@ def test_a_broker_that_asks_for_a_login_gets_one() -> None:
         given = {
             "kafka.bootstrap.servers": cluster.bootstrap,
             "subscribe": "secret",
-            "kafka.request.timeout.ms": "5000",
+            "kafka.request.timeout.ms": "60000",
         }
         assert [row["value"] for row in rows(NetworkSource, given | login)] == [b"told"]
         wrong = login | {"kafka.sasl.jaas.config": login["kafka.sasl.jaas.config"].replace("ada-secret", "guess")}

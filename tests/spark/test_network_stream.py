@@ -143,7 +143,7 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(cluster: Cluste
     produce(cluster, "orders", [1])
     assert query.batch() == [1]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_partitions([NewPartitions("orders", 3)])["orders"].result(30)
+    admin.create_partitions([NewPartitions("orders", 3)])["orders"].result(60)
     produce(cluster, "orders", [2], partition=2)
     cluster.create_topic("orders-eu")
     produce(cluster, "orders-eu", [3])
@@ -157,7 +157,7 @@ def test_a_recreated_topic_is_found_by_its_id(cluster: Cluster, capfd: pytest.Ca
     produce(cluster, "orders", range(5))
     assert query.batch() == list(range(5))
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.delete_topics(["orders"])["orders"].result(30)
+    admin.delete_topics(["orders"])["orders"].result(60)
     cluster.create_topic("orders", 2)
     produce(cluster, "orders", range(100, 110))
     with pytest.raises(DataLossError, match=r"orders was deleted and recreated: its id was .* up to \{0: 5, 1: 0\}"):
@@ -175,7 +175,7 @@ def test_a_topic_that_is_gone_is_said(cluster: Cluster) -> None:
     produce(cluster, "second", [2])
     assert query.batch() == [1, 2]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.delete_topics(["second"])["second"].result(30)
+    admin.delete_topics(["second"])["second"].result(60)
     produce(cluster, "orders", [3])
     with pytest.raises(DataLossError, match=r"topic second is gone; the stream had read it up to \{0: 1\}"):
         query.batch()

@@ -374,9 +374,11 @@ def test_the_slow_steps_may_run_in_a_thread_while_the_loop_goes_on(opener: Opene
         step: Callable[[], object] | None = next(steps)
         while step is not None:
             future = pool.submit(step)
-            while written < 3500 and not future.done():
+            while written < 3500:
                 put(log, f"k{written % 40}", f"v{written}")
                 written += 1
+                if future.done():
+                    break
             try:
                 step = steps.send(future.result())
             except StopIteration as end:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 USUAL: Final = "localhost:9092"
-_START_SECONDS: Final = 60
-_STOP_SECONDS: Final = 30
+_START_SECONDS: Final = 300
+_STOP_SECONDS: Final = 120
 
 
 def answers(bootstrap: str, timeout: float = 3.0) -> bool:
@@ -38,7 +38,7 @@ def broker(wanted: str | None, data_dir: Path) -> Iterator[tuple[str, bool]]:
     """Where the broker is, and whether it was started here: the one asked for, the usual one, or a new one."""
     given = wanted or os.environ.get(BOOTSTRAP)
     if given:
-        if not answers(given, 10.0):
+        if not answers(given, 60.0):
             raise PipelineError(f"no broker answers at {given}; start one with `ottla serve`, or leave -b away")
         yield given, False
         return

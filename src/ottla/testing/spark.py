@@ -15,6 +15,7 @@ and then
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,11 +97,13 @@ class SparkKafka:
 
     def read(self, topic: str, **options: str) -> DataFrame:
         """A topic as it is now, committed records only."""
+        self._wait_for_markers()
         reader = self.spark.read.format("ottla").options(**self.options, **options).option("subscribe", topic)
         return reader.option("kafka.isolation.level", "read_committed").load()
 
     def stream(self, topic: str, **options: str) -> DataFrame:
         """A topic from its beginning on, committed records only."""
+        self._wait_for_markers()
         reader = self.spark.readStream.format("ottla").options(**self.options, **options).option("subscribe", topic)
         reader = reader.option("startingOffsets", "earliest")
         return reader.option("kafka.isolation.level", "read_committed").load()
@@ -132,6 +135,14 @@ class SparkKafka:
         for table in self.spark.catalog.listTables():
             if table.isTemporary:
                 self.spark.catalog.dropTempView(table.name)
+
+    def _wait_for_markers(self) -> None:
+        """Return when no decided transaction is without its markers: whoever ended it is answered before."""
+        deadline = time.monotonic() + QUERY_SECONDS
+        while open_ones := [each for each in self.cluster.transactions() if each.state.startswith("Prepare")]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"transactions did not come to their end in {QUERY_SECONDS} s: {open_ones}")
+            time.sleep(0.01)
 
     def close(self) -> None:
         """Hang up."""
