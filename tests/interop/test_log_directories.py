@@ -50,6 +50,7 @@ class Directories:
 
     def __init__(self, client: Client, one: Path, two: Path) -> None:
         self.client = client
+        self.directories = (one, two)
         self.paths = {"one": str(one), "two": str(two)}
         self.answers: list[Any] = []
 
@@ -81,11 +82,21 @@ class Directories:
         self.wait(
             lambda: {self._named(each.log_dir) for each in self.described().results if each.is_cordoned}, set(wanted)
         )
+        self.wait(lambda: recorded(*self.directories)[0][-1:], [sorted(wanted)])
+
+    def await_recorded(self, *topics: str) -> None:
+        """The controller is told of the directories that a broker chose after the answer, too."""
+
+        def places() -> dict[str, list[str]]:
+            found = {topic: self.places(topic) for topic in topics}
+            return {topic: sorted(name for name in each for _ in range(each[name])) for topic, each in found.items()}
+
+        self.wait(lambda: recorded(*self.directories)[1], places())
 
     def wait(self, found: Callable[[], object], wanted: object) -> None:
         deadline = time.monotonic() + SECONDS
         while (last := found()) != wanted:
-            assert time.monotonic() < deadline, (last, wanted)
+            assert time.monotonic() < deadline, f"{last} is not {wanted}, after {self.answers}"
             time.sleep(0.05)
 
     def places(self, topic: str) -> dict[str, int]:
@@ -131,35 +142,21 @@ def conversation(asked: Directories) -> None:
     asked.move("kept", 0, "one")
     asked.cordon("*")
     asked.await_cordoned("one", "two")
-    # The controller learns of it with the broker's next heartbeat.
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        try:
-            create_topic(asked.client, "refused", partitions=1, replication_factor=1, validate_only=True)
-        except KafkaError:
-            break
     make("refused", 1)
     asked.tries("grow kept", lambda: create_partitions(asked.client, "kept", 5))
     asked.tries(
         "create by hand",
         lambda: create_topic(asked.client, "by-hand", assignment={0: [1]}),
     )
+    asked.wait(lambda: sum(asked.places("by-hand").values()), 1)
     asked.cordon(None)
     asked.await_cordoned()
-    asked.wait(lambda: _creatable(asked.client), True)
     make("late", 2)
     asked.wait(lambda: sum(asked.places("late").values()), 2)
     asked.answers.append(asked.places("late"))
     asked.move("kept", 0, "two")
     asked.wait(lambda: asked.places("kept"), {"one": 3, "two": 1})
-
-
-def _creatable(client: Client) -> bool:
-    try:
-        create_topic(client, "late", partitions=1, replication_factor=1, validate_only=True)
-    except KafkaError:
-        return False
-    return True
+    asked.await_recorded("spread", "kept", "by-hand", "late")
 
 
 def recorded(one: Path, two: Path) -> tuple[list[list[str]], dict[str, list[str]]]:
