@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 SMALL = {"segment.bytes": "1048576", "retention.ms": "60000", "file.delete.delay.ms": "1000"}
 COMPACTED = {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
 CONFIGS = {

@@ -50,8 +50,8 @@ class Coordinators:
 def join(group: str, member: str = "") -> k11.JoinGroupRequest:
     return k11.JoinGroupRequest(
         group_id=group,
-        session_timeout_ms=60_000,
-        rebalance_timeout_ms=60_000,
+        session_timeout_ms=600_000,
+        rebalance_timeout_ms=600_000,
         member_id=member,
         protocol_type="consumer",
         protocols=[k11.JoinGroupRequestProtocol(name="range", metadata=b"")],
@@ -81,7 +81,7 @@ def received(wire: Wire, response: type[R], number: int) -> R:
 
 def until(wire: Wire, group: str, state: str, members: int) -> None:
     """Wait until a group is in a state, with so many members."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         found = asked(wire, k15.DescribeGroupsRequest(groups=[group]), k15.DescribeGroupsResponse).groups[0]
         if (found.group_state, len(found.members)) == (state, members):

@@ -150,7 +150,7 @@ async def test_aiokafka(cluster: Cluster, certificates: Path, protocol: str, mec
     )
     await consumer.start()
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             async for message in consumer:
                 if message.value == value:
                     break

@@ -193,7 +193,7 @@ def _served_name(where: int, certificates: Certificates) -> str:
         return distinguished_name(certificate).removeprefix("CN=")
 
 
-def _until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

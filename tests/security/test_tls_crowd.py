@@ -103,7 +103,7 @@ def test_between_two_handshakes_others_have_their_turn(
         listener = await LoopTransport(loop).listen(Noted, "127.0.0.1", 0, ssl=context)
         crowd = [Half(listener.port, authority) for _ in range(CROWD)]  # the loop stands still meanwhile
         finishing = asyncio.ensure_future(asyncio.to_thread(lambda: [each.finish() for each in crowd]))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while Noted.made < CROWD:
                 turn += 1
                 await asyncio.sleep(0)
@@ -164,7 +164,7 @@ def test_closing_lets_go_of_handshakes_that_are_not_over(
         half = Half(listener.port, authority)
         (door,) = listener._servers
         assert isinstance(door, TlsDoor)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not (door._silent and door._tasks):  # each has come as far as it goes
                 await asyncio.sleep(0)
         listener.close()

@@ -42,7 +42,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)

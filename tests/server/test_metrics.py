@@ -76,7 +76,7 @@ def test_requests_bytes_and_latencies_are_counted_by_api() -> None:
 
 def share(cluster: Cluster, topic: str) -> Client:
     """Fetch as a member of a share group, and accept the first record."""
-    client = Client(cluster.bootstrap)
+    client = Client(cluster.bootstrap, timeout=120)
     start = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
     begin = AlterShareGroupOffsetsRequest(
         group_id="sharers", topics=[AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[start])]
@@ -94,7 +94,7 @@ def share(cluster: Cluster, topic: str) -> Client:
             group_id="sharers",
             member_id="M" * 22,
             share_session_epoch=epoch,
-            max_wait_ms=5_000,
+            max_wait_ms=0 if epoch else 60_000,
             min_bytes=1,
             max_bytes=1 << 20,
             max_records=100,

@@ -338,7 +338,7 @@ def test_a_directory_that_is_being_written_gives_what_was_whole_at_the_time(tmp_
         assert len(undecided) == 2000  # up to the last stable offset, as a consumer would
         assert len(rows(LogSource, {"path": str(tmp_path)})) == 2006
         producer.abort_transaction()  # decided; the marker is in the log a little later
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         decided = undecided
         while len(decided) == len(undecided) and time.monotonic() < deadline:
             decided = rows(LogSource, {"path": str(tmp_path), "isolation.level": "read_committed"})

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ottla.testing import Cluster
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 QUIET = {"log_level": 0}
 QUICK = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50, "retry.backoff.ms": 10}
 
