@@ -327,6 +327,9 @@ _EXPECTED_COMPLAINTS = (
     r"Attempting to close NetworkClient that has already been closed",
     r"Exceptionally slow controller event",
     r"Auto topic creation failed for __\w+ with error 'TOPIC_ALREADY_EXISTS'",  # two requests asked for it at once
+    r"Attempting to send response via channel for which there is no open connection",  # to a client that has gone
+    r"Connection to node \S+ .*could not be established",  # its own listener, before that is open or after it is closed
+    r"Graceful shutdown timed out",
 )
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
