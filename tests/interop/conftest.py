@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+N = TypeVar("N", ApacheKafka, OttlaNode)
 _NODES = pytest.StashKey[list[ApacheKafka | OttlaNode]]()
 _CLIENTS = pytest.StashKey[JavaClients]()
 
@@ -90,6 +91,23 @@ def ottla_factory(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ca
         return node
 
     yield factory
+    for node in made:
+        node.kill()
+        stash.remove(node)
+
+
+@pytest.fixture(scope="module")
+def module_node(request: pytest.FixtureRequest) -> Iterator[Callable[[N], N]]:
+    """Take in a node that the tests of a module share: it is shown beside their failures, and ends with them."""
+    made: list[ApacheKafka | OttlaNode] = []
+    stash = request.config.stash.setdefault(_NODES, [])
+
+    def take_in(node: N) -> N:
+        made.append(node)
+        stash.append(node)
+        return node
+
+    yield take_in
     for node in made:
         node.kill()
         stash.remove(node)

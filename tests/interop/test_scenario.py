@@ -57,12 +57,15 @@ class Told:
 
 @pytest.fixture(scope="module")
 def told(
-    kafka_jvm: Jvm, java_clients: JavaClients, tmp_path_factory: pytest.TempPathFactory
+    kafka_jvm: Jvm,
+    java_clients: JavaClients,
+    tmp_path_factory: pytest.TempPathFactory,
+    module_node: Callable[[Any], Any],
 ) -> Iterator[tuple[Told, Told]]:
     """ottla's story and Kafka's; Kafka is running, on the directory that ottla wrote."""
     data = tmp_path_factory.mktemp("ottlas") / "data"
     settings = {**SETTINGS, "log.retention.ms": "-1"}
-    ottla = Told(OttlaNode(data, settings=settings))
+    ottla = Told(module_node(OttlaNode(data, settings=settings)))
     with ottla.node:
         for name, step in STEPS.items():
             try:
@@ -71,7 +74,7 @@ def told(
                 ottla.problems[name] = problem
     with ottla.node:  # started again, as Kafka is: loading forgets producers whose last record is old
         ottla.ask(java_clients)
-    kafka = Told(ApacheKafka(data, settings=settings))
+    kafka = Told(module_node(ApacheKafka(data, settings=settings)))
     with kafka.node:
         kafka.ask(java_clients)
         yield ottla, kafka
