@@ -180,6 +180,20 @@ def test_closing_from_many_threads_and_from_its_own() -> None:
     again.close()
 
 
+def test_an_answer_that_comes_just_when_the_wait_for_it_is_looked_at_is_an_answer(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.testing.kit.LOOK_SECONDS", 0.0)
+    for _ in range(300):
+        assert cluster.topics() == ["t"]
+    with pytest.raises(TimeoutError, match="of its own"):
+        cluster.call(late)
+
+
+def late(_: object) -> None:
+    raise TimeoutError("of its own")
+
+
 def test_who_reads_while_it_is_closed_is_told() -> None:
     cluster = Cluster().start()
     told: list[str] = []

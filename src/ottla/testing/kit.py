@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -190,17 +190,14 @@ def run_on(loop: asyncio.AbstractEventLoop | None, coroutine: Coroutine[Any, Any
     except RuntimeError:
         coroutine.close()
         raise RuntimeError(gone) from None
-    while True:
-        try:
-            return future.result(LOOK_SECONDS)
-        except TimeoutError:
-            if future.done():
-                raise
-            if loop.is_closed():
-                coroutine.close()
-                raise RuntimeError(gone) from None
-        except CancelledError:
-            raise RuntimeError(gone) from None
+    while not wait([future], LOOK_SECONDS).done:
+        if loop.is_closed() and not future.done():
+            coroutine.close()
+            raise RuntimeError(gone)
+    try:
+        return future.result()
+    except CancelledError:
+        raise RuntimeError(gone) from None
 
 
 @dataclass(slots=True)
