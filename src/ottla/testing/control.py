@@ -144,7 +144,7 @@ class Control:
         """Whether it will act again."""
         return self in self._owner.rules
 
-    def wait(self, timeout: float = 30.0, hits: int = 1) -> list[SeenRequest]:
+    def wait(self, timeout: float = 60.0, hits: int = 1) -> list[SeenRequest]:
         """Wait until it has acted that often; returns the requests it acted on. TimeoutError if it does not happen.
 
         An exception that a function of the test's own has raised is raised here.
@@ -157,7 +157,7 @@ class Control:
                 raise TimeoutError(f"{self.action} control {self.number}: {self.hits} of {hits} requests came")
             return list(self.requests)
 
-    async def wait_async(self, timeout: float = 30.0, hits: int = 1) -> list[SeenRequest]:
+    async def wait_async(self, timeout: float = 60.0, hits: int = 1) -> list[SeenRequest]:
         """The same without holding up the loop that a test runs on."""
         return await asyncio.to_thread(self.wait, timeout, hits)
 
