@@ -27,6 +27,7 @@ pytestmark = pytest.mark.interop
 
 JOB = Path(__file__).parent / "scripts" / "spark_connector.py"
 RECORDS = 1000
+SECONDS = 300  # a guard
 
 
 def fill(bootstrap: str) -> None:
@@ -36,8 +37,9 @@ def fill(bootstrap: str) -> None:
     forever = {"retention.ms": "-1"}
     topics = [NewTopic(name, count, 1, config=forever) for name, count in partitions.items()]
     for made in admin.create_topics(topics).values():
-        made.result(60)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "compression.type": "zstd"})
+        made.result(SECONDS)
+    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True}
+    producer = Producer({**settings, "linger.ms": 5, "compression.type": "zstd"})
     for number in range(RECORDS):
         producer.produce(
             "spark-plain",
@@ -48,18 +50,18 @@ def fill(bootstrap: str) -> None:
             headers=[("a", str(number)), ("a", None), ("b", b"\x00\xff")] if number % 2 else None,
         )
         producer.poll(0)
-    assert producer.flush(60) == 0
-    writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "spark", "linger.ms": 0})
-    writer.init_transactions(60)
+    assert producer.flush(SECONDS) == 0
+    writer = Producer({**settings, "transactional.id": "spark", "transaction.timeout.ms": 600_000, "linger.ms": 0})
+    writer.init_transactions(SECONDS)
     for number in range(8):
         writer.begin_transaction()
         for each in range(5):
             writer.produce("spark-transactions", value=f"{number}/{each}", partition=0)
-        writer.flush(60)
+        assert writer.flush(SECONDS) == 0
         if number % 2:
-            writer.abort_transaction(60)
+            writer.abort_transaction(SECONDS)
         else:
-            writer.commit_transaction(60)
+            writer.commit_transaction(SECONDS)
     markers_written(bootstrap)
 
 
@@ -84,7 +86,7 @@ def found(apache_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=3600,
             cwd=folder,
         )
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]

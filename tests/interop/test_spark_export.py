@@ -45,7 +45,11 @@ def begin(*arguments: str, pyspark: Path | None = None) -> subprocess.Popen[str]
 def export(*arguments: str, pyspark: Path | None = None) -> tuple[int, str, str]:
     """How the command ends, and what it says on both streams."""
     running = begin(*arguments, pyspark=pyspark)
-    out, err = running.communicate(timeout=900)
+    try:
+        out, err = running.communicate(timeout=3600)
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)
+        raise
     return running.returncode, out, err
 
 
@@ -74,7 +78,7 @@ def settings(ottla: OttlaNode, table: Path, kind: str, jars: str) -> list[str]:
 def test_two_runs_into_a_delta_table_add_each_record_once(tmp_path: Path) -> None:
     jars = have(delta_jars)
     table = tmp_path / "table"
-    with OttlaNode(tmp_path / "data") as ottla, Client(ottla.bootstrap) as client:
+    with OttlaNode(tmp_path / "data") as ottla, Client(ottla.bootstrap, timeout=300) as client:
         create_topic(client, "orders", partitions=2)
         for run in (1, 2):
             send(client, run)
@@ -96,7 +100,7 @@ def test_two_runs_into_a_delta_table_add_each_record_once(tmp_path: Path) -> Non
 def test_an_iceberg_table_has_each_record_once_though_a_run_was_killed_at_its_append(tmp_path: Path) -> None:
     jars, pyspark = have(iceberg_jars), have(lambda: pyspark_of("4.1.3"))
     table = tmp_path / "lake" / "orders"
-    with OttlaNode(tmp_path / "data") as ottla, Client(ottla.bootstrap) as client:
+    with OttlaNode(tmp_path / "data") as ottla, Client(ottla.bootstrap, timeout=300) as client:
         create_topic(client, "orders", partitions=2)
         given = settings(ottla, table, "iceberg", jars)
         code, out, err = export(*given)  # with the default Spark, for which Iceberg has no runtime
@@ -110,10 +114,11 @@ def test_an_iceberg_table_has_each_record_once_though_a_run_was_killed_at_its_ap
         send(client, 2)
         killed = begin(*given, pyspark=pyspark)
         kill_when(killed, table / "_ottla_export" / "00000002.prepared")
+        counts = (table / "_ottla_export" / "00000002.json").exists()  # it may have come so far before it was killed
         send(client, 3, 7)
         code, out, err = export(*given, pyspark=pyspark)
         assert code == 0, out + err
-        assert json.loads(out)["rows"] == (57 if killed.returncode else 7)
+        assert json.loads(out)["rows"] == (7 if counts else 57)
     snapshots, rows = iceberg_rows(table)
     assert snapshots == ["1", "2", "3"]
     assert sorted(rows) == sorted((run, n) for run, count in ((1, 50), (2, 50), (3, 7)) for n in range(count))
@@ -121,12 +126,12 @@ def test_an_iceberg_table_has_each_record_once_though_a_run_was_killed_at_its_ap
 
 def kill_when(running: subprocess.Popen[str], file: Path) -> None:
     """SIGKILL the command with its JVM and workers when a file is there; it may have come to its end by then."""
-    end = time.monotonic() + 600
+    end = time.monotonic() + 3600
     while not file.exists() and running.poll() is None and time.monotonic() < end:
         time.sleep(0.01)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(running.pid, signal.SIGKILL)
-    running.communicate(timeout=60)
+    running.communicate(timeout=600)
 
 
 def iceberg_rows(table: Path) -> tuple[list[str], list[tuple[int, int]]]:

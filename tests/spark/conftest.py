@@ -21,7 +21,6 @@ SETTINGS = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.driver.memory": "1g",
-    "spark.python.authenticate.socketTimeout": "120s",  # 15 s are not much where many tests share few cores
 }
 
 

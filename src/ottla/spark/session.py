@@ -76,6 +76,8 @@ def session(
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # How long a Python worker may take to say who it is: the 15 s that are usual may not do on a busy machine.
+        "spark.python.authenticate.socketTimeout": "120s",
     }
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
     _choose_interpreter(chosen)

@@ -13,6 +13,8 @@ from typing import Any
 
 from ottla.spark import session
 
+SECONDS = 1200  # a guard
+
 
 def main() -> None:
     jars, folder, *clusters = sys.argv[1:]
@@ -71,9 +73,8 @@ def stream(spark: Any, bootstrap: str, folder: str) -> dict[str, int]:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(120)
-        if query.exception() is not None:
-            raise query.exception()
+        if not query.awaitTermination(SECONDS):
+            raise TimeoutError(f"the stream has not ended after {SECONDS} s: {query.lastProgress}")
     read = (
         spark.read.format("ottla")
         .option("kafka.bootstrap.servers", bootstrap)
