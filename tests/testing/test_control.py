@@ -12,8 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
 from ottla.protocol.error_codes import ErrorCode
+from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest
 from ottla.protocol.messages.k19_create_topics import CreatableTopicResult, CreateTopicsResponse
 from ottla.testing import Cluster, SeenRequest, VirtualClock
+from tests.interop.side_by_side import Wire
 from tests.testing.clients import Delivery, consumer, eventually, producer, read, send, values
 
 if TYPE_CHECKING:
@@ -116,6 +118,20 @@ def test_an_edited_response(cluster: Cluster) -> None:
     cluster.on("Metadata", times=None).edit(rename)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     assert admin.list_topics(timeout=60).cluster_id == "made-up"
+
+
+def test_an_edit_changes_only_the_response_that_it_was_given(cluster: Cluster) -> None:
+    def nothing_newer(response: Any) -> Any:
+        for each in response.api_keys:
+            each.max_version = each.min_version
+        return response
+
+    cluster.on("ApiVersions", times=1).edit(nothing_newer)
+    wire = Wire(cluster.bootstrap, "me")
+    edited, after = (wire.ask(ApiVersionsRequest(), 0) for _ in range(2))
+    wire.close()
+    assert all(each.max_version == each.min_version for each in edited.api_keys)  # type: ignore[attr-defined]
+    assert any(each.max_version > each.min_version for each in after.api_keys)  # type: ignore[attr-defined]
 
 
 # Errors

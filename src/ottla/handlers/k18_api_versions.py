@@ -7,6 +7,7 @@ is 0. Every version is answered with response header v0, one that is not known w
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ottla.cluster.features import KRAFT_VERSION, supported_features
@@ -23,7 +24,9 @@ from ottla.protocol.messages.k18_api_versions import (
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
+    from ottla.protocol.releases import Release
 
+FIRST_VERSION_WITH_LEAST_ZERO = 4
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -42,19 +45,10 @@ def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
         call.session.software_name = request.client_software_name
         call.session.software_version = request.client_software_version
     release = call.broker.cluster.release
-    response = ApiVersionsResponse(
-        api_keys=[
-            ApiVersion(api_key=each.key, min_version=each.advertised[0], max_version=each.advertised[-1])
-            for each in apis(release).values()
-        ]
-    )
+    response = ApiVersionsResponse(api_keys=_versions(release))
     if call.version >= 3:
         cluster = call.broker.cluster
-        response.supported_features = [
-            SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in supported_features().items()
-            if (low > 0 or call.version >= 4) and (release is None or release.has_feature(name))
-        ]
+        response.supported_features = _features(release, call.version >= FIRST_VERSION_WITH_LEAST_ZERO)
         response.finalized_features_epoch = cluster.metadata_offset
         finalized = dict(cluster.image.features)
         if cluster.metadata.kraft_version > 0:
@@ -65,3 +59,23 @@ def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
             if release is None or release.has_feature(name)
         ]
     return response
+
+
+# Every connection begins with this question, and these parts of the answer never change: they are made once.
+
+
+@cache
+def _versions(release: Release | None) -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=each.key, min_version=each.advertised[0], max_version=each.advertised[-1])
+        for each in apis(release).values()
+    ]
+
+
+@cache
+def _features(release: Release | None, least_zero: bool) -> list[SupportedFeatureKey]:
+    return [
+        SupportedFeatureKey(name=name, min_version=low, max_version=high)
+        for name, (low, high) in supported_features().items()
+        if (low > 0 or least_zero) and (release is None or release.has_feature(name))
+    ]

@@ -7,7 +7,7 @@ bytes is `codec`'s work, and how it is explained byte by byte is `walk`'s.
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast, dataclass_transform
 
 from ottla.protocol.secrets import HIDDEN, SECRET_FIELDS, is_secret_config
 from ottla.protocol.uuids import ZERO_UUID, Uuid
@@ -399,6 +399,20 @@ class Struct(metaclass=_StructType):
         if self.unknown_tags:
             shown.append(f"unknown_tags={self.unknown_tags!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+T = TypeVar("T")
+
+
+def owned(value: T) -> T:
+    """The same message in structs and lists of its own: a response may share parts with others until it is changed."""
+    if isinstance(value, list):
+        return [owned(each) for each in value]  # type: ignore[return-value]
+    if not isinstance(value, Struct):
+        return value
+    copied = type(value)(**{field.name: owned(getattr(value, field.name)) for field in value.__schema__.fields})
+    copied.unknown_tags = value.unknown_tags
+    return copied
 
 
 def _shown(message: Struct, name: str) -> str:

@@ -13,6 +13,7 @@ from ottla.pending import Pending
 from ottla.protocol.api import find_api, request_class
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.schema import owned
 from ottla.security.sasl.conversation import Event, IllegalStepError, State
 from ottla.security.sasl.mechanism import SaslError
 from ottla.server.connection import BadFrameError, Part
@@ -139,9 +140,9 @@ class Dispatch:
             return None
         if isinstance(response, Pending):
             if edit is not None:
-                response = response.map(edit)
+                response = response.map(lambda answer: edit(owned(answer)))
             return response.map(lambda answer: self.encode(call, request, answer, started))
-        return self.encode(call, request, response if edit is None else edit(response), started)
+        return self.encode(call, request, response if edit is None else edit(owned(response)), started)
 
     def refusal(self, call: Call, request: Any, code: ErrorCode) -> Any:
         """The response that carries an error of the whole request."""
