@@ -32,7 +32,7 @@ def smoke(version: str, tmp_path: Path) -> dict[str, Any]:
     except (SparkSetupError, JarsMissingError) as problem:
         pytest.skip(str(problem))
     with OttlaNode(tmp_path / "data") as ottla:
-        with Client(ottla.bootstrap) as client:
+        with Client(ottla.bootstrap, timeout=300) as client:
             for topic in ("orders", "copied", "streamed"):
                 create_topic(client, topic, partitions=2)
             producer = Producer(client)
@@ -44,13 +44,13 @@ def smoke(version: str, tmp_path: Path) -> dict[str, Any]:
         command = [sys.executable, "-m", "tests.spark.version_smoke", json.dumps(spec)]
         root = str(Path(__file__).parents[2])
         environment = {**os.environ, "PYTHONPATH": f"{installed}:{root}", "SPARK_SUBMIT_OPTS": QUICK_JVM}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=1200, cwd=root, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, cwd=root, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     assert found["version"] == version
-    assert found["network"] == [ROWS, 20, ROWS // 2]
+    assert found["network"] == [ROWS, 20, ROWS // 2], found
     assert found["tasks"] == [1, 2], "filters are pushed down"
-    assert (found["log"], found["copied"], found["parquet"]) == (ROWS, ROWS, [ROWS, 0])
+    assert (found["log"], found["copied"], found["parquet"]) == (ROWS, ROWS, [ROWS, 0]), found
     return found
 
 

@@ -14,7 +14,11 @@ from ottla.spark.reasons import reason
 from ottla.spark.session import session
 from tests.spark.conftest import SETTINGS
 
-SECONDS = 300
+SECONDS = 1800  # a guard
+STARTS = 5
+SPARKS_LIMIT = (
+    "connect back"  # Spark gives a Python worker of a stream ten seconds to start, and cannot be told otherwise
+)
 
 
 def stream(spark: Any, spec: dict[str, str], topic: str) -> None:
@@ -31,7 +35,19 @@ def stream(spark: Any, spec: dict[str, str], topic: str) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(SECONDS)
+    assert query.awaitTermination(SECONDS), query.lastProgress
+
+
+def streams(spark: Any, spec: dict[str, str], topic: str) -> None:
+    """The same, begun anew when a busy machine was slower than Spark allows: what was copied stays copied once."""
+    for start in range(1, STARTS + 1):
+        try:
+            stream(spark, spec, topic)
+        except Exception as error:
+            if SPARKS_LIMIT not in str(error) or start == STARTS:
+                raise
+        else:
+            break
 
 
 def main(spec: dict[str, str]) -> None:
@@ -49,8 +65,8 @@ def main(spec: dict[str, str]) -> None:
     sink.option("topic", "copied").mode("append").save()
     found["copied"] = reader.option("subscribe", "copied").load().count()
     try:
-        stream(spark, spec, "streamed")
-        stream(spark, spec, "streamed")
+        streams(spark, spec, "streamed")
+        streams(spark, spec, "streamed")
         committed = reader.option("subscribe", "streamed").option("kafka.isolation.level", "read_committed").load()
         found["streamed"] = committed.count()
     except Exception as error:
