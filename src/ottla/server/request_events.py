@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.error_codes import ErrorCode
-from ottla.protocol.schema import Struct
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
     from ottla.broker.session import Call
     from ottla.events import NodeEvents
+    from ottla.protocol.schema import Struct
     from ottla.world.clock import Clock
 
 # Fields of requests that say what they are about, by the name that the event log has for them.
@@ -70,7 +71,7 @@ class RequestEvents:
 
     def _about(self, request: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for name, fields in _ABOUT.items():
+        for name, fields in _subjects(request.__class__):
             value = _first(request, fields)
             if value is not None and value not in ("", -1):
                 found[name] = value
@@ -104,30 +105,52 @@ class RequestEvents:
         return None if known is None else known.name
 
 
-def _first(message: Any, names: tuple[str, ...]) -> Any:
-    for name in names:
-        value = getattr(message, name, None)
+# What a message has is looked up once per class: every request and every response comes by here.
+
+
+@cache
+def _subjects(cls: type[Struct]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(name, present) for name, fields in _ABOUT.items() if (present := _present(cls, fields))]
+
+
+@cache
+def _present(cls: type[Struct], names: tuple[str, ...]) -> tuple[str, ...]:
+    known = {field.name for field in cls.__schema__.fields}
+    return tuple(name for name in names if name in known)
+
+
+@cache
+def _with_errors(cls: type[Struct]) -> tuple[str, ...]:
+    """The fields that are an error code or may hold one, in order."""
+    return tuple(
+        field.name
+        for field in cls.__schema__.fields
+        if field.name == "error_code" or (field.struct is not None and _with_errors(field.struct))
+    )
+
+
+def _first(message: Struct, names: tuple[str, ...]) -> Any:
+    for name in _present(type(message), names):
+        value = getattr(message, name)
         if value is not None:
             return value
     return None
 
 
-def error_names(message: Any) -> list[str]:
+def error_names(message: Struct) -> list[str]:
     """The names of all error codes in a message, each once, in order."""
     found: dict[str, None] = {}
     _collect(message, found)
     return list(found)
 
 
-def _collect(message: Any, found: dict[str, None]) -> None:
-    for field in message.__schema__.fields:
-        value = getattr(message, field.name)
-        if field.name == "error_code":
-            if value:
-                found[ErrorCode(value).name] = None
-        elif isinstance(value, list):
-            for each in value:
-                if isinstance(each, Struct):
-                    _collect(each, found)
-        elif isinstance(value, Struct):
-            _collect(value, found)
+def _collect(message: Struct, found: dict[str, None]) -> None:
+    for name in _with_errors(type(message)):
+        value = getattr(message, name)
+        if not value:
+            continue
+        if name == "error_code":
+            found[ErrorCode(value).name] = None
+        else:
+            for each in value if isinstance(value, list) else (value,):
+                _collect(each, found)
