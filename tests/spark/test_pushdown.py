@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 from confluent_kafka import Producer
+from pyspark.sql import functions
 
 from ottla.spark import pushdown_rule
 from ottla.spark.session import register
@@ -66,6 +67,47 @@ def test_only_what_filters_leave_is_read(spark: SparkSession, frame: DataFrame) 
     assert numbers(frame.filter(f"{moment} AND topic = 'orders'")) == list(range(990, ROWS))
     frame.createOrReplaceTempView("pushed")
     assert tasks(spark.sql("SELECT offset FROM pushed WHERE partition = 1 AND length(value) > 2")) == 1
+
+
+def scanned(frame: DataFrame) -> list[set[str]]:
+    """The columns that each scan of a query reads."""
+    leaves = frame._jdf.queryExecution().optimizedPlan().collectLeaves()
+    outputs = [leaves.apply(at).output() for at in range(leaves.size())]
+    return [{output.apply(at).name() for at in range(output.size())} for output in outputs]
+
+
+def test_only_columns_that_are_used_are_read(spark: SparkSession, frame: DataFrame) -> None:
+    assert scanned(frame) == [set(frame.columns)]
+    assert scanned(frame.groupBy().count()) == [{"partition"}], "one that tells of rows"
+    assert scanned(frame.select("value")) == [{"value"}]
+    assert scanned(frame.filter("partition = 1 AND length(value) > 1").select("offset")) == [
+        {"partition", "value", "offset"}
+    ]
+    assert scanned(frame.filter("partition = 1")) == [set(frame.columns)]
+    assert scanned(frame.filter("length(value) > 1").groupBy("topic").count()) == [{"value", "topic"}]
+    left, right = frame.select("offset", "value"), frame.filter("partition = 1").select("offset", "key")
+    assert scanned(left.join(right, "offset")) == [{"offset", "value"}, {"offset", "key", "partition"}]
+
+
+def test_what_is_made_of_some_columns_is_right(spark: SparkSession, frame: DataFrame) -> None:
+    assert frame.count() == ROWS + 1
+    assert frame.filter("length(value) = 3").count() == ROWS - 100
+    ends = functions.min("offset").alias("least"), functions.max("offset").alias("most")
+    by_topic = {row.topic: (row.least, row.most) for row in frame.groupBy("topic").agg(*ends).collect()}
+    assert by_topic == {"orders": (0, ROWS // 2 - 1), "other": (0, 0)}
+    assert [row.value for row in frame.filter("topic = 'other'").select("value", "key").collect()] == [b"x"]
+    assert frame.selectExpr("timestampType AS kind", "upper(topic) AS name").distinct().count() == 2
+    assert len(frame.limit(5).select("offset").collect()) == 5
+    assert frame.sample(1.0, seed=1).select("key").count() == ROWS + 1
+    assert len(frame.collect()) == ROWS + 1, "all columns, after others were asked for"
+    frame.createOrReplaceTempView("narrow")
+    found = spark.sql(
+        """
+        SELECT n.offset FROM narrow n WHERE n.topic = 'orders' AND n.partition = 0
+        AND EXISTS (SELECT 1 FROM narrow o WHERE o.topic = 'other' AND o.offset = n.offset)
+        """
+    ).collect()
+    assert [row.offset for row in found] == [0]
 
 
 def test_a_frame_filtered_again_has_all_rows(spark: SparkSession, frame: DataFrame) -> None:

@@ -1,9 +1,10 @@
-"""Has Spark push filters into ottla's batch reads in a way that stays right when a DataFrame is used again.
+"""Has Spark push filters and used columns into ottla's batch reads, and stay right when a DataFrame is used again.
 
 Spark 4.1 to 4.3 keep what a Python source planned for pushed filters with the DataFrame's relation: every later query
 over the same relation, and the other side of a join, then reads what those filters left. So Spark's own push-down stays
 off, and a rule at the end of the optimizer gives each filtered scan a source of its own, made anew with the filters
-that stand above it. Filters stay in the plan: a scan that is not narrowed is slower, never wrong.
+that stand above it. Filters stay in the plan: a scan that is not narrowed is slower, never wrong. Of the columns, the
+rule leaves those that a query uses, which Spark does not tell a Python source.
 
 The rule is Java (`NarrowScans.java`), because only the JVM can take part in planning; Spark's own compiler of generated
 code, Janino, compiles it on the driver. With Spark Connect the client has no JVM to put it into: nothing is narrowed.
