@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
+from ottla.client.client import Client
+from ottla.client.topics import create_topic
 from tests.markers import OPEN, markers_written
 
 from .librdkafka import PATIENCE, read_to_end
@@ -134,10 +134,9 @@ def test_every_input_is_in_the_output_exactly_once(
     chance = random.Random(f"{SEED} {language} {protocol}")
     node = ottla_factory(tmp_path / "data", settings=SETTINGS, log_level="warn")
     node.start()
-    topics = [NewTopic(name, PARTITIONS, 1) for name in ("input", "output")]
-    admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
-    for future in admin.create_topics(topics, request_timeout=PATIENCE).values():
-        future.result(PATIENCE)
+    with Client(node.bootstrap, timeout=PATIENCE) as client:
+        for topic in ("input", "output"):
+            create_topic(client, topic, partitions=PARTITIONS)
     given = Input("input")
     given.add(node.bootstrap)
     if language == "java":

@@ -18,6 +18,9 @@ from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from ottla.client.client import Client
+from ottla.client.topics import create_topic
+
 from .apache_kafka import check_log_directory
 from .librdkafka import PATIENCE, read_to_end
 
@@ -61,10 +64,9 @@ class Load:
         """Make the topics that are written to: small segments, so that they roll often."""
         small = {"segment.bytes": "1048576", "index.interval.bytes": "512"}
         compacted = {**small, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
-        topics = [NewTopic("appended", 2, 1, config=small), NewTopic("compacted", 1, 1, config=compacted)]
-        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        for future in admin.create_topics(topics, request_timeout=PATIENCE).values():
-            future.result(PATIENCE)
+        with Client(bootstrap, timeout=PATIENCE) as client:
+            create_topic(client, "appended", partitions=2, configs=small)
+            create_topic(client, "compacted", partitions=1, configs=compacted)
 
     def write_until_killed(self, node: OttlaNode) -> None:
         """Write, and kill the node a moment after the first record was acknowledged, whenever that is."""
