@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -27,21 +28,23 @@ OTTLA = [sys.executable, "-m", "ottla"]
 def tapping(target: str, *options: str) -> Iterator[tuple[list[str], list[str]]]:
     """Lines that it says at its start, and (when it has ended) what it printed."""
     command = [*OTTLA, "tap", "127.0.0.1:0", target, *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
     said: list[str] = []
     printed: list[str] = []
-    try:
-        while not said or " listens on " not in said[-1]:
-            line = process.stderr.readline()
-            assert line, said
-            said.append(line)
-        yield said, printed
-    finally:
-        process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
-        printed += out.splitlines()
-        assert process.returncode == 0
+    with tempfile.TemporaryFile("w+") as out:  # a pipe that nobody reads would hold it up when it is full
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        try:
+            while not said or " listens on " not in said[-1]:
+                line = process.stderr.readline()
+                assert line, said
+                said.append(line)
+            yield said, printed
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+            out.seek(0)
+            printed += out.read().splitlines()
+            assert process.returncode == 0
 
 
 def address(said: list[str]) -> str:

@@ -234,16 +234,17 @@ def test_an_event_of_a_log_without_sinks_goes_nowhere() -> None:
 def test_serve_writes_the_log_to_a_file_and_shows_it_to_people(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     options = ["-p", "0", "--seed-topic", "t", "--json", "--events", str(file), "-l", "debug"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ottla", "serve", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "ottla", "serve", *options]
+    with (tmp_path / "shown").open("w") as log:  # a pipe that nobody reads would hold it up when it is full
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdout is not None
     bootstrap = json.loads(process.stdout.readline())["bootstrap"]
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": "me"})
     producer.produce("t", "a")
     assert producer.flush(60) == 0
     process.send_signal(signal.SIGTERM)
-    _, shown = process.communicate(timeout=60)
+    process.communicate(timeout=60)
+    shown = (tmp_path / "shown").read_text()
     events = [json.loads(line) for line in file.read_text().splitlines()]
     check(events)
     kinds = {event["kind"] for event in events}
