@@ -30,7 +30,7 @@ from ottla.storage.names import CLEAN_SHUTDOWN_FILE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECONDS = 60
+SECONDS = 300
 FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "4.3.1" / "data"
 TOPIC_ID = Uuid(bytes.fromhex("00000000000040008000000000000091"))
 
