@@ -42,7 +42,7 @@ def make_targets(brokers: dict[str, str], folder: Path, name: str) -> list[dict[
     targets = []
     for kind, bootstrap in brokers.items():
         topic = name.replace(" ", "-")
-        with Client(bootstrap) as client:
+        with Client(bootstrap, timeout=300) as client:
             create_topic(client, topic, partitions=2, replication_factor=1)
         place = folder / f"{topic}-{kind}"
         targets.append(
@@ -63,7 +63,7 @@ def drive(spec: dict[str, Any], folder: Path, *, dies: bool) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=3600,
     )
     assert ("finished" in done.stdout) != dies, f"{done.stdout}\n{done.stderr[-6000:]}"
 
@@ -73,7 +73,7 @@ def check(targets: list[dict[str, str]]) -> None:
     for target in targets:
         assert Path(target["flag"]).exists(), f"{target['topic']} did not get to its crash"
         batches = [file for file in (Path(target["checkpoint"]) / "commits").iterdir() if file.name.isdigit()]
-        assert len(batches) >= 2
+        assert len(batches) >= 2, f"{target['topic']} has batches {batches}"
         keys = sorted(int(seen.key or b"") for seen in consume(target["bootstrap"], target["topic"]))
         assert keys == list(range(ROWS * len(batches))), target
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.interop
 SETTINGS = ["--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.driver.memory=1g"]
-# What begins and ends in a minute has no use for an optimising compiler.
 STARTS = 5  # Spark gives a Python worker ten seconds to start; on a busy machine that may not do
+# What begins and ends in a minute has no use for an optimising compiler.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -52,11 +52,16 @@ def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
 def pipeline(*arguments: str, ottla: OttlaNode, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ottla", "pipeline", *arguments]
     environment = {**os.environ, "OTTLA_BOOTSTRAP": ottla.bootstrap, "SPARK_SUBMIT_OPTS": QUICK_JVM, **more}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600, env=environment)
+
+
+def assert_done(ran: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran
 
 
 def send(ottla: OttlaNode, topic: str, records: list[tuple[str | None, str | None]]) -> None:
-    with Client(ottla.bootstrap) as client:
+    with Client(ottla.bootstrap, timeout=300) as client:
         producer = Producer(client, transactional_id="shop")
         producer.initialize()
         for record in records:
@@ -72,7 +77,7 @@ def by(key: str, rows: list[dict[str, Any]]) -> list[tuple[str | None, str | Non
 
 def committed(ottla: OttlaNode, topic: str) -> list[Record]:
     """What a consumer with read_committed sees of a topic."""
-    with Client(ottla.bootstrap) as client:
+    with Client(ottla.bootstrap, timeout=300) as client:
         found = bounds(client, topic, client.topics([topic])[0].partitions)
         ends = {each: bound.end for each, bound in found.items()}
         return [each.record for each in RecordReader(client, topic, dict.fromkeys(ends, 0), until=ends)]
@@ -80,8 +85,8 @@ def committed(ottla: OttlaNode, topic: str) -> list[Record]:
 
 def test_a_declarative_pipeline_runs_twice_and_takes_only_what_is_new(ottla: OttlaNode, tmp_path: Path) -> None:
     folder = tmp_path / "shop"
-    assert pipeline("init", str(folder), "--declarative", ottla=ottla).returncode == 0
-    with Client(ottla.bootstrap) as client:
+    assert_done(pipeline("init", str(folder), "--declarative", ottla=ottla))
+    with Client(ottla.bootstrap, timeout=300) as client:
         create_topic(client, "orders", partitions=3)
     for run in (1, 2):
         send(ottla, "orders", by("customer", [{"customer": f"c{n % 3}", "amount": n} for n in range(30)]))
@@ -168,7 +173,7 @@ class Example:
         self._pipeline = find_pipeline(self._folder)
         self.output = tmp_path / "output"
         self._environment = {"OTTLA_OUTPUT": str(self.output), "OTTLA_ROWS_PER_BATCH": "15"}
-        with Client(ottla.bootstrap) as client:
+        with Client(ottla.bootstrap, timeout=300) as client:
             for each in (self._folder / "topics.txt").read_text().split():
                 topic, _, partitions = each.partition(":")
                 with contextlib.suppress(KafkaError):  # those that an earlier test left
@@ -202,7 +207,7 @@ class Example:
 
 def _wait_for(file: Path, driver: subprocess.Popen[bytes]) -> bool:
     """Whether a file came while the driver lived."""
-    end = time.monotonic() + 600
+    end = time.monotonic() + 1800
     while not file.exists():
         if driver.poll() is not None or time.monotonic() > end:
             return False
@@ -224,15 +229,14 @@ def test_a_dry_run_names_queries_and_mistakes_and_the_tests_of_a_new_pipeline_pa
     ottla: OttlaNode, tmp_path: Path
 ) -> None:
     folder = tmp_path / "spending"
-    assert pipeline("init", str(folder), ottla=ottla).returncode == 0
+    assert_done(pipeline("init", str(folder), ottla=ottla))
     (folder / "topics.txt").write_text("dry-orders:1\nspending:1\n")
     text = (folder / "pipeline.py").read_text().replace('"orders")', '"dry-orders")')
     (folder / "pipeline.py").write_text(text)
-    done = pipeline("dry-run", str(folder), *SETTINGS, ottla=ottla)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = assert_done(pipeline("dry-run", str(folder), *SETTINGS, ottla=ottla))
     assert "spending -> ottla: struct<key:string,value:string>" in done.stdout
     assert not (folder / ".ottla" / "checkpoints").exists()
-    assert pipeline("test", str(folder), ottla=ottla).returncode == 0
+    assert_done(pipeline("test", str(folder), ottla=ottla))
     (folder / "pipeline.py").write_text(text.replace('f.col("customer").alias("key")', 'f.uuid().alias("key")'))
     done = pipeline("dry-run", str(folder), *SETTINGS, ottla=ottla)
     assert done.returncode == 1

@@ -15,7 +15,7 @@ from tests.spark.conftest import SETTINGS
 from tests.spark.crashing import register_crashing
 
 ROWS = 30
-SECONDS = 300
+SECONDS = 1800  # a guard
 
 
 def start(spark: Any, target: dict[str, str], crash: dict[str, str] | None = None) -> Any:
@@ -35,7 +35,7 @@ def start(spark: Any, target: dict[str, str], crash: dict[str, str] | None = Non
 
 def finish(queries: list[Any]) -> None:
     for query in queries:
-        assert query.awaitTermination(SECONDS)
+        assert query.awaitTermination(SECONDS), query.lastProgress
 
 
 def main(spec: dict[str, Any]) -> None:
