@@ -286,7 +286,7 @@ _step = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=st.lists(_step, max_size=12))
 def test_a_file_is_what_a_byte_array_would_be(disk: Disk, root: str, steps: list[tuple[object, ...]]) -> None:
     file = disk.open(f"{root}/a", create=True)
