@@ -103,3 +103,16 @@ def test_what_is_likely_too_late_is_read_in_few_large_tasks(tmp_path: Path) -> N
     assert max(len([number for number in task if number > 20]) for task in tasks) >= 15
     assert len(tasks) < len(plan(LogSource, options | {"minPartitions": "40"}, until)[1])
     assert [row["offset"] for row in rows(LogSource, options, until)] == [n for n, time in there.items() if time <= 600]
+
+
+def test_damage_behind_the_last_offset_is_no_matter_of_a_filter_on_time(tmp_path: Path) -> None:
+    """Where no index says in which bytes offsets end, batches of other times are gone over up to the last offset."""
+    write(tmp_path, [([100], CompressionType.NONE, None, number == 4) for number in range(6)])
+    segment = tmp_path / "shuffled-0" / f"{0:020d}.log"
+    data = bytearray(segment.read_bytes())
+    data[3 * len(data) // 5 + 16] = 0  # the fourth of five batches has another format
+    segment.write_bytes(data)
+    options = {"path": str(tmp_path), "columns": "offset"}
+    for time, wanted in ((50, []), (100, [0, 1])):
+        given = [filters.LessThanOrEqual(("timestamp",), moment(time)), filters.LessThanOrEqual(("offset",), 1)]
+        assert [row["offset"] for row in rows(LogSource, options, given)] == wanted

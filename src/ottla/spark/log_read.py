@@ -115,7 +115,9 @@ class _PieceReader:
         position, want = piece.start, least
         while position < piece.end:
             data = self._file.read_at(position, min(want, piece.end - position))
-            passed = self._pass(data)
+            passed, behind = self._pass(data)
+            if behind:
+                return
             position += passed
             chunk = memoryview(data)[passed:]
             whole, damage, done = self._walk(chunk, position)
@@ -137,10 +139,17 @@ class _PieceReader:
                     raise DataLossError(f"{self._path} was cut at {position + len(chunk)} while it was being read")
                 want = max(want * 2, LOG_OVERHEAD + int.from_bytes(chunk[8:12], "big"))
 
-    def _pass(self, data: bytes) -> int:
-        """How many bytes are batches of other times; all the work is the kernel's, with no step in Python for each."""
+    def _pass(self, data: bytes) -> tuple[int, bool]:
+        """How many bytes are batches of other times, and whether the last offset has been passed with them.
+
+        All the work is the kernel's, with no step in Python for each batch.
+        """
         times = self._settings.times
-        return kernel.BatchScan(data).next_in_time(0, *times) if times is not None else 0
+        if times is None:
+            return 0, False
+        scan = kernel.BatchScan(data)
+        passed = scan.next_in_time(0, *times)
+        return passed, scan.base_offset >= self._piece.end_offset
 
     def _walk(self, chunk: memoryview, position: int) -> tuple[int, str | None, bool]:
         """How many bytes are whole batches, what is wrong behind them, and whether the last offset has been passed."""
