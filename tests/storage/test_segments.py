@@ -10,6 +10,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.config import LogConfig
 from ottla.storage.names import TopicPartition
 from ottla.storage.open_files import OpenFiles
+from ottla.storage.segment import Segment
 
 from .batches import batch, values
 from .test_log import read_all
@@ -46,6 +47,16 @@ def test_a_segment_rolls_by_the_timestamps_of_its_batches(memory_opener: Opener)
     memory_opener.clock.advance(5000)  # the wall clock does not count while records have timestamps
     log.append_as_leader(batch("x", timestamp=NOW + 2003), 0)
     assert log.bases == [0, 3, 6]
+
+
+def test_what_rolls_a_segment_is_known_from_its_first_batch_without_reading_it_back(
+    memory_opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = memory_opener.log(LogConfig(segment_ms=1000))
+    log.append_as_leader(batch("a"), 0)
+    monkeypatch.setattr(Segment, "batches", None)
+    assert log.append_as_leader(batch("b"), 0).first_offset == 1
+    assert log.active_segment.base_offset == 0
 
 
 def test_jitter_makes_segments_roll_earlier(memory_opener: Opener) -> None:

@@ -193,6 +193,8 @@ class Segment:
 
     def index_batch(self, last_offset: int, max_timestamp: int, position: int, size: int, interval: int) -> None:
         """Take a batch into account: an index entry at most every `interval` bytes."""
+        if position == 0:
+            self._first_timestamp = max_timestamp
         if max_timestamp > self._max_timestamp:
             if self._max_timestamp == -2:
                 self._load_max_timestamp()
