@@ -294,13 +294,17 @@ class ApacheKafka:
         return "\n".join([*self.complaints(), "...", *self.log_text().splitlines()[-lines:]])
 
     def complaints(self, *, ignore: Sequence[str] = ()) -> list[str]:
-        """Return the WARN, ERROR and FATAL lines of the last start, without those that match `ignore`."""
-        found = re.compile(r"^\[[^\]]*\] (WARN|ERROR|FATAL) ")
+        """Return the WARN, ERROR and FATAL lines of the last start, without those that match `ignore`.
+
+        What is matched is a line with the trace of the exception that follows it.
+        """
+        found = re.compile(r"\[[^\]]*\] (WARN|ERROR|FATAL) ")
         quiet = [re.compile(each) for each in (*_EXPECTED_COMPLAINTS, *ignore)]
+        entries = re.split(r"\n(?=\[\d{4}-)", self.log_text())
         return [
-            line
-            for line in self.log_text().splitlines()
-            if found.match(line) and not any(each.search(line) for each in quiet)
+            entry.partition("\n")[0]
+            for entry in entries
+            if found.match(entry) and not any(each.search(entry) for each in quiet)
         ]
 
     def recovered_logs(self) -> list[str]:
@@ -329,7 +333,9 @@ _EXPECTED_COMPLAINTS = (
     r"Auto topic creation failed for __\w+ with error 'TOPIC_ALREADY_EXISTS'",  # two requests asked for it at once
     r"Attempting to send response via channel for which there is no open connection",  # to a client that has gone
     r"Connection to node \S+ .*could not be established",  # its own listener, before that is open or after it is closed
-    r"Graceful shutdown timed out",
+    # To itself, when it stood still: a request came before the controller was ready for it, or waited for too long.
+    r"(Timeout|NotController|Disconnect)Exception",
+    r"(?i)timed out",
 )
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
