@@ -384,6 +384,25 @@ def test_names_and_a_regular_expression_add_up(world: World) -> None:
     assert world.group().resolved_regexes == {}
 
 
+def test_regular_expressions_are_resolved_no_more_than_every_ten_seconds(world: World) -> None:
+    world.create_topic("u", 1)
+    a, b = Consumer(world, "a", regex="t"), Consumer(world, "b", regex="u")
+    a.join()
+    world.advance(1)
+    a.beat()
+    b.join()
+    for _ in range(4):
+        world.advance(2_499)
+        for member in (a, b):
+            member.beat()
+        assert b.owned == {}, "its expression is not resolved yet"
+    world.advance(10)
+    b.beat()
+    world.advance(1)
+    b.beat()
+    assert (a.owned, b.owned) == ({"t": {0, 1, 2, 3}}, {"u": {0}})
+
+
 def test_regular_expressions_are_resolved_again_after_the_refresh_interval(world: World) -> None:
     a = Consumer(world, "a", regex="t")
     a.join()
