@@ -42,6 +42,21 @@ def consumer(cluster: Cluster, *topics: str, **configs: Any) -> Consumer:
     return made
 
 
+def assigned(cluster: Cluster, reader: Consumer) -> None:
+    """Poll, and let virtual time pass, until a consumer has its partitions.
+
+    Not until the cluster has given them: a consumer whose connections fail before it has looked at them waits for ever
+    when it is closed.
+    """
+
+    def has_partitions() -> bool:
+        reader.poll(0.05)
+        cluster.advance(0.1)
+        return bool(reader.assignment())
+
+    eventually(has_partitions, "the assignment")
+
+
 class Delivery:
     """Sends one record and remembers what became of it."""
 

@@ -20,7 +20,7 @@ from ottla.protocol.messages.k88_streams_group_heartbeat import StreamsGroupHear
 from ottla.testing import Cluster
 from ottla.world import VirtualClock
 from tests.groups.streams_members import joining
-from tests.testing.clients import completed, eventually, read
+from tests.testing.clients import assigned, completed, eventually, read
 
 if TYPE_CHECKING:
     from ottla.events import Event
@@ -145,13 +145,7 @@ def test_who_is_silent_is_evicted_and_the_log_says_why(protocol: str) -> None:
         produce(cluster, 2)
         reader = consumer(cluster, protocol)
         reader.subscribe(["t"])
-
-        def assigned() -> bool:
-            reader.poll(0.05)
-            cluster.advance(0.2)
-            return bool(cluster.events("member.assigned", partitions={"t": [0, 1]}))
-
-        eventually(assigned)
+        assigned(cluster, reader)
         # A heartbeat that comes while time is moved puts the end off.
         eventually(lambda: cluster.advance(60) or cluster.events("timeout", what="session", group="g"))
         assert cluster.events("member.left", group="g", reason="session timeout")

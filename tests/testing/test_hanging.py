@@ -12,7 +12,7 @@ from ottla.protocol.framing import encode_request
 from ottla.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest
 from ottla.testing import Cluster, VirtualClock
-from tests.testing.clients import consumer, eventually, producer, read, send, values
+from tests.testing.clients import assigned, consumer, eventually, producer, read, send, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,9 +91,7 @@ def test_no_handshake_begins_on_a_node_that_hangs() -> None:
 
 def joined(cluster: Cluster) -> Consumer:
     member = consumer(cluster, "t", group_id="g", session_timeout_ms=30_000, heartbeat_interval_ms=100)
-    while not cluster.events("member.assigned", group="g"):
-        member.poll(0.05)
-        cluster.advance(0.1)
+    assigned(cluster, member)
     return member
 
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from ottla.testing import Cluster, VirtualClock
 from ottla.testing.security import allow
-from tests.testing.clients import consumer, eventually, producer, read, send, values
+from tests.testing.clients import assigned, consumer, eventually, producer, read, send, values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,13 +218,7 @@ def test_offsets_expire_when_nobody_needs_them() -> None:
 def test_a_leave_that_is_lost_is_made_up_for_by_the_session_timeout() -> None:
     with Cluster(topics=["t"], clock=VirtualClock()) as cluster:
         reader = consumer(cluster, "t", session_timeout_ms=60_000)
-
-        def assigned() -> bool:
-            reader.poll(0.05)
-            cluster.advance(0.1)
-            return bool(cluster.events("member.assigned", group="g"))
-
-        eventually(assigned)
+        assigned(cluster, reader)
         cluster.on("LeaveGroup", times=None).drop_connection()
         reader.close()
         assert cluster.group("g").state != "Empty"

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from confluent_kafka import TopicPartition
 
 from ottla.testing import Cluster, VirtualClock
-from tests.testing.clients import consumer, eventually, producer, read, send, values
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+from tests.testing.clients import assigned, consumer, eventually, producer, read, send, values
 
 CONFIGS = {"group.consumer.session.timeout.ms": "45000"}
-
-
-def assigned(cluster: Cluster, reader: Consumer) -> None:
-    def poll() -> bool:
-        reader.poll(0.02)
-        cluster.advance(0.1)
-        return bool(cluster.events("member.assigned", group="g", partitions={"t": [0]}))
-
-    eventually(poll, "the assignment")
 
 
 def test_a_session_ends_exactly_when_its_time_is_up() -> None:
