@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -58,47 +60,9 @@ def java_clients(
         del request.config.stash[_CLIENTS]
 
 
-@pytest.fixture
-def apache_kafka_factory(
-    kafka_jvm: Jvm, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., ApacheKafka]]:
-    """Make nodes of one's own, not started: `factory(log_dir=..., **options)`; the test's end ends them."""
-    made: list[ApacheKafka] = []
-    stash = request.config.stash.setdefault(_NODES, [])
-
-    def factory(log_dir: Path | None = None, **options: Any) -> ApacheKafka:
-        node = ApacheKafka(log_dir or tmp_path / f"kafka-{len(made)}", **options)
-        made.append(node)
-        stash.append(node)
-        return node
-
-    yield factory
-    for node in made:
-        node.kill()
-        stash.remove(node)
-
-
-@pytest.fixture
-def ottla_factory(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., OttlaNode]]:
-    """Make ottla brokers of one's own, not started: `factory(log_dir=..., **options)`; the test's end ends them."""
-    made: list[OttlaNode] = []
-    stash = request.config.stash.setdefault(_NODES, [])
-
-    def factory(log_dir: Path | None = None, **options: Any) -> OttlaNode:
-        node = OttlaNode(log_dir or tmp_path / f"ottla-{len(made)}", **options)
-        made.append(node)
-        stash.append(node)
-        return node
-
-    yield factory
-    for node in made:
-        node.kill()
-        stash.remove(node)
-
-
-@pytest.fixture(scope="module")
-def module_node(request: pytest.FixtureRequest) -> Iterator[Callable[[N], N]]:
-    """Take in a node that the tests of a module share: it is shown beside their failures, and ends with them."""
+@contextmanager
+def _kept(request: pytest.FixtureRequest) -> Iterator[Callable[[N], N]]:
+    """Take in nodes: they are shown beside failures, and end with what they were made for."""
     made: list[ApacheKafka | OttlaNode] = []
     stash = request.config.stash.setdefault(_NODES, [])
 
@@ -111,6 +75,35 @@ def module_node(request: pytest.FixtureRequest) -> Iterator[Callable[[N], N]]:
     for node in made:
         node.kill()
         stash.remove(node)
+
+
+@pytest.fixture
+def apache_kafka_factory(
+    kafka_jvm: Jvm, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., ApacheKafka]]:
+    """Make nodes of one's own, not started: `factory(log_dir=..., **options)`; the test's end ends them."""
+    numbers = count()
+    with _kept(request) as take_in:
+        yield lambda log_dir=None, **options: take_in(
+            ApacheKafka(log_dir or tmp_path / f"kafka-{next(numbers)}", **options)
+        )
+
+
+@pytest.fixture
+def ottla_factory(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., OttlaNode]]:
+    """Make ottla brokers of one's own, not started: `factory(log_dir=..., **options)`; the test's end ends them."""
+    numbers = count()
+    with _kept(request) as take_in:
+        yield lambda log_dir=None, **options: take_in(
+            OttlaNode(log_dir or tmp_path / f"ottla-{next(numbers)}", **options)
+        )
+
+
+@pytest.fixture(scope="module")
+def module_node(request: pytest.FixtureRequest) -> Iterator[Callable[[N], N]]:
+    """Take in a node that the tests of a module share."""
+    with _kept(request) as take_in:
+        yield take_in
 
 
 @pytest.hookimpl(wrapper=True)

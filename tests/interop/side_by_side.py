@@ -41,7 +41,7 @@ PREFIX = Layout(">hhi")
 CLOSED = "the connection was closed"
 # Nothing is meant to take so long: what ends a wait is a guard against a broker that never answers.
 SETTLE_SECONDS = 300.0
-SETTLE_MS = 300_000
+SETTLE_MS = int(SETTLE_SECONDS * 1000)
 
 
 class PeerClosedError(Exception):

@@ -146,16 +146,16 @@ public class NarrowScans extends Rule {
     final String name = (String) field(scan, "shortName");
     if (!FORMATS.contains(name)) return null;
     final CaseInsensitiveStringMap given = (CaseInsensitiveStringMap) field(scan, "options");
+    StructType all = scan.readSchema();
     StructField[] fields = new StructField[output.size()];
     for (int i = 0; i < fields.length; i++) {
-      StructType all = scan.readSchema();
       fields[i] = all.fields()[all.fieldIndex(((NamedExpression) output.apply(i)).name())];
     }
     final StructType schema = new StructType(fields);
     final PythonDataSourceV2 source = new PythonDataSourceV2();
     source.setShortName(name);
     if (filters.isEmpty() || "false".equalsIgnoreCase(given.get("filterPushdown"))) {
-      if (fields.length == scan.readSchema().length()) return null;
+      if (fields.length == all.length()) return null;
       source.source();
       copy(field(scan, "ds"), source, "dataSourceInPython");
       return new PythonScanBuilder(source, name, schema, given).build();
