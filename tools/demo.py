@@ -212,7 +212,7 @@ class Pipeline:
     """The example pipeline as a process, with its checkpoints and its output in a folder of its own."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
-        from ottla.spark.pipeline import find_pipeline
+        from ottla.spark.pipeline.folder import find_pipeline
 
         shutil.copytree(EXAMPLE, folder)
         self.output = folder / "output"
@@ -227,7 +227,7 @@ class Pipeline:
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, once: bool) -> None:
-        from ottla.spark.pipeline import RunSettings, start
+        from ottla.spark.pipeline.folder import RunSettings, start
 
         config = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
         settings = RunSettings(self._bootstrap, config=config, once=once)
@@ -239,7 +239,7 @@ class Pipeline:
         self._process = start(self._pipeline, settings, environment=environment)
 
     def status(self) -> dict[str, Any]:
-        from ottla.spark.pipeline import read_status
+        from ottla.spark.pipeline.folder import read_status
 
         return read_status(self._pipeline)
 
@@ -263,7 +263,7 @@ class Pipeline:
         self._process.wait()
 
     def problem(self) -> str | None:
-        from ottla.spark.pipeline import error_in_log
+        from ottla.spark.pipeline.folder import error_in_log
 
         if self._process is None or self._process.returncode in (0, None):
             return None

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from ottla.spark.analysis import parse_kgo
-from ottla.spark.analysis.event import Event
+from ottla.analysis.event import Event
+from ottla.analysis.parse import kgo as parse_kgo
 from tests.analysis.worlds import with_summary
 
 FAULTS = {

@@ -9,11 +9,11 @@ import os
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.groups.offsets import OffsetAndMetadata
+from ottla.analysis.parse.log_directory import folder_events
+from ottla.groups.offsets.store import OffsetAndMetadata
 from ottla.groups.records import offset_commit
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import ControlType
-from ottla.spark.analysis.log_directory import folder_events
 from ottla.storage.config import LogConfig
 from ottla.storage.environment import StorageEnvironment
 from ottla.storage.log import Log
@@ -28,7 +28,7 @@ from tests.analysis.worlds import with_summary
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ottla.spark.analysis.event import Event
+    from ottla.analysis.event import Event
     from ottla.world.disk import Disk
 
 OFFSETS = "__consumer_offsets"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ottla.analysis.event import COLUMNS, EVENTS
 from ottla.cli import build
-from ottla.spark.analysis.event import COLUMNS, EVENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "debugging.md").read_text()

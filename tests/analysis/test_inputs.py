@@ -14,12 +14,12 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from ottla.analysis.engine import run_here
+from ottla.analysis.event import fits
+from ottla.analysis.inputs import InputError, find_pieces, read_piece
+from ottla.analysis.registry import ANALYSES
 from ottla.cli import build
 from ottla.history import write_history
-from ottla.spark.analysis.engine import run_here
-from ottla.spark.analysis.event import fits
-from ottla.spark.analysis.inputs import InputError, find_pieces, read_piece
-from ottla.spark.analysis.registry import ANALYSES
 from tests.analysis.histories import Histories
 from tests.analysis.test_rules import Wire
 

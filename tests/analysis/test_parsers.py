@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from ottla.analysis.engine import find_pieces
+from ottla.analysis.event import COLUMNS, EVENTS, Event, split_partition
+from ottla.analysis.inputs import SUMMARY, detect, read_piece
+from ottla.analysis.parse import java as parse_java
+from ottla.analysis.parse import kgo as parse_kgo
+from ottla.analysis.parse import librdkafka as parse_librdkafka
+from ottla.analysis.parse import ottla as parse_ottla
+from ottla.analysis.times import DAY, milliseconds
 from ottla.events import KINDS, Events
-from ottla.spark.analysis import parse_java, parse_kgo, parse_librdkafka, parse_ottla
-from ottla.spark.analysis.engine import find_pieces
-from ottla.spark.analysis.event import COLUMNS, EVENTS, Event, split_partition
-from ottla.spark.analysis.inputs import SUMMARY, detect, read_piece
-from ottla.spark.analysis.times import DAY, milliseconds
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "analysis"
 BASE = Event(None, "log", file="x", text="")

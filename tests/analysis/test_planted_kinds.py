@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.analysis.engine import find_pieces, judge, run_here
+from ottla.analysis.registry import ANALYSES
 from ottla.history import AnomalyKind, write_history
-from ottla.spark.analysis.engine import find_pieces, judge, run_here
-from ottla.spark.analysis.registry import ANALYSES
 from tests.analysis.clients import FAULTS, Clients
 from tests.analysis.directories import keyed, readers
 from tests.analysis.histories import Histories

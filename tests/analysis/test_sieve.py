@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("pyarrow")
-from ottla.spark.analysis import sieve
-from ottla.spark.analysis.inputs import SUMMARY, Piece, Summary, read_piece
-from ottla.spark.analysis.parse_ottla import FORMAT
-from ottla.spark.analysis.registry import ANALYSES
+from ottla.analysis import sieve
+from ottla.analysis.inputs import SUMMARY, Piece, Summary, read_piece
+from ottla.analysis.parse.ottla import FORMAT
+from ottla.analysis.registry import ANALYSES
 from tests.analysis.worlds import event_log, healthy_group, stopped_client
 
 if TYPE_CHECKING:
-    from ottla.spark.analysis.event import Event
+    from ottla.analysis.event import Event
 
 
 def requests(count: int, seed: int) -> list[str]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.analysis.engine import judge
+from ottla.analysis.parse.kafka_records import group_events
+from ottla.analysis.registry import ANALYSES
 from ottla.groups.settings import GroupSettings
 from ottla.records.iterate import iter_all_records
-from ottla.spark.analysis.engine import judge
-from ottla.spark.analysis.kafka_records import group_events
-from ottla.spark.analysis.registry import ANALYSES
 from tests.analysis.worlds import with_summary
 from tests.groups.streams_members import StreamsClient
 from tests.groups.test_streams_simulation import Simulation
 from tests.groups.world import World
 
 if TYPE_CHECKING:
-    from ottla.spark.analysis.event import Event
+    from ottla.analysis.event import Event
 
 
 def log_of(world: World) -> list[Event]:

@@ -6,19 +6,19 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-import ottla.groups.consumer_rebalance
+import ottla.groups.consumer.rebalance
 import ottla.transactions.coordinator
+from ottla.analysis.event import Event
+from ottla.analysis.inputs import SUMMARY, Summary
+from ottla.analysis.parse import ottla as parse_ottla
+from ottla.analysis.parse.kafka_records import group_events
+from ottla.analysis.parse.log_directory import folder_events
 from ottla.events import Events, to_line
-from ottla.groups.consumer_protocol import read_assignment, write_assignment
+from ottla.groups.classic.consumer_protocol import read_assignment, write_assignment
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.record_schemas.consumer_protocol import TopicPartition
 from ottla.records.iterate import iter_all_records
-from ottla.spark.analysis import parse_ottla
-from ottla.spark.analysis.event import Event
-from ottla.spark.analysis.inputs import SUMMARY, Summary
-from ottla.spark.analysis.kafka_records import group_events
-from ottla.spark.analysis.log_directory import folder_events
 from ottla.transactions.coordinator import TransactionCoordinator
 from tests.groups import world as groups_world
 from tests.groups.simulation import (
@@ -68,7 +68,7 @@ class BrokenGroup(RecordedGroup):
         self.tick(30_000)
 
     def run(self) -> None:
-        real = ottla.groups.consumer_rebalance.reconcile
+        real = ottla.groups.consumer.rebalance.reconcile
 
         def reconcile(member: Any, target: Any, *, is_free: Any, **more: Any) -> Any:
             honest = real(member, target, is_free=is_free, **more)
@@ -87,7 +87,7 @@ class BrokenGroup(RecordedGroup):
 
         # The coordinator itself may notice in the end, and refuse to go on.
         refuses = contextlib.suppress(BrokenInvariantError, KafkaError)
-        with refuses, mock.patch.object(ottla.groups.consumer_rebalance, "reconcile", reconcile):
+        with refuses, mock.patch.object(ottla.groups.consumer.rebalance, "reconcile", reconcile):
             for _ in range(self.steps):
                 self.disturb()
                 self.tick(self.random.below(2_500))

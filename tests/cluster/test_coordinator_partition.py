@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cluster.coordinator_partition import java_string_hash, partition_for
+from ottla.cluster.coordinator_partition import partition_for
+from ottla.hashing.string_hash import java_string_hash
 
 
 @pytest.mark.parametrize(

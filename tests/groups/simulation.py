@@ -16,9 +16,9 @@ import time
 from collections import Counter
 from typing import Any
 
-from ottla.groups.classic import ClassicGroup, ClassicState
-from ottla.groups.consumer import ConsumerGroup
-from ottla.groups.consumer_protocol import read_assignment, write_assignment
+from ottla.groups.classic.consumer_protocol import read_assignment, write_assignment
+from ottla.groups.classic.group import ClassicGroup, ClassicState
+from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.loading import Loading
 from ottla.groups.shard import Shard
 from ottla.pending import Pending

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.groups.streams_assignor import StreamsMemberSpec, TaskAssignment
-from ottla.groups.streams_topology import ConfiguredSubtopology, InternalTopic
+from ottla.groups.streams.assignor import StreamsMemberSpec, TaskAssignment
+from ottla.groups.streams.topology import ConfiguredSubtopology, InternalTopic
 from ottla.protocol.record_schemas import group as rec
 from ottla.protocol.uuids import Uuid
 from tests.groups.world import MemoryTopic, MemoryTopics

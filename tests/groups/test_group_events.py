@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from ottla.groups.group_events import GroupEvents
-from ottla.groups.streams import OwnedTasks, StreamsGroup, StreamsMember
-from ottla.groups.streams_records import current_assignment
+from ottla.groups.streams.group import OwnedTasks, StreamsGroup, StreamsMember
+from ottla.groups.streams.records import current_assignment
 
 
 class Told:

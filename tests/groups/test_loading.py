@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla.groups import records
-from ottla.groups.offsets import OffsetAndMetadata
+from ottla.groups.offsets.store import OffsetAndMetadata
 from ottla.records.builder import build_batch, build_end_transaction_marker
 from ottla.records.control import ControlType
 from ottla.records.iterate import Record

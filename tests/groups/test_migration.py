@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.groups.consumer_protocol import read_assignment, write_assignment
+from ottla.groups.classic.consumer_protocol import read_assignment, write_assignment
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from ottla.protocol.record_schemas.group import GroupMetadataKey

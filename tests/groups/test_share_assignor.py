@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.groups.consumer import SubscriptionType
-from ottla.groups.share_assignor import ShareMemberSpec, assign
+from ottla.groups.consumer.group import SubscriptionType
+from ottla.groups.share.assignor import ShareMemberSpec, assign
 from ottla.protocol.uuids import Uuid
 
 # What the SimpleAssignor of Apache Kafka 4.3.1 made of groups of all sizes, some with an assignment from before.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.groups.environment import RequestContext
-from ottla.groups.share import ShareGroup
+from ottla.groups.share.group import ShareGroup
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k76_share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from ottla.groups.settings import GroupSettings
-from ottla.groups.streams import OwnedTasks, StreamsMember, StreamsMemberState, TaskOwners
-from ottla.groups.streams_assignor import NO_TASKS, TaskAssignment
-from ottla.groups.streams_reconciliation import TaskTarget, reconcile
-from ottla.groups.streams_topology import StatusCode
+from ottla.groups.streams.assignor import NO_TASKS, TaskAssignment
+from ottla.groups.streams.group import OwnedTasks, StreamsMember, StreamsMemberState, TaskOwners
+from ottla.groups.streams.reconciliation import TaskTarget, reconcile
+from ottla.groups.streams.topology import StatusCode
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k28_txn_offset_commit import (

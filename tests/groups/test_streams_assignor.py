@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.groups.streams_assignor import NO_TASKS, StreamsMemberSpec, TaskAssignment, assign
+from ottla.groups.streams.assignor import NO_TASKS, StreamsMemberSpec, TaskAssignment, assign
 from tests.groups.streams_cases import member, random_group, subtopology
 
 if TYPE_CHECKING:
     from random import Random
 
-    from ottla.groups.streams_topology import ConfiguredSubtopology
+    from ottla.groups.streams.topology import ConfiguredSubtopology
 
 Assigned = dict[str, TaskAssignment]
 groups = st.randoms(use_true_random=False)

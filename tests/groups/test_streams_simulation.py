@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.groups.settings import GroupSettings
-from ottla.groups.streams import StreamsGroup, StreamsMember, StreamsState
+from ottla.groups.streams.group import StreamsGroup, StreamsMember, StreamsState
 from ottla.protocol.errors import ErrorCode
 from tests.groups.streams_members import StreamsClient, repartitioned, settle, topology
 from tests.groups.world import World

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.groups.hash_order import hash_map_order
-from ottla.groups.streams_topology import (
+from ottla.groups.streams.topology import (
     ConfiguredTopology,
     StatusCode,
     StreamsTopology,
@@ -22,6 +21,7 @@ from ottla.groups.streams_topology import (
     record_of,
     validate,
 )
+from ottla.hashing.hash_order import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
 from tests.groups.streams_cases import existing, random_topology

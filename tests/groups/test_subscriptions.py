@@ -6,7 +6,7 @@ import pytest
 
 from ottla.groups.environment import RequestContext
 from ottla.groups.subscriptions import TopicHashes, resolve_regexes, topic_hash, validate_regex
-from ottla.groups.xxh3 import xxh3_64
+from ottla.hashing.xxh3 import xxh3_64
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.uuids import Uuid
 from tests.groups.world import MemoryTopic, MemoryTopics

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.groups.streams_topology import StatusCode
+from ottla.groups.streams.topology import StatusCode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
 from tests.groups.streams_members import joining, repartitioned, tasks_of, topology

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.groups.consumer_protocol import write_assignment
+from ottla.groups.classic.consumer_protocol import write_assignment
 from ottla.protocol.record_schemas import consumer_protocol as schemas
 
 from .conversation import LONG_MS, PASSING_MS

@@ -20,7 +20,7 @@ from ottla.client.producer import Producer
 from ottla.client.reading import RecordReader, bounds
 from ottla.client.topics import create_topic, delete_topic
 from ottla.protocol.errors import KafkaError
-from ottla.spark.pipeline import RunSettings, find_pipeline, start
+from ottla.spark.pipeline.folder import RunSettings, find_pipeline, start
 from ottla.spark.session import SparkSetupError, check_setup
 from ottla.testing.spark import streamed_rows
 

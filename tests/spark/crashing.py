@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from ottla.spark.exactly_once import ExactlyOnceTask, ExactlyOnceWriter, TaskPlace
-from ottla.spark.sink import SinkPlan
+from ottla.spark.sink.exactly_once import ExactlyOnceTask, ExactlyOnceWriter, TaskPlace
+from ottla.spark.sink.writer import SinkPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

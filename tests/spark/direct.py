@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ottla.spark.pushdown import PUSHED
+from ottla.spark.pushdown.filters import PUSHED
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource

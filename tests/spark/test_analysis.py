@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from ottla.analysis import diff
+from ottla.analysis.engine import find_pieces, run_here, run_in_spark
+from ottla.analysis.inputs import InputError
+from ottla.analysis.registry import ANALYSES
+from ottla.analysis.rules import anomalies, exactly_once
+from ottla.analysis.topics import Place
 from ottla.history import AnomalyKind, Operation, Poll, Send, check_history, write_history
-from ottla.spark.analysis import anomalies, diff, exactly_once
-from ottla.spark.analysis.engine import find_pieces, run_here, run_in_spark
-from ottla.spark.analysis.inputs import InputError
-from ottla.spark.analysis.registry import ANALYSES
-from ottla.spark.analysis.topics import Place
 from tests.analysis.directories import Writer
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -49,7 +50,7 @@ def test_a_file_in_many_pieces_is_read_once(spark):
 
 
 def test_questions_of_ones_own(spark):
-    from ottla.spark.analysis.source import read_events
+    from ottla.analysis.source import read_events
 
     read_events(spark, [str(LOGS / "kgo.log")]).createOrReplaceTempView("events")
     (row,) = spark.sql("select count(distinct client) as clients from events where event = 'group.added'").collect()

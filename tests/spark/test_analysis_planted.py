@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.analysis import diff
+from ottla.analysis.rules import anomalies, exactly_once
+from ottla.analysis.topics import Place
 from ottla.history import AnomalyKind, write_history
-from ottla.spark.analysis import anomalies, diff, exactly_once
-from ottla.spark.analysis.topics import Place
 from tests.analysis.directories import EXACTLY_ONCE_FAULTS, Broken, Writer, application
 from tests.analysis.histories import Histories
 from tests.analysis.test_planted import FIRST

@@ -168,7 +168,7 @@ def test_plans_with_limits_samples_and_forgetful_sources_are_refused(
 
 
 def test_an_aggregation_is_reproducible_enough(spark: SparkSession) -> None:
-    from ottla.spark.exactly_once_plan import check_plan
+    from ottla.spark.sink.exactly_once_plan import check_plan
 
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     check_plan(source.groupBy("value").agg({"timestamp": "first"}).repartition(3))

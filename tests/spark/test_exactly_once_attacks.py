@@ -15,7 +15,8 @@ from pyspark.sql.types import StringType, StructType
 from ottla.client.client import Client
 from ottla.client.topics import create_topic, delete_topic
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.spark.exactly_once import (
+from ottla.spark.options import OptionError
+from ottla.spark.sink.exactly_once import (
     ExactlyOnceTask,
     ExactlyOnceWriter,
     RowsNotReproducedError,
@@ -23,9 +24,8 @@ from ottla.spark.exactly_once import (
     TaskPlace,
     WrittenOnce,
 )
-from ottla.spark.options import OptionError
-from ottla.spark.sink import SinkPlan
-from ottla.spark.sink_rows import OutgoingRecord
+from ottla.spark.sink.rows import OutgoingRecord
+from ottla.spark.sink.writer import SinkPlan
 from ottla.testing import Cluster
 from tests.interop.ottla_node import OttlaNode
 

@@ -17,10 +17,10 @@ from ottla.cli import build
 from ottla.client import Client
 from ottla.client.producer import Producer
 from ottla.client.topics import delete_records
-from ottla.spark.export import ExportPlan, export
-from ottla.spark.export_files import ExportError, Files, Journal
-from ottla.spark.export_protobuf import protobuf_decoder
-from ottla.spark.export_values import SchemaError, _merge
+from ottla.spark.export.files import ExportError, Files, Journal
+from ottla.spark.export.job import ExportPlan, export
+from ottla.spark.export.protobuf import protobuf_decoder
+from ottla.spark.export.values import SchemaError, _merge
 from ottla.spark.reasons import reason
 from ottla.testing import Cluster
 from tests.markers import markers_written
@@ -330,8 +330,8 @@ def test_a_run_killed_about_its_append_to_a_table_is_finished_by_the_next_and_ne
         if killed[0]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("ottla.spark.export.append_to_iceberg", append)
-    monkeypatch.setattr("ottla.spark.export.check_iceberg", lambda _: None)
+    monkeypatch.setattr("ottla.spark.export.job.append_to_iceberg", append)
+    monkeypatch.setattr("ottla.spark.export.job.check_iceberg", lambda _: None)
     topic = f"killed-{appended}"
     cluster.create_topic(topic)
     plan = ExportPlan(topic, str(tmp_path), bootstrap=cluster.bootstrap, format="iceberg", by="none")

@@ -17,10 +17,10 @@ from confluent_kafka import Producer
 from pyspark.sql import datasource as filters
 
 from ottla.spark.data_loss import DataLossError
-from ottla.spark.log_read import DamagedLogError
-from ottla.spark.log_source import LogSource
+from ottla.spark.log.read import DamagedLogError
+from ottla.spark.log.source import LogSource
 from ottla.spark.options import OptionError
-from ottla.spark.pushdown import PUSHED
+from ottla.spark.pushdown.filters import PUSHED
 from ottla.testing import Cluster
 from tests.testing.clients import completed
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from ottla.spark.log_source import LogSource
+from ottla.spark.log.source import LogSource
 
 from .direct import plan, rows
 
@@ -123,7 +123,7 @@ def test_times_are_found_as_kafka_finds_them() -> None:
 
 def test_partitions_are_left_out_before_a_file_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = []
-    import ottla.spark.log_files as log_files
+    import ottla.spark.log.files as log_files
 
     real = log_files.read_folder
 

@@ -18,8 +18,9 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import CompressionType
 from ottla.records.iterate import Record
 from ottla.records.uncompiled import load_uncompiled_kernel
-from ottla.spark import log_files, log_read
-from ottla.spark.log_source import LogSource
+from ottla.spark.log import files as log_files
+from ottla.spark.log import read as log_read
+from ottla.spark.log.source import LogSource
 
 from .direct import plan, rows
 

@@ -24,7 +24,7 @@ from ottla.protocol.messages.k21_delete_records import (
     DeleteRecordsTopic,
 )
 from ottla.spark.data_loss import DataLossError
-from ottla.spark.network_source import NetworkSource
+from ottla.spark.network.source import NetworkSource
 from ottla.spark.options import OptionError
 from ottla.testing import Cluster
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from ottla.client.client import Client
 from ottla.client.groups import committed
 from ottla.spark.data_loss import DataLossError
-from ottla.spark.network_source import NetworkSource
+from ottla.spark.network.source import NetworkSource
 from ottla.spark.options import OptionError
 from ottla.testing import Cluster
 from tests.ports import free_ports
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ottla.spark.network_stream import NetworkStreamReader
+    from ottla.spark.network.stream import NetworkStreamReader
 
 pytestmark = pytest.mark.xdist_group("spark")
 

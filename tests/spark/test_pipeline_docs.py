@@ -10,9 +10,9 @@ import pytest
 import typer
 
 from ottla.cli import build
-from ottla.spark.pipeline import PipelineError, find_pipeline, read_status, write_status
-from ottla.spark.pipeline_progress import lag, query_progress
-from ottla.spark.pipeline_templates import make_pipeline
+from ottla.spark.pipeline.folder import PipelineError, find_pipeline, read_status, write_status
+from ottla.spark.pipeline.progress import lag, query_progress
+from ottla.spark.pipeline.templates import make_pipeline
 from ottla.testing.spark import spark_kafka, spark_kafka_session
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from confluent_kafka import Producer
 from pyspark.sql import functions
 
-from ottla.spark import pushdown_rule
+from ottla.spark.pushdown import rule as pushdown_rule
 from ottla.spark.session import register
 from ottla.testing import Cluster
 

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from ottla.client.partitioner import partition_of_key
 from ottla.spark.options import OptionError
-from ottla.spark.sink import make_writer
+from ottla.spark.sink.writer import make_writer
 from ottla.testing import Cluster
 
 from .consume import consume

@@ -16,11 +16,11 @@ from ottla.protocol.capture import REQUEST, RESPONSE, CapturedFrame, header_line
 from ottla.protocol.capture import to_line as frame_line
 from ottla.protocol.framing import encode_request, encode_response
 from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.spark.log_source import LogSource
+from ottla.spark.formats import SOURCES
+from ottla.spark.log.source import LogSource
 from ottla.spark.options import OptionError
-from ottla.spark.tables import SOURCES
-from ottla.spark.tables_lines import DamagedLineError, EventsTable, WireTable
-from ottla.spark.tables_records import GroupsTable, MetadataTable, OffsetsTable, TransactionsTable
+from ottla.spark.tables.lines import DamagedLineError, EventsTable, WireTable
+from ottla.spark.tables.records import GroupsTable, MetadataTable, OffsetsTable, TransactionsTable
 from ottla.testing import Cluster
 from tests.testing.clients import read
 

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from ottla.spark.export import ExportPlan, export
+from ottla.spark.export.job import ExportPlan, export
 from ottla.spark.reasons import reason
 from ottla.spark.session import session
 from tests.spark.conftest import SETTINGS

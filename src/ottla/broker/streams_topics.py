@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ottla.broker.cluster import Cluster
-    from ottla.groups.streams_topology import InternalTopic
+    from ottla.groups.streams.topology import InternalTopic
 
 _MOST_ERRORS: Final = 1_000
 

@@ -206,8 +206,8 @@ def exactly_once(
     master: Master = None,
 ) -> None:
     """An audit that an output topic holds each record of its input once."""
-    from ottla.spark.analysis import exactly_once as audit
-    from ottla.spark.analysis.topics import read_topic
+    from ottla.analysis.rules import exactly_once as audit
+    from ottla.analysis.topics import read_topic
 
     places = _places(f"{where}#{source}", f"{where}#{result}")
     with _spark(master) as spark, _jobs(spark), _reading():
@@ -233,8 +233,8 @@ def diff(
     master: Master = None,
 ) -> None:
     """Two topics or clusters, record by record."""
-    from ottla.spark.analysis import diff as comparison
-    from ottla.spark.analysis.topics import read_topic
+    from ottla.analysis import diff as comparison
+    from ottla.analysis.topics import read_topic
 
     places = _places(first, second)
     with _spark(master) as spark, _jobs(spark), _reading():
@@ -251,8 +251,8 @@ def diff(
 
 
 def _places(*texts: str) -> list[Any]:
-    from ottla.spark.analysis.inputs import InputError
-    from ottla.spark.analysis.topics import Place
+    from ottla.analysis.inputs import InputError
+    from ottla.analysis.topics import Place
 
     try:
         return [Place.parse(text) for text in texts]
@@ -265,7 +265,7 @@ def _reading() -> Iterator[None]:
     """What goes wrong while Spark reads, in one sentence."""
     from pyspark.errors import PySparkException
 
-    from ottla.spark.analysis.inputs import InputError
+    from ottla.analysis.inputs import InputError
 
     try:
         yield
@@ -289,8 +289,8 @@ def _run(
     engine: str,
 ) -> None:
     """Run an analysis of events, or a query over the same table."""
-    from ottla.spark.analysis.engine import SMALL, InputError, find_pieces, run_here, run_in_spark, total_size
-    from ottla.spark.analysis.registry import ANALYSES
+    from ottla.analysis.engine import SMALL, InputError, find_pieces, run_here, run_in_spark, total_size
+    from ottla.analysis.registry import ANALYSES
 
     if engine not in ("auto", "here", "spark"):
         raise usage(f"--engine is auto, here or spark, not {engine!r}")
@@ -302,7 +302,7 @@ def _run(
     size = total_size(pieces)
     if sql is not None:
         with _spark(master) as spark:
-            from ottla.spark.analysis.source import read_events
+            from ottla.analysis.source import read_events
 
             read_events(spark, texts).createOrReplaceTempView("events")
             _query(spark, sql, as_json=as_json)
@@ -314,7 +314,7 @@ def _run(
     else:
         with _spark(master, LIGHT) as spark, _jobs(spark), _reading():
             if name == "anomalies":
-                from ottla.spark.analysis import anomalies as checker
+                from ottla.analysis.rules import anomalies as checker
 
                 report = checker.run_in_spark(spark, texts, chosen)
             else:
@@ -324,8 +324,8 @@ def _run(
 
 def show(report: Any, *, as_json: bool, html: Path | None) -> None:
     """Print a report, write it if asked to, and end with 1 if something was found."""
-    from ottla.spark.analysis.report_html import picture_file, to_html
-    from ottla.spark.analysis.report_text import print_report
+    from ottla.analysis.report.html import picture_file, to_html
+    from ottla.analysis.report.text import print_report
 
     if html is not None:
         try:
@@ -422,7 +422,7 @@ def _jobs(spark: Any) -> Iterator[None]:
 
 def _partition(text: str) -> tuple[str | None, int]:
     """A partition that somebody typed: its number, or its name."""
-    from ottla.spark.analysis.event import split_partition
+    from ottla.analysis.event import split_partition
 
     found = (None, int(text)) if text.isdecimal() else split_partition(text)
     if found is None:

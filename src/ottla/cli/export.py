@@ -97,10 +97,10 @@ def export(
     Each run goes on where the last one ended; one that was interrupted leaves nothing behind. Exit codes: 0 done, 1
     failed, 2 wrong usage, 3 no broker answers, 4 no such topic.
     """
-    from ottla.spark.export import ExportPlan
-    from ottla.spark.export import export as run
-    from ottla.spark.export_files import ExportError
-    from ottla.spark.export_values import SchemaError, SchemaFileError
+    from ottla.spark.export.files import ExportError
+    from ottla.spark.export.job import ExportPlan
+    from ottla.spark.export.job import export as run
+    from ottla.spark.export.values import SchemaError, SchemaFileError
     from ottla.spark.options import OptionError
     from ottla.spark.reasons import reason
     from ottla.spark.session import SparkSetupError
@@ -155,7 +155,7 @@ def export(
 
 def _spark_settings(format_: str, to: str, conf: list[str] | None, packages: str | None) -> dict[str, str]:
     """What the session needs for the format; what was given wins."""
-    from ottla.spark.export_iceberg import iceberg_settings
+    from ottla.spark.export.iceberg import iceberg_settings
 
     settings = {"spark.log.level": "ERROR"}
     if packages:

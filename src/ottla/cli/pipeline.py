@@ -64,8 +64,8 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Make a pipeline that runs, with a test."""
-    from ottla.spark.pipeline import PipelineError
-    from ottla.spark.pipeline_templates import make_pipeline
+    from ottla.spark.pipeline.folder import PipelineError
+    from ottla.spark.pipeline.templates import make_pipeline
 
     try:
         made = make_pipeline(name, declarative=declarative)
@@ -156,7 +156,7 @@ def _results(report: Path) -> Iterator[dict[str, Any]]:
 
 def status(folder: Folder = Path(), as_json: AsJson = False) -> None:
     """How a pipeline is doing, or how its last run ended."""
-    from ottla.spark.pipeline import read_status
+    from ottla.spark.pipeline.folder import read_status
 
     found = read_status(_find(folder))
     if as_json:
@@ -184,7 +184,7 @@ def _rows(found: dict[str, Any]) -> Iterator[tuple[object, ...]]:
 
 
 def _find(folder: Path) -> Any:
-    from ottla.spark.pipeline import PipelineError, find_pipeline
+    from ottla.spark.pipeline.folder import PipelineError, find_pipeline
 
     try:
         return find_pipeline(folder)
@@ -202,8 +202,8 @@ def _go(
     as_json: bool,
     restarts: int = 0,
 ) -> None:
-    from ottla.spark.pipeline import PipelineError, RunSettings, error_in_log, read_status, start
-    from ottla.spark.pipeline_broker import broker
+    from ottla.spark.pipeline.broker import broker
+    from ottla.spark.pipeline.folder import PipelineError, RunSettings, error_in_log, read_status, start
     from ottla.spark.session import SparkSetupError, check_setup
 
     pipeline = _find(folder)
@@ -264,7 +264,7 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def _watch(pipeline: Any, process: subprocess.Popen[bytes], *, quiet: bool) -> None:
     """Show rows per second and lag while it runs, if somebody looks."""
-    from ottla.spark.pipeline import read_status
+    from ottla.spark.pipeline.folder import read_status
 
     if quiet or not sys.stdout.isatty():
         process.wait()

@@ -11,26 +11,23 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cluster.coordinator_partition import partition_for
-from ottla.groups import (
-    classic_join,
-    classic_membership,
-    consumer_heartbeat,
-    describe,
-    mixed,
-    offset_requests,
-    refusals,
-    share_heartbeat,
-    share_offsets,
-    share_state,
-    streams_heartbeat,
-)
-from ottla.groups.classic import ClassicGroup
-from ottla.groups.consumer import ConsumerGroup
+from ottla.groups import describe, refusals
+from ottla.groups.classic import join as classic_join
+from ottla.groups.classic import membership as classic_membership
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.consumer import heartbeat as consumer_heartbeat
+from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.group_events import GroupEvents
 from ottla.groups.loading import Loading
+from ottla.groups.migration import mixed
+from ottla.groups.offsets import requests as offset_requests
 from ottla.groups.shard import Outcome, Shard
-from ottla.groups.share import ShareGroup
-from ottla.groups.streams import StreamsGroup
+from ottla.groups.share import heartbeat as share_heartbeat
+from ottla.groups.share import offsets as share_offsets
+from ottla.groups.share import state as share_state
+from ottla.groups.share.group import ShareGroup
+from ottla.groups.streams import heartbeat as streams_heartbeat
+from ottla.groups.streams.group import StreamsGroup
 from ottla.groups.subscriptions import TopicHashes
 from ottla.pending import Pending
 from ottla.protocol.error_texts import error_text
@@ -62,7 +59,7 @@ if TYPE_CHECKING:
 
     from ottla.events import NodeEvents
     from ottla.groups.environment import DeletedTopic, GroupLog, RequestContext, Settings, Topics
-    from ottla.groups.streams_heartbeat import StreamsHeartbeat
+    from ottla.groups.streams.heartbeat import StreamsHeartbeat
     from ottla.protocol.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitResponse
     from ottla.protocol.messages.k09_offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
     from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse

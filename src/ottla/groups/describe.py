@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.groups import streams_topology
-from ottla.groups.classic import ClassicGroup, ClassicMember, ClassicState
-from ottla.groups.hash_order import hash_map_order
-from ottla.groups.offset_requests import tombstones_of_group
+from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
+from ottla.groups.offsets.requests import tombstones_of_group
 from ottla.groups.shard import Outcome
-from ottla.groups.share import ASSIGNOR
-from ottla.groups.streams import StreamsState
+from ottla.groups.share.group import ASSIGNOR
+from ottla.groups.streams import topology as streams_topology
+from ottla.groups.streams.group import StreamsState
+from ottla.hashing.hash_order import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import k77_share_group_describe as k77
 from ottla.protocol.messages import k89_streams_group_describe as k89
@@ -25,12 +25,12 @@ from ottla.protocol.messages.k89_streams_group_describe import DescribedGroup as
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from ottla.groups.consumer import ConsumerMember
+    from ottla.groups.consumer.group import ConsumerMember
     from ottla.groups.environment import Topics
     from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Shard
-    from ottla.groups.streams import OwnedTasks, StreamsMember
-    from ottla.groups.streams_assignor import TaskAssignment
+    from ottla.groups.streams.assignor import TaskAssignment
+    from ottla.groups.streams.group import OwnedTasks, StreamsMember
     from ottla.protocol.uuids import Uuid
 
 FIRST_DESCRIBE_VERSION_WITH_NOT_FOUND = 6

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ottla.groups.classic import ClassicGroup
-from ottla.groups.consumer import ConsumerGroup
-from ottla.groups.consumer_protocol import read_assignment
-from ottla.groups.share import ShareGroup
-from ottla.groups.streams import StreamsGroup
-from ottla.groups.streams_records import StreamsKey
+from ottla.groups.classic.consumer_protocol import read_assignment
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.consumer.group import ConsumerGroup
+from ottla.groups.share.group import ShareGroup
+from ottla.groups.streams.group import StreamsGroup
+from ottla.groups.streams.records import StreamsKey
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_schemas.group import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ottla.events import NodeEvents
-    from ottla.groups.classic import ClassicMember
+    from ottla.groups.classic.group import ClassicMember
     from ottla.groups.environment import Topics
     from ottla.groups.records import GroupRecord
     from ottla.protocol.schema import Uuid

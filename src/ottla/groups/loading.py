@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.groups import classic_join, offset_requests, replay, share_heartbeat, streams_timers
-from ottla.groups.classic import ClassicGroup
-from ottla.groups.consumer import MemberState
-from ottla.groups.consumer_timers import schedule_rebalance_timeout, schedule_session_timeout
+from ottla.groups import replay
+from ottla.groups.classic import join as classic_join
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.consumer.group import MemberState
+from ottla.groups.consumer.timers import schedule_rebalance_timeout, schedule_session_timeout
+from ottla.groups.offsets import requests as offset_requests
 from ottla.groups.records import decode_record
-from ottla.groups.share import ShareGroup
-from ottla.groups.streams import StreamsGroup, StreamsMemberState
+from ottla.groups.share import heartbeat as share_heartbeat
+from ottla.groups.share.group import ShareGroup
+from ottla.groups.streams import timers as streams_timers
+from ottla.groups.streams.group import StreamsGroup, StreamsMemberState
 from ottla.records.batch import iter_batches
 from ottla.records.control import ControlType, parse_control_key
 from ottla.records.iterate import Record, iter_records

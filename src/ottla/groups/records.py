@@ -38,9 +38,9 @@ from ottla.protocol.schema import Message
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.groups.classic import ClassicGroup
-    from ottla.groups.consumer import ConsumerMember, PartitionEpochs, Partitions, ResolvedRegex
-    from ottla.groups.offsets import OffsetAndMetadata
+    from ottla.groups.classic.group import ClassicGroup
+    from ottla.groups.consumer.group import ConsumerMember, PartitionEpochs, Partitions, ResolvedRegex
+    from ottla.groups.offsets.store import OffsetAndMetadata
 
 _INT16: Final = struct.Struct(">h")
 _GROUP_METADATA_VERSION: Final = 3

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ottla.groups import classic, consumer_replay, share_replay, streams_replay
-from ottla.groups.offsets import OffsetAndMetadata
-from ottla.groups.streams_records import StreamsKey
+from ottla.groups.classic import group as classic
+from ottla.groups.consumer import replay as consumer_replay
+from ottla.groups.offsets.store import OffsetAndMetadata
+from ottla.groups.share import replay as share_replay
+from ottla.groups.streams import replay as streams_replay
+from ottla.groups.streams.records import StreamsKey
 from ottla.protocol.record_schemas.group import (
     GroupMetadataKey,
     GroupMetadataValue,

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ottla.cluster.coordinator_errors import LOG_TROUBLE
 from ottla.groups import replay
-from ottla.groups.classic import ClassicGroup, ClassicState
-from ottla.groups.consumer import ConsumerGroup
-from ottla.groups.offsets import Offsets
-from ottla.groups.share import ShareGroup
-from ottla.groups.streams import StreamsGroup
+from ottla.groups.classic.group import ClassicGroup, ClassicState
+from ottla.groups.consumer.group import ConsumerGroup
+from ottla.groups.offsets.store import Offsets
+from ottla.groups.share.group import ShareGroup
+from ottla.groups.streams.group import StreamsGroup
 from ottla.groups.timers import Timers
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError

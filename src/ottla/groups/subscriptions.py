@@ -6,8 +6,8 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.expressions import compile_expression
-from ottla.groups.consumer import ResolvedRegex
-from ottla.groups.xxh3 import xxh3_64
+from ottla.groups.consumer.group import ResolvedRegex
+from ottla.hashing.xxh3 import xxh3_64
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
-from ottla.groups.streams_topology import StatusCode, check_names, named_topics
+from ottla.groups.streams.topology import StatusCode, check_names, named_topics
 from ottla.handlers import access
 from ottla.handlers.group_calls import request_context, require_protocol, then
 from ottla.handlers.registry import api
@@ -16,7 +16,7 @@ from ottla.protocol.messages.k88_streams_group_heartbeat import (
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
-    from ottla.groups.streams_heartbeat import StreamsHeartbeat
+    from ottla.groups.streams.heartbeat import StreamsHeartbeat
     from ottla.pending import Pending
     from ottla.protocol.errors import ErrorCode
 

@@ -109,11 +109,11 @@ def _choose_interpreter(master: str) -> None:
 
 def register(spark: SparkSession) -> None:
     """Teach a session ottla's formats, and to hand filters to them."""
-    from ottla.spark import pushdown_rule
-    from ottla.spark.exactly_once_plan import watch
-    from ottla.spark.tables import SOURCES
+    from ottla.spark.formats import sources
+    from ottla.spark.pushdown import rule as pushdown_rule
+    from ottla.spark.sink.exactly_once_plan import watch
 
     watch()
     pushdown_rule.install(spark)
-    for source in SOURCES:
+    for source in sources():
         spark.dataSource.register(source)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.groups.classic import ClassicGroup
-from ottla.groups.consumer import ConsumerMember
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.consumer.group import ConsumerMember
 from ottla.groups.group_events import classic_partitions
-from ottla.groups.streams import StreamsGroup
+from ottla.groups.streams.group import StreamsGroup
 from ottla.records.iterate import iter_all_records
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.partition import Partition
-    from ottla.groups.consumer import ConsumerGroup
+    from ottla.groups.consumer.group import ConsumerGroup
     from ottla.groups.shard import Group, Shard
-    from ottla.groups.share import ShareGroup
+    from ottla.groups.share.group import ShareGroup
     from ottla.protocol.schema import Uuid
     from ottla.server.server import NodeServer
 

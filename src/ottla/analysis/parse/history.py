@@ -1,0 +1,32 @@
+"""Lines of a history of `ottla.history` as events: kept as they are, for `anomalies` alone to read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.analysis.event import CLIENT, Event
+from ottla.history import read_history
+
+FORMAT: Final = "history"
+
+
+def looks_like(line: str) -> bool:
+    """Whether this is an operation of a history."""
+    return line.startswith('{"') and '"process"' in line and ('"steps"' in line or '"assign"' in line)
+
+
+def parse(line: str, base: Event) -> list[Event] | None:
+    """The operation; None for what is none."""
+    if not looks_like(line):
+        return None
+    try:
+        (operation,) = read_history([line])
+        moment = None if operation.start is None else int(operation.start * 1000)
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+        return None
+    process, status = str(operation.process), str(operation.status)
+    return [
+        base._replace(
+            event="history", side=CLIENT, format=FORMAT, time_ms=moment, client=process, host=process, state=status
+        )
+    ]

@@ -1,0 +1,33 @@
+"""The analyses that look at events key by key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.analysis.rules import (
+    anomalies,
+    client_trace,
+    dual_assign,
+    exactly_once_proof,
+    hot_partitions,
+    lag,
+    rebalances,
+    txn_timeout,
+)
+
+if TYPE_CHECKING:
+    from ottla.analysis.engine import Analysis
+
+ANALYSES: Final[dict[str, Analysis]] = {
+    each.name: each
+    for each in (
+        dual_assign.ANALYSIS,
+        txn_timeout.ANALYSIS,
+        client_trace.ANALYSIS,
+        rebalances.ANALYSIS,
+        lag.ANALYSIS,
+        hot_partitions.ANALYSIS,
+        anomalies.ANALYSIS,
+        exactly_once_proof.ANALYSIS,
+    )
+}

@@ -1,0 +1,1 @@
+"""Reports: the result of an analysis as data, as text and as HTML."""

@@ -1,0 +1,319 @@
+"""Finds partitions that two members of a group owned at the same time, as the coordinator tells it or as clients do.
+
+To the coordinator a member of a consumer group (KIP-848) owns what it is assigned and what it has yet to give back.
+In a classic group one generation follows the other: two members must not have a partition in the same one, nor may one
+be given what another one joined that generation with. A client owns what it took until it begins to give it up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.analysis.engine import SHARED, Analysis, Overview, Row
+from ottla.analysis.event import CLIENT, Event
+from ottla.analysis.report.report import Finding, Report, Span, Step, clock, length, step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+WANTS: Final = frozenset(
+    {
+        "group.assigned",
+        "group.added",
+        "group.released",
+        "group.revoking",
+        "group.left",
+        "group.fenced",
+        "group.join",
+        "group.heartbeat",
+        "group.state",
+        "group.target",
+        "timeout",
+        "topic",
+    }
+)
+WIRE: Final = "tap"
+BEFORE: Final = 400
+LED_THERE: Final = 40
+AFTERWARDS: Final = 15
+
+
+@dataclass(slots=True)
+class _Hold:
+    since_ms: int
+    epoch: int | None
+    pending: bool = False
+
+
+@dataclass(slots=True)
+class _Overlap:
+    partitions: list[str]
+    first: str
+    second: str
+    start_ms: int
+    first_hold: _Hold
+    second_hold: _Hold
+    claimed: bool
+    steps: list[Step]
+    after: int = 0
+    end_ms: int | None = None
+    zombie: bool = False
+
+
+@dataclass(slots=True)
+class _View:
+    """Who owns what, as one side tells it about groups of one protocol.
+
+    `witnessed` is a view from outside, of clients or on the wire: somebody who is silent from then on counts as gone.
+    """
+
+    side: str
+    protocol: str | None
+    witnessed: bool
+    owners: dict[str, dict[str, _Hold]] = field(default_factory=dict)
+    members: dict[str, set[str]] = field(default_factory=dict)
+    claims: dict[str, tuple[str, int]] = field(default_factory=dict)
+    open: list[_Overlap] = field(default_factory=list)
+    seen: dict[str, int] = field(default_factory=dict)
+
+    def take(self, member: str, partition: str, hold: _Hold) -> list[tuple[str, _Hold, bool]]:
+        """A member owns a partition from here on; who else does."""
+        holders = self.owners.setdefault(partition, {})
+        if self.protocol == "classic" and self.side != CLIENT:
+            for other in [name for name, held in holders.items() if (held.epoch or 0) < (hold.epoch or 0)]:
+                self.drop(other, partition)
+        known = holders.get(member)
+        if known is not None:
+            known.epoch, known.pending = hold.epoch, hold.pending
+            return []
+        others = [(name, held, False) for name, held in holders.items()]
+        claim = self.claims.get(partition)
+        if claim is not None and claim[0] != member and claim[1] == hold.epoch and not others:
+            others.append((claim[0], _Hold(hold.since_ms, claim[1]), True))
+        self.owners.setdefault(partition, {})[member] = hold
+        self.members.setdefault(member, set()).add(partition)
+        return others
+
+    def drop(self, member: str, partition: str) -> None:
+        holders = self.owners.get(partition, {})
+        holders.pop(member, None)
+        if not holders:
+            self.owners.pop(partition, None)
+        self.members.get(member, set()).discard(partition)
+
+
+def rule(group: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
+    """Walk through the events of one group, or through those of topics, which concern all."""
+    if group == SHARED:
+        yield from ({"kind": "topic", "topic": event.topic, "time_ms": event.time_ms or 0} for event in events)
+        return
+    views: dict[tuple[str, str | None, bool], _View] = {}
+    recent: deque[Event] = deque(maxlen=BEFORE)
+    for event in events:
+        recent.append(event)
+        outside = event.side == CLIENT or event.format == WIRE
+        told = (event.side, event.protocol, outside)
+        view = views.setdefault(told, _View(*told))
+        who = _who(event)
+        now = event.time_ms or 0
+        if who:
+            view.seen[who] = max(now, view.seen.get(who, now))
+        for overlap in view.open:
+            if overlap.after < AFTERWARDS and who in (overlap.first, overlap.second):
+                overlap.after += 1
+                overlap.steps.append(step(event, who))
+        yield from _apply(group, view, event, who, now, recent)
+    for view in views.values():
+        for overlap in view.open:
+            if view.witnessed:
+                end = min(view.seen.get(overlap.first, 0), view.seen.get(overlap.second, 0))
+                overlap.end_ms = max(end, overlap.start_ms)
+            yield from _row(group, view, overlap)
+
+
+def _who(event: Event) -> str:
+    return (event.host if event.side == CLIENT else event.member) or ""
+
+
+def _apply(group: str, view: _View, event: Event, who: str, now: int, recent: deque[Event]) -> Iterator[Row]:
+    name = event.event
+    if name == "group.assigned":
+        if view.protocol == "consumer":
+            view.claims.clear()
+        wanted = dict.fromkeys(event.partitions or [], False)
+        wanted |= dict.fromkeys(event.pending or [], True)
+        gone = view.members.get(who, set()) - wanted.keys()
+        yield from _release(group, view, who, gone, now)
+        _acquire(view, who, wanted, event, now, recent)
+    elif name == "group.added":
+        _acquire(view, who, dict.fromkeys(event.partitions or [], False), event, now, recent)
+    elif name == "group.released":
+        yield from _release(group, view, who, set(event.partitions or []), now)
+    elif name in ("group.left", "group.fenced"):
+        yield from _release(group, view, who, set(view.members.get(who, ())), now, fenced=name == "group.fenced")
+    elif name == "group.join" and event.partitions and event.epoch is not None:
+        for partition in event.partitions:
+            view.claims[partition] = (who, event.epoch)
+    elif name == "group.state" and view.side != CLIENT and event.state in ("Dead", "Empty"):
+        for member in list(view.members):
+            yield from _release(group, view, member, set(view.members[member]), now)
+        view.claims.clear()
+
+
+def _acquire(view: _View, who: str, wanted: dict[str, bool], event: Event, now: int, recent: deque[Event]) -> None:
+    overlaps: dict[tuple[str, bool], _Overlap] = {}
+    for partition, pending in wanted.items():
+        hold = _Hold(now, event.epoch, pending)
+        for other, held, claimed in view.take(who, partition, hold):
+            found = overlaps.get((other, claimed))
+            if found is None:
+                led = [step(each) for each in recent if _who(each) in (who, other) or not _who(each)]
+                holds = (replace(held), replace(hold))
+                found = _Overlap([], other, who, now, *holds, claimed, led[-LED_THERE:])
+                overlaps[other, claimed] = found
+                view.open.append(found)
+            found.partitions.append(partition)
+
+
+def _release(
+    group: str, view: _View, who: str, partitions: set[str], now: int, *, fenced: bool = False
+) -> Iterator[Row]:
+    for partition in partitions:
+        view.drop(who, partition)
+    for overlap in list(view.open):
+        if who in (overlap.first, overlap.second) and partitions.intersection(overlap.partitions):
+            overlap.end_ms = now
+            overlap.zombie = view.witnessed and fenced and who == overlap.first
+            if view.witnessed and who == overlap.second:
+                overlap.end_ms = min(now, max(view.seen.get(overlap.first, now), overlap.start_ms))
+            view.open.remove(overlap)
+            yield from _row(group, view, overlap)
+
+
+def _row(group: str, view: _View, overlap: _Overlap) -> Iterator[Row]:
+    if overlap.end_ms is not None and overlap.end_ms <= overlap.start_ms and not overlap.claimed:
+        return  # one step of the coordinator, written as several records
+    yield {"kind": "overlap", "group": group, "side": view.side, "protocol": view.protocol, **asdict(overlap)}
+
+
+def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
+    """The findings, in the order in which they happened."""
+    slack = int(options.get("slack_ms", 0))
+    findings: list[Finding] = []
+    spread = sum(1 for each in overview.inputs if each.jumps or each.skews)
+    gone = _by_topic(row for row in rows if row["kind"] == "topic")
+    overlaps = [row for row in rows if row["kind"] == "overlap" and _still_there(row, gone)]
+    for row in sorted(overlaps, key=lambda each: (each["start_ms"], each["group"], each["second"])):
+        end = row["end_ms"] if row["end_ms"] is not None else overview.last_ms
+        lasted = (end or row["start_ms"]) - row["start_ms"]
+        if row["side"] == CLIENT and lasted <= slack:
+            continue
+        findings.append(_finding(row, end, lasted))
+    if not findings:
+        said = "no partition had two owners at the same time"
+    else:
+        groups = {finding.facts["group"] for finding in findings}
+        partitions = {(finding.facts["group"], each) for finding in findings for each in finding.facts["partitions"]}
+        said = (
+            f"{len(partitions)} partition{'s' if len(partitions) > 1 else ''} of "
+            f"{'group ' + next(iter(groups)) if len(groups) == 1 else f'{len(groups)} groups'} had two owners at the "
+            f"same time: {findings[0].title}"
+        )
+    report = Report("dual-assign", said, bool(findings), findings)
+    if findings and spread:
+        report.notes.append("clocks jump in these logs, so an overlap across hosts may only seem to be one")
+    return report
+
+
+def _by_topic(rows: Iterable[Row]) -> dict[str, list[int]]:
+    times: dict[str, list[int]] = {}
+    for row in rows:
+        times.setdefault(row["topic"] or "", []).append(row["time_ms"])
+    return times
+
+
+def _still_there(row: Row, gone: dict[str, list[int]]) -> bool:
+    """Whether the topic was not deleted, and made anew, after its first owner got it: then it is not the same one."""
+    since, start = row["first_hold"]["since_ms"], row["start_ms"]
+    row["partitions"] = [
+        name
+        for name in row["partitions"]
+        if not any(since <= time_ms <= start for time_ms in gone.get(name.rpartition("-")[0], ()))
+    ]
+    return bool(row["partitions"])
+
+
+def _finding(row: Row, end: int | None, lasted: int) -> Finding:
+    partitions = row["partitions"]
+    first, second = row["first"], row["second"]
+    shown = " ".join(partitions[:3]) + (f" and {len(partitions) - 3} more" if len(partitions) > 3 else "")
+    kind = f"{row['protocol'] or ''} group".strip()
+    facts: dict[str, Any] = {
+        "group": row["group"],
+        "protocol": row["protocol"],
+        "partitions": partitions,
+        "members": [first, second],
+        "epochs": [row["first_hold"]["epoch"], row["second_hold"]["epoch"]],
+        "told by": "the coordinator" if row["side"] != CLIENT else "the clients",
+        "from": clock(row["start_ms"]),
+        "until": clock(row["end_ms"]) if row["end_ms"] is not None else f"the end of the logs ({clock(end)})",
+        "lasted": length(lasted),
+        "culprit": _culprit(row),
+    }
+    finding = Finding(
+        f"{shown} belonged to {first} and {second} for {length(lasted)}"
+        if lasted
+        else f"{shown} was given to {second} while {first} held it",
+        facts,
+        _cause(row, kind),
+        [Step(**each) for each in row["steps"]],
+    )
+    stop = end or row["start_ms"]
+    finding.spans = [
+        Span(first, f"owns {shown}", min(row["first_hold"]["since_ms"], row["start_ms"]), stop, "owns"),
+        Span(second, f"owns {shown}", row["start_ms"], stop, "owns"),
+        Span("both", f"two owners of {shown}", row["start_ms"], stop, "fault"),
+    ]
+    return finding
+
+
+def _culprit(row: Row) -> str:
+    if row["side"] == CLIENT or row["zombie"]:
+        return str(row["first"])
+    if row["claimed"] or row["protocol"] == "classic":  # there the leader assigns, and the coordinator passes it on
+        return "the assignor of the group's leader"
+    return "the coordinator"
+
+
+def _cause(row: Row, kind: str) -> str:
+    first, second = row["first"], row["second"]
+    epoch = row["second_hold"]["epoch"]
+    if row["zombie"]:
+        return f"{first} had been put out of the group and only learned of it later: until then it was a zombie"
+    if row["side"] == CLIENT:
+        return f"{first} went on with what it held after {second} had taken it: it did not let go in time"
+    if row["claimed"]:
+        return (
+            f"generation {epoch} gave to {second} what {first} joined that generation with: a cooperative assignor "
+            f"has to leave it to nobody for one generation first"
+        )
+    if row["first_hold"]["pending"]:
+        return (
+            f"{first} had been asked to give it up and had not yet said that it did, when the coordinator gave it to "
+            f"{second} in epoch {epoch}"
+        )
+    if kind.startswith("classic"):
+        return f"one generation ({epoch}) of the leader's assignment names it twice"
+    return f"the coordinator gave it to {second} in epoch {epoch} without having asked {first} to give it up"
+
+
+def _key(event: Event, options: Row) -> str | None:
+    wanted = options.get("group")
+    if event.event == "topic":
+        return SHARED if event.state == "deleted" else None
+    return event.group if wanted is None or event.group == wanted else None
+
+
+ANALYSIS: Final = Analysis("dual-assign", WANTS, _key, rule, conclude, evidence=frozenset({"group.heartbeat"}))

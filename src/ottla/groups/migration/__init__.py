@@ -1,0 +1,1 @@
+"""Mixed groups: online upgrade of classic groups to consumer groups, and downgrade."""

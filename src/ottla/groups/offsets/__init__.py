@@ -1,0 +1,1 @@
+"""Committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete and expiry."""

@@ -1,0 +1,70 @@
+"""The end of a streams group's member: it leaves, is silent for too long, or takes too long to give its tasks back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.groups.migration.downgrade import REBALANCE, SESSION, cancel_timers, member_timer
+from ottla.groups.shard import Outcome
+from ottla.groups.streams import records as streams_records
+from ottla.groups.streams.group import StreamsGroup
+
+if TYPE_CHECKING:
+    from ottla.groups.shard import Shard
+    from ottla.groups.streams.group import StreamsMember
+
+R = TypeVar("R")
+
+
+def schedule_session_timeout(shard: Shard, group_id: str, member_id: str) -> None:
+    """A member is alive: its session begins anew."""
+    shard.after(
+        member_timer(SESSION, group_id, member_id),
+        shard.settings.group(group_id).streams_session_timeout_ms,
+        partial(_fence, shard, group_id, member_id, SESSION),
+        retry=True,
+    )
+
+
+def schedule_rebalance_timeout(shard: Shard, group_id: str, member: StreamsMember) -> None:
+    """A member has this long to give back what it must; one that has gone on to another epoch is let alone."""
+    shard.after(
+        member_timer(REBALANCE, group_id, member.member_id),
+        member.rebalance_timeout_ms,
+        partial(_fence, shard, group_id, member.member_id, REBALANCE, member.member_epoch),
+        retry=True,
+    )
+
+
+def cancel_rebalance_timeout(shard: Shard, group_id: str, member_id: str) -> None:
+    """A member has nothing to give back any more."""
+    shard.timers.cancel(member_timer(REBALANCE, group_id, member_id))
+
+
+def _fence(shard: Shard, group_id: str, member_id: str, what: str, epoch: int | None = None) -> Outcome[None]:
+    group = shard.groups.get(group_id)
+    member = group.members.get(member_id) if isinstance(group, StreamsGroup) else None
+    if not isinstance(group, StreamsGroup) or member is None or epoch not in (None, member.member_epoch):
+        return Outcome(None)
+    if shard.events is not None:
+        shard.events.timed_out(what, group, member_id)
+    return remove_member(shard, group, member_id, None, f"{what} timeout")
+
+
+def remove_member(shard: Shard, group: StreamsGroup, member_id: str, response: R, reason: str) -> Outcome[R]:
+    """Remove a member; the next heartbeat of another one computes who gets its tasks."""
+    group_id = group.group_id
+    if shard.events is not None:
+        shard.events.leaving(group, [member_id], reason)
+    written = [
+        *streams_records.member_tombstones(group_id, member_id),
+        streams_records.group_epoch(
+            group_id,
+            group.group_epoch + 1,
+            group.metadata_hash,
+            group.validated_topology_epoch,
+            group.assignment_configs,
+        ),
+    ]
+    return Outcome(response, written, on_appended=partial(cancel_timers, shard, group_id, member_id))

@@ -1,0 +1,1 @@
+"""`ottla export`: topics to Parquet, Delta and Iceberg tables."""

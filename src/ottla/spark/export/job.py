@@ -1,0 +1,287 @@
+"""Exports a topic to a folder of Parquet, a Delta or an Iceberg table, each run from where the last one ended.
+
+A run reads, decodes and writes with Spark into a staging folder, moves the files to their places and then adds an
+entry to the journal. One that was killed before its entry counts for nothing: the next removes its files and does it
+again. A table of Delta's or Iceberg's cannot be asked to forget, so there the entry is prepared before the append, and
+the next run makes an append that may or may not have come about out of the same staged files, once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.export.files import Entry, ExportError, Files, Journal, clean_up, loadable, publish
+from ottla.spark.export.iceberg import append_to_iceberg, check_iceberg
+from ottla.spark.export.values import VALUE_FORMATS, ValueDecoder
+from ottla.spark.offsets import EARLIEST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS: Final = ("parquet", "delta", "iceberg")
+PARTITIONINGS: Final = {"none": (), "date": ("date",), "hour": ("date", "hour")}
+_SMALLEST_TARGET: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """What is asked for."""
+
+    topic: str
+    target: str
+    bootstrap: str | None = None
+    log_dir: str | None = None
+    format: str = "parquet"
+    by: str = "date"
+    value: str = "string"
+    schema_file: str | None = None
+    message: str | None = None
+    target_bytes: int = 128 * 1024 * 1024
+    starting: str = "earliest"
+    read_committed: bool = True
+    skip_lost: bool = False
+    compact: bool = False
+    options: dict[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise `ExportError` for what contradicts itself, `SchemaFileError` for a schema file that is none."""
+        if (self.bootstrap is None) == (self.log_dir is None):
+            raise ExportError("read from brokers (--bootstrap) or from a log directory (--log-dir): give one of them")
+        if self.format not in FORMATS:
+            raise ExportError(f"--format is one of {', '.join(FORMATS)}, not {self.format}")
+        if self.by not in PARTITIONINGS:
+            raise ExportError(f"--by is one of {', '.join(PARTITIONINGS)}, not {self.by}")
+        if self.value not in VALUE_FORMATS:
+            raise ExportError(f"--value is one of {', '.join(VALUE_FORMATS)}, not {self.value}")
+        if self.value in ("avro", "protobuf") and self.schema_file is None:
+            raise ExportError(f"--value {self.value} needs --schema, the file with its schema")
+        if self.schema_file is not None and not os.path.isfile(self.schema_file):
+            raise ExportError(f"--schema {self.schema_file}: there is no such file")
+        if self.schema_file is not None and self.value in ("string", "binary"):
+            raise ExportError(f"--schema is for values of json, avro or protobuf, and --value is {self.value}")
+        if self.value == "protobuf" and self.message is None:
+            raise ExportError("--value protobuf needs --message, the full name of the message in the descriptor set")
+        if self.target_bytes < _SMALLEST_TARGET:
+            raise ExportError(f"--target-size is at least 64k, not {self.target_bytes} bytes")
+        if self.compact and self.format != "parquet":
+            raise ExportError("--compact is for Parquet; Delta has OPTIMIZE and Iceberg has rewrite_data_files")
+        self.decoder.check()
+
+    @property
+    def decoder(self) -> ValueDecoder:
+        """What makes columns of values."""
+        return ValueDecoder(self.value, self.schema_file, self.message)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What must not change from run to run, or one folder would hold two kinds of files."""
+        return {"format": self.format, "by": self.by, "value": self.value}
+
+
+@dataclass(slots=True)
+class ExportResult:
+    """What a run did."""
+
+    run: int
+    rows: int
+    files: int
+    bytes: int
+    corrupt: int
+    offsets: dict[str, int]
+    compacted: int = 0
+
+
+def export(spark: SparkSession, plan: ExportPlan, *, step: Callable[[str], None] = lambda _: None) -> ExportResult:
+    """Export what is new; `step` is told what is being done."""
+    plan.check()
+    _check_format(spark, plan.format)
+    files = Files(spark, plan.target)
+    journal = Journal(files)
+    prepared = journal.prepared()
+    last = prepared or journal.last()
+    _check_same(plan, last)
+    step("cleaning up")
+    if prepared is not None:
+        _publish(spark, plan, files, journal, prepared)
+    clean_up(files, journal, last)
+    run = 1 if last is None else last.run + 1
+    topic_id, first_offsets = _find_topic(plan)
+    if last is not None and topic_id and last.topic_id and topic_id != last.topic_id:
+        raise ExportError(
+            f"topic {plan.topic} was deleted and created anew since the last run (its id was {last.topic_id}, is "
+            f"{topic_id}): export it to another folder"
+        )
+    step("reading")
+    records = _read(spark, plan, {} if last is None else _starts(plan, last.offsets, first_offsets))
+    frame, schema = plan.decoder.decode(records, None if last is None else last.schema)
+    staging = journal.staging(run)
+    step("writing")
+    _write(frame, plan, staging)
+    staged = spark.read.parquet(staging) if files.files(staging, ".parquet") else None
+    offsets, rows, corrupt = _what_is_in(staged, last, plan.decoder.corrupt_column)
+    result = ExportResult(run, rows, 0, 0, corrupt, offsets)
+    if rows:
+        step("publishing")
+        written = files.files(staging, ".parquet")
+        result.files, result.bytes = len(written), sum(size for _, size in written)
+        entry = Entry(run, "export", plan.topic, topic_id, offsets, rows, schema, plan.settings, [])
+        if plan.format != "parquet":
+            journal.prepare(entry)
+        _publish(spark, plan, files, journal, entry)
+    if prepared is not None:
+        result.rows += prepared.rows
+    files.delete(staging)
+    if plan.compact:
+        step("compacting")
+        result.compacted = compact(spark, plan, files, journal)
+    return result
+
+
+def _publish(spark: SparkSession, plan: ExportPlan, files: Files, journal: Journal, entry: Entry) -> None:
+    """Bring what a run has staged to where readers find it, and let the run count."""
+    staging = journal.staging(entry.run)
+    if plan.format == "delta":
+        _append_to_delta(spark.read.parquet(staging), plan, files, entry.run)
+    elif plan.format == "iceberg":
+        append_to_iceberg(spark.read.parquet(staging), files.root, PARTITIONINGS[plan.by], entry.run)
+    else:
+        publish(files, staging, entry.run)
+    journal.add(entry)
+
+
+def compact(spark: SparkSession, plan: ExportPlan, files: Files, journal: Journal) -> int:
+    """Merge the small files of each partition of the table; how many files that removed."""
+    last = journal.last()
+    if last is None:
+        return 0
+    small: dict[str, list[tuple[str, int]]] = {}
+    for path, size in files.files(files.root, ".parquet"):
+        if size < plan.target_bytes // 2:
+            small.setdefault(path.rsplit("/", 1)[0], []).append((path, size))
+    chosen = {folder: found for folder, found in small.items() if len(found) > 1}
+    if not chosen:
+        return 0
+    run = last.run + 1
+    staging = journal.staging(run)
+    for folder, found in sorted(chosen.items()):
+        parts = max(1, -(-sum(size for _, size in found) // plan.target_bytes))
+        frame = spark.read.option("mergeSchema", "true").parquet(*[path for path, _ in found])
+        frame.coalesce(parts).write.mode("overwrite").parquet(f"{staging}{folder[len(files.root) :]}")
+    replaced = [path[len(files.root) + 1 :] for found in chosen.values() for path, _ in found]
+    added = publish(files, staging, run)
+    journal.add(
+        Entry(run, "compact", last.topic, last.topic_id, last.offsets, last.rows, last.schema, last.settings, replaced)
+    )
+    clean_up(files, journal, journal.last())
+    return len(replaced) - added
+
+
+def _check_format(spark: SparkSession, name: str) -> None:
+    if name == "iceberg":
+        check_iceberg(spark)
+    if name == "delta" and not loadable(spark, "org.apache.spark.sql.delta.sources.DeltaDataSource"):
+        raise ExportError(
+            "Delta is not on Spark's class path: give --packages io.delta:delta-spark_4.2_2.13:4.4.0 "
+            "(for pyspark 4.2), or its jars by --conf spark.jars=..."
+        )
+
+
+def _check_same(plan: ExportPlan, last: Entry | None) -> None:
+    if last is None:
+        return
+    if last.topic != plan.topic:
+        raise ExportError(f"{plan.target} holds an export of topic {last.topic}: give {plan.topic} a folder of its own")
+    for name, value in plan.settings.items():
+        if last.settings.get(name) != value:
+            raise ExportError(
+                f"{plan.target} was begun with --{name} {last.settings.get(name)}, not {value}: go on with that, or "
+                "export to another folder"
+            )
+
+
+def _starts(plan: ExportPlan, ended: dict[str, int], first_offsets: dict[str, int]) -> dict[str, int]:
+    """Where each partition goes on: where the last run ended, and new ones at their beginning."""
+    for partition, first in first_offsets.items():
+        if ended.get(partition, first) < first and not plan.skip_lost:
+            raise ExportError(
+                f"{plan.topic}-{partition} begins at offset {first} now and the last run ended at {ended[partition]}: "
+                "records in between were deleted before they were exported; --skip-lost goes on with what is there"
+            )
+    later = {partition: max(first, ended.get(partition, first)) for partition, first in first_offsets.items()}
+    return ended | later
+
+
+def _find_topic(plan: ExportPlan) -> tuple[str | None, dict[str, int]]:
+    """The topic's id and where its partitions begin, which a log directory does not tell without being read."""
+    if plan.bootstrap is None:
+        return None, {}
+    from ottla.spark.connect import open_client, reachable, security_settings
+
+    with (
+        reachable(plan.bootstrap),
+        open_client(plan.bootstrap, security_settings(plan.options), client_id="ottla-export", timeout=30.0) as client,
+    ):
+        found = client.topics([plan.topic])[0]
+        begins = client.list_offsets(plan.topic, list(found.partitions), EARLIEST)
+        return str(found.id), {str(each): offset for each, (offset, _) in begins.items()}
+
+
+def _read(spark: SparkSession, plan: ExportPlan, offsets: dict[str, int]) -> DataFrame:
+    starting = json.dumps({plan.topic: offsets}) if offsets else plan.starting
+    reader = spark.read.options(**plan.options).option("subscribe", plan.topic).option("includeHeaders", "true")
+    reader = reader.option("kafka.isolation.level", "read_committed" if plan.read_committed else "read_uncommitted")
+    if plan.bootstrap is not None:
+        reader = reader.format("ottla").option("kafka.bootstrap.servers", plan.bootstrap)
+        return reader.option("startingOffsets", starting).load()
+    return reader.format("ottla-log").option("startingOffsets", starting).load(plan.log_dir)
+
+
+def _write(frame: DataFrame, plan: ExportPlan, staging: str) -> None:
+    """Write with few files of about the wanted size: Spark's rebalancing merges and splits what a date or hour has."""
+    from pyspark.sql import functions as f
+
+    columns = PARTITIONINGS[plan.by]
+    spark = frame.sparkSession
+    if "date" in columns:
+        frame = frame.withColumn("date", f.to_date("timestamp"))
+    if "hour" in columns:
+        frame = frame.withColumn("hour", f.hour("timestamp"))
+    previous = spark.conf.get("spark.sql.adaptive.advisoryPartitionSizeInBytes", None)
+    spark.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(plan.target_bytes))
+    try:
+        balanced = frame.hint("rebalance", *columns).sortWithinPartitions(*columns, "partition", "offset")
+        balanced.write.mode("overwrite").partitionBy(*columns).parquet(staging)
+    finally:
+        if previous is None:
+            spark.conf.unset("spark.sql.adaptive.advisoryPartitionSizeInBytes")
+        else:
+            spark.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", previous)
+
+
+def _what_is_in(staged: DataFrame | None, last: Entry | None, corrupt: str | None) -> tuple[dict[str, int], int, int]:
+    """Where the next run begins, how many rows there are, and how many of them could not be decoded."""
+    from pyspark.sql import functions as f
+
+    offsets = {} if last is None else dict(last.offsets)
+    if staged is None:
+        return offsets, 0, 0
+    bad = f.sum(f.col(corrupt).isNotNull().cast("int")) if corrupt else f.lit(0)
+    rows = wrong = 0
+    counted = staged.groupBy("partition").agg(f.max("offset").alias("last"), f.count("*").alias("n"), bad.alias("bad"))
+    for each in counted.collect():
+        offsets[str(each["partition"])] = each["last"] + 1
+        rows += each["n"]
+        wrong += each["bad"] or 0
+    return offsets, rows, wrong
+
+
+def _append_to_delta(staged: DataFrame, plan: ExportPlan, files: Files, run: int) -> None:
+    """Append in one transaction of Delta's, which takes a run with the same number only once."""
+    writer = staged.write.format("delta").mode("append").option("mergeSchema", "true")
+    writer = writer.option("txnAppId", f"ottla-export-{plan.topic}").option("txnVersion", str(run))
+    writer.partitionBy(*PARTITIONINGS[plan.by]).save(files.root)

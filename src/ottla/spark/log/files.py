@@ -1,0 +1,397 @@
+"""A log directory as a reader beside its broker sees it: partitions, safe ends, times, and decided transactions.
+
+Only reads, and only what is needed: names first, then indexes, then the tails that indexes leave open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.record_schemas.metadata import PartitionRecord, RemoveTopicRecord, TopicRecord
+from ottla.protocol.record_values import decode_metadata_record
+from ottla.records.batch import check_crc
+from ottla.records.columnar import MAX_OFFSET, AbortedTransaction, iter_arrow
+from ottla.records.errors import InvalidRecords
+from ottla.records.iterate import iter_records
+from ottla.spark.log.disk import disk_of, plain_path
+from ottla.spark.options import OptionError
+from ottla.storage.checkpoints import CorruptCheckpointError, decode_offsets
+from ottla.storage.errors import CorruptIndexError, CorruptLogError, CorruptSnapshotError
+from ottla.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex, TransactionIndex
+from ottla.storage.names import (
+    CLEAN_SHUTDOWN_FILE,
+    INDEX_SUFFIX,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    METADATA_TOPIC,
+    REPLICATION_CHECKPOINT,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    TopicPartition,
+    offset_name,
+    parse_numbered,
+    parse_partition_dir,
+)
+from ottla.storage.producer_state import ProducerState, decode_snapshot
+from ottla.storage.scan import METADATA_SNAPSHOT_SUFFIX, read_folder, replay_batch, scan_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.protocol.uuids import Uuid
+    from ottla.records.batch import BatchHeader
+    from ottla.spark.offsets import Selection
+    from ottla.storage.scan import PartitionFolder, SegmentFiles
+    from ottla.world.disk import Disk
+
+# Where indexes lead to a batch, it is one of the first few there.
+_FIRST_READ: Final = 32 << 10
+_FEW_RECORDS: Final = 128
+READ_UP_TO: Final = ("auto", "highWatermark", "lastBatch")
+
+
+@dataclass(slots=True)
+class LogDirectory:
+    """One of a broker's log directories, with what its checkpoints say."""
+
+    path: str
+    high_watermarks: dict[TopicPartition, int]
+    start_offsets: dict[TopicPartition, int]
+    closed: bool
+
+    @classmethod
+    def open(cls, path: str) -> LogDirectory:
+        """Read the checkpoints; a missing or half-written one knows nothing."""
+        return cls(
+            path,
+            _checkpoint(path, REPLICATION_CHECKPOINT),
+            _checkpoint(path, LOG_START_CHECKPOINT),
+            disk_of(path).exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"),
+        )
+
+    def replicas(self) -> dict[TopicPartition, int]:
+        """How many replicas each partition has by the metadata log of this directory; empty where there is none."""
+        topics: dict[Uuid, str] = {}
+        counts: dict[tuple[Uuid, int], int] = {}
+        for value in metadata_values(self.path):
+            try:
+                record = decode_metadata_record(value)
+            except ProtocolError:
+                continue
+            if isinstance(record, TopicRecord):
+                topics[record.topic_id] = record.name
+            elif isinstance(record, RemoveTopicRecord):
+                topics.pop(record.topic_id, None)
+            elif isinstance(record, PartitionRecord):
+                counts[record.topic_id, record.partition_id] = len(record.replicas)
+        return {
+            TopicPartition(topics[topic_id], number): count
+            for (topic_id, number), count in counts.items()
+            if topic_id in topics
+        }
+
+
+def _checkpoint(path: str, name: str) -> dict[TopicPartition, int]:
+    try:
+        return decode_offsets(disk_of(path).read(f"{path}/{name}"))
+    except (FileNotFoundError, CorruptCheckpointError):
+        return {}
+
+
+def metadata_values(path: str) -> Iterator[bytes]:
+    """The values of the metadata log's records, from its newest snapshot on."""
+    disk = disk_of(path)
+    try:
+        folder = read_folder(disk, f"{path}/{METADATA_TOPIC}-0")
+    except FileNotFoundError:
+        return
+    snapshots = sorted(name for name in folder.others if name.endswith(METADATA_SNAPSHOT_SUFFIX))[-1:]
+    for file in [f"{folder.path}/{name}" for name in snapshots] + [segment.path() for segment in folder.segments]:
+        try:
+            for header, data in scan_batches(disk, file):
+                if not header.is_control:
+                    yield from (record.value or b"" for record in iter_records(data, header._replace(position=0)))
+        except (CorruptLogError, InvalidRecords, FileNotFoundError):
+            continue
+
+
+def find_log_directories(text: str) -> list[LogDirectory]:
+    """The log directories at a path, at several with commas between, or one level below (a folder per broker)."""
+    found = []
+    for given in text.split(","):
+        path = plain_path(given)
+        disk = disk_of(path)
+        if not disk.is_dir(path):
+            where = "there" if "://" in path else "on this machine"
+            raise OptionError(f"{path!r} is not a folder {where}: a broker's log directory is wanted")
+        if _is_log_directory(disk, path):
+            found.append(path)
+            continue
+        below = [f"{path}/{name}" for name in disk.list(path)]
+        below = [each for each in below if disk.is_dir(each) and _is_log_directory(disk, each)]
+        if not below:
+            raise OptionError(
+                f"{path!r} is no log directory: it has neither {META_PROPERTIES} nor folders such as orders-0"
+            )
+        found += below
+    return [LogDirectory.open(path) for path in found]
+
+
+def _is_log_directory(disk: Disk, path: str) -> bool:
+    if disk.exists(f"{path}/{META_PROPERTIES}"):
+        return True
+    # A broker's own folder may be called node-1, as a partition of a topic called node would be; so may others.
+    folders = [f"{path}/{name}" for name in disk.list(path) if parse_partition_dir(name) is not None]
+    return any(disk.is_dir(each) and any(map(parse_numbered, disk.list(each))) for each in folders)
+
+
+def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to: str) -> list[Log]:
+    """The chosen partitions, in order; one that stands in two directories is refused."""
+    logs: dict[TopicPartition, Log] = {}
+    topics = set()
+    for directory in directories:
+        disk = disk_of(directory.path)
+        replicas: dict[TopicPartition, int] | None = None
+        for name in disk.list(directory.path):
+            named = parse_partition_dir(name)
+            if named is None or named.mark:
+                continue
+            key = named.topic_partition
+            topics.add(key.topic)
+            if not selection.topic(key.topic) or not selection.partition(key.topic, key.partition):
+                continue
+            path = f"{directory.path}/{name}"
+            if key in logs:
+                raise OptionError(
+                    f"{key} stands in {logs[key].folder.path} and in {path}: these are replicas; read one of them"
+                )
+            if read_up_to == "auto" and replicas is None:
+                replicas = directory.replicas()
+            single = read_up_to == "lastBatch" or (replicas or {}).get(key) == 1
+            try:
+                folder = read_folder(disk, path)
+            except FileNotFoundError:
+                continue  # deleted since it was listed
+            logs[key] = Log(disk, directory, folder, None if single else directory.high_watermarks.get(key))
+    for topic in selection.named:
+        if topic not in topics:
+            there = ", ".join(sorted(name for name in topics if not name.startswith("__"))) or "none"
+            raise OptionError(
+                f"there is no topic {topic} in {', '.join(d.path for d in directories)}; there are {there}"
+            )
+    for topic, partitions in (selection.partitions or {}).items():
+        for partition in partitions:
+            if TopicPartition(topic, partition) not in logs:
+                raise OptionError(f"there is no partition {topic}-{partition}")
+    return [logs[key] for key in sorted(logs)]
+
+
+class Log:
+    """One partition's files, read only as far as someone asks."""
+
+    def __init__(
+        self, disk: Disk, directory: LogDirectory, folder: PartitionFolder, high_watermark: int | None
+    ) -> None:
+        self.disk = disk
+        self.folder = folder
+        self.partition = folder.partition
+        self._directory = directory
+        self._high_watermark = high_watermark
+        self._time_indexes: dict[int, TimeIndex | None] = {}
+        self._offset_indexes: dict[int, OffsetIndex | None] = {}
+
+    @property
+    def segments(self) -> list[SegmentFiles]:
+        """The segments, in order."""
+        return self.folder.segments
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that readers may see."""
+        first = self.segments[0].base_offset if self.segments else 0
+        return max(first, self._directory.start_offsets.get(self.partition, 0))
+
+    @cached_property
+    def tail(self) -> tuple[int, int]:
+        """The offset and the position behind the last whole batch of the last segment."""
+        if not self.segments:
+            return 0, 0
+        last = self.segments[-1]
+        index = self.offset_index(last)
+        # The last indexed batch may be the one that is not whole: then the one before it is where to look from.
+        for position in (*(index.positions[:-3:-1] if index is not None else ()), 0):
+            end, found = self._scan_tail(last, position)
+            if found:
+                return end
+        return last.base_offset, 0
+
+    def _scan_tail(self, last: SegmentFiles, position: int) -> tuple[tuple[int, int], bool]:
+        """Where the whole batches from a position on end, and whether there is one."""
+        end = (last.base_offset, position)
+        before, final = end, None
+        try:
+            for header, data in scan_batches(self.disk, last.path(), last.size, position):
+                before, end, final = end, (header.next_offset, header.position + header.size), (header, data)
+        except CorruptLogError:
+            if self._directory.closed:
+                return (end[0], last.size), True  # nobody writes here: whoever reads it must say that it is damaged
+        # A write that a crash or a running broker left half done has the length of a batch and not its contents.
+        if final is not None and not self._directory.closed:
+            header, data = final
+            if not check_crc(data, header._replace(position=0)):
+                return before, before[1] > position
+        return end, final is not None
+
+    @cached_property
+    def end_offset(self) -> int:
+        """The offset before which everything may be read: the high watermark, or the last whole batch's end."""
+        end = self.tail[0]
+        if self._high_watermark is None:
+            return end
+        return max(min(end, self._high_watermark), self.start_offset)
+
+    def size_of(self, segment: SegmentFiles) -> int:
+        """Bytes of a segment that may be read."""
+        return self.tail[1] if segment is self.segments[-1] else segment.size
+
+    def offset_index(self, segment: SegmentFiles) -> OffsetIndex | None:
+        """A segment's offset index, or None where it is missing or damaged."""
+        if segment.base_offset not in self._offset_indexes:
+            found = None
+            with contextlib.suppress(FileNotFoundError, CorruptIndexError):
+                data = read_entries(segment.path(INDEX_SUFFIX), OFFSET_ENTRY)
+                found = OffsetIndex.decode(segment.base_offset, data, segment.size)
+            self._offset_indexes[segment.base_offset] = found
+        return self._offset_indexes[segment.base_offset]
+
+    def time_index(self, segment: SegmentFiles) -> TimeIndex | None:
+        """A segment's time index, or None where it is missing or damaged."""
+        if segment.base_offset not in self._time_indexes:
+            found = None
+            with contextlib.suppress(FileNotFoundError, CorruptIndexError):
+                found = TimeIndex.decode(segment.base_offset, read_entries(segment.path(TIME_INDEX_SUFFIX), TIME_ENTRY))
+            self._time_indexes[segment.base_offset] = found
+        return self._time_indexes[segment.base_offset]
+
+    def offset_at(self, timestamp: int) -> int | None:
+        """The first offset whose record has that timestamp or a later one, as Kafka finds it; None if there is none."""
+        for segment in self.segments:
+            active = segment is self.segments[-1]
+            times = self.time_index(segment)
+            if times is not None and not active and times.timestamps and times.timestamps[-1] < timestamp:
+                continue
+            position = 0
+            if times is not None:
+                index = self.offset_index(segment)
+                position = index.lookup(times.lookup(timestamp)) if index is not None else 0
+            try:
+                for header, data in scan_batches(
+                    self.disk, segment.path(), self.size_of(segment), position, first_read=_FIRST_READ
+                ):
+                    if header.max_timestamp < timestamp or header.next_offset <= self.start_offset:
+                        continue
+                    found = _first_at(header, data, timestamp, self.start_offset)
+                    if found is not None:
+                        return found if found < self.end_offset else None
+            except (CorruptLogError, InvalidRecords) as error:
+                raise OptionError(f"a point in time cannot be found in {segment.path()}: {error}") from error
+        return None
+
+    def transactions(self) -> tuple[int, list[AbortedTransaction], list[AbortedTransaction]]:
+        """The last stable offset, all aborted transactions, and those that are open: from the indexes, and from the
+        log itself behind the last snapshot, where a running broker may be a step ahead of its index.
+        """
+        aborted: dict[tuple[int, int], AbortedTransaction] = {}
+        for segment in self.segments:
+            if TXN_INDEX_SUFFIX not in segment.kinds:
+                continue
+            try:
+                index_data = self.disk.read(segment.path(TXN_INDEX_SUFFIX))
+                entries = TransactionIndex.decode(segment.base_offset, index_data).entries
+            except FileNotFoundError:
+                continue
+            except CorruptIndexError as error:
+                raise OptionError(
+                    f"{segment.path(TXN_INDEX_SUFFIX)} is damaged ({error}): read_committed cannot be decided"
+                ) from error
+            for entry in entries:
+                key = (entry.producer_id, entry.last_offset)
+                aborted[key] = AbortedTransaction(entry.producer_id, entry.first_offset, entry.last_offset)
+        state, start = self._producers()
+        for segment in self.segments:
+            if segment is not self.segments[-1] and self._next_base(segment) <= start:
+                continue
+            index = self.offset_index(segment)
+            position = index.lookup(start) if index is not None else 0
+            for header, data in scan_batches(self.disk, segment.path(), self.size_of(segment), position):
+                if header.base_offset < start or header.base_offset >= self.end_offset or not header.is_transactional:
+                    continue
+                completed = replay_batch(state, header, data)
+                if completed is not None:
+                    state.complete(completed, self.end_offset)
+                    if completed.aborted:
+                        key = (completed.producer_id, completed.last_offset)
+                        aborted[key] = AbortedTransaction(*completed[:3])
+        unstable = state.first_unstable_offset
+        stable = self.end_offset if unstable is None else min(unstable, self.end_offset)
+        undecided = [AbortedTransaction(producer, first, self.end_offset) for first, producer in state.ongoing.items()]
+        decided = sorted(aborted.values(), key=lambda each: each.first_offset)
+        return max(stable, self.start_offset), decided, undecided
+
+    def _next_base(self, segment: SegmentFiles) -> int:
+        return self.segments[self.segments.index(segment) + 1].base_offset
+
+    def _producers(self) -> tuple[ProducerState, int]:
+        """The newest state of producers that is saved and not past the end, and the offset it holds for."""
+        state = ProducerState()
+        for offset in reversed(self.folder.snapshots):
+            if offset > self.end_offset:
+                continue
+            try:
+                data = self.disk.read(f"{self.folder.path}/{offset_name(offset, SNAPSHOT_SUFFIX)}")
+                state.load(decode_snapshot(data), offset, 0)
+            except (FileNotFoundError, CorruptSnapshotError):
+                continue
+            return state, offset
+        return state, self.segments[0].base_offset if self.segments else 0
+
+
+def _first_at(header: BatchHeader, data: memoryview, timestamp: int, first_offset: int) -> int | None:
+    """The offset of a batch's first record that has a time or a later one."""
+    # A control batch has no rows, but a time, and Kafka counts it; a few records are not worth columns.
+    if header.is_control or header.record_count < _FEW_RECORDS:
+        records = iter_records(data, header._replace(position=0))
+        return next((r.offset for r in records if r.timestamp >= timestamp and r.offset >= first_offset), None)
+    for found in iter_arrow(data, first_offset=first_offset, headers=False, times=(timestamp, MAX_OFFSET)):
+        if found.num_rows:
+            return int(found.column("offset")[0].as_py())
+    return None
+
+
+def read_entries(path: str, size: int) -> bytes:
+    """An index's entries without the zeros that a running broker keeps behind them (Kafka reserves 10 MiB)."""
+    file = disk_of(path).open(path, writable=False)
+    try:
+        count = file.size() // size
+        zero = bytes(size)
+
+        def entry(number: int) -> bytes:
+            return file.read_at(number * size, size)
+
+        if count > 1 and entry(count - 1) == zero:
+            low, high = 1, count - 1  # the first entry may really be zero
+            while low < high:
+                middle = (low + high) // 2
+                if entry(middle) == zero:
+                    high = middle
+                else:
+                    low = middle + 1
+            count = low
+        return file.read_at(0, count * size)
+    finally:
+        file.close()

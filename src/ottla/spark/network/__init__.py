@@ -1,0 +1,1 @@
+"""Format "ottla": batch and streaming reads from any Kafka over the network."""

@@ -1,0 +1,135 @@
+"""The format `ottla`: topics over the network, from and to ottla or any other Kafka, with no jars.
+
+The doors of the format and its batch reader; streams are in `network_stream`, writing in `sink`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from ottla.spark.connect import reachable
+from ottla.spark.network.offsets import NetworkTask, batch_ranges, find_topics, split_ranges
+from ottla.spark.network.options import NetworkPlan
+from ottla.spark.network.read import read_range
+from ottla.spark.options import OptionError
+from ottla.spark.pushdown.filters import Limits
+from ottla.spark.worker import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Filter
+    from pyspark.sql.types import StructType
+
+
+class NetworkSource(DataSource):
+    """`spark.read.format("ottla")`, `readStream`, `write` and `writeStream`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "ottla"
+
+    def schema(self) -> StructType:
+        """The columns; wrong options, brokers that do not answer and missing topics end here, at load()."""
+        # What a stream may not have and a batch may is found by the readers: Spark does not say here which it is.
+        plan = NetworkPlan.parse(self.options, streaming=False)
+        with reachable(plan.settings.bootstrap), plan.settings.client() as client:
+            find_topics(client, plan.selection)
+        return plan.settings.columns.spark
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader for `spark.read`."""
+        plan = _with_columns(NetworkPlan.parse(self.options, streaming=False), schema)
+        return FilteringNetworkReader(plan) if plan.pushdown else NetworkReader(plan)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A reader for `spark.readStream`."""
+        if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
+            import pyspark
+
+            return RefusedStream(
+                f"streams from ottla need pyspark 4.2 or newer: {pyspark.__version__} has neither rate limits nor "
+                "availableNow for Python sources; spark.read works"
+            )
+        from ottla.spark.network.stream import NetworkStreamReader
+
+        try:
+            return NetworkStreamReader(_with_columns(NetworkPlan.parse(self.options, streaming=True), schema))
+        except OptionError as error:
+            return RefusedStream(str(error))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch writer."""
+        from ottla.spark.sink.writer import make_writer
+
+        return make_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """A writer of micro-batches."""
+        from ottla.spark.sink.writer import make_stream_writer
+
+        return make_stream_writer(self.options, schema, overwrite)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Says why there is no stream: Spark hides an error of `streamReader` itself behind one of its own."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name, and what it asks a new query first
+        """Say why."""
+        raise OptionError(self._reason)
+
+    def latestOffset(self, *_: object) -> NoReturn:  # noqa: N802 - Spark's name, and what it asks an old query first
+        """Say why."""
+        raise OptionError(self._reason)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Nothing: it never comes to that."""
+        return iter(())
+
+
+def _with_columns(plan: NetworkPlan, schema: StructType) -> NetworkPlan:
+    columns = plan.settings.columns.narrowed("ottla", schema)
+    return replace(plan, settings=replace(plan.settings, columns=columns))
+
+
+class NetworkReader(DataSourceReader):
+    """Plans and reads a batch."""
+
+    def __init__(self, plan: NetworkPlan) -> None:
+        self._plan = plan
+        self._limits = Limits()
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks, in the order of topics, partitions and offsets; at least one, which may have nothing to read."""
+        plan = self._plan
+        with reachable(plan.settings.bootstrap), plan.settings.client() as client:
+            ranges = batch_ranges(client, plan, self._limits)
+        parts = split_ranges(ranges, least_tasks=plan.least_tasks, largest=plan.largest_task)
+        return [NetworkTask(each) for each in parts] or [NetworkTask(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        assert isinstance(partition, NetworkTask)
+        settle()
+        if partition.range is not None:
+            limits = self._limits
+            settings = replace(self._plan.settings, times=limits.times if limits.timed else None)
+            yield from read_range(partition.range, settings)
+
+
+class FilteringNetworkReader(NetworkReader):
+    """Asks only for what filters on topic, partition, offset and timestamp leave."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Narrow the read; Spark still applies every filter itself."""
+        self._limits.take(filters)
+        return filters

@@ -1,0 +1,147 @@
+"""Runs a Spark Declarative Pipelines spec with our formats registered, and with what Spark 4.2 needs to run it right.
+
+- `spark-pipelines` opens an unauthenticated Connect server on all interfaces: here it is on loopback, on a free port,
+  and asks for a token.
+- With the default catalog a second run fails (LOCATION_ALREADY_EXISTS): here the catalog is Hive's, in `.ottla`.
+- With a Python source the client of 4.2 and 4.3 takes a progress message (`__python_accumulator__`) for an unknown
+  response and ends with an error although the data is right: here that message is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.pipeline.folder import STATE, PipelineError, begin_status, write_status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ACCUMULATOR: Final = "__python_accumulator__"
+_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
+_SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
+
+
+def server_settings(state: Path, token: str) -> dict[str, str]:
+    """The settings of the server that a pipeline runs on."""
+    metastore = state / "metastore"
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.connect.authenticate.token": token,
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(state / "warehouse"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={metastore};create=true",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={state}",
+    }
+
+
+def main(file: str, settings: dict[str, Any]) -> int:
+    """Run the spec; the exit code."""
+    path = Path(file)
+    state = path.parent / STATE
+    status = begin_status(state)
+    try:
+        _run(path, state, settings, status)
+    except BaseException as error:
+        from ottla.spark.reasons import reason
+
+        status |= {"state": "failed", "problem": reason(error), "ended": time.time()}
+        write_status(state / "status.json", status)
+        raise
+    status |= {"state": "finished", "ended": time.time()}
+    write_status(state / "status.json", status)
+    return 0
+
+
+def _run(path: Path, state: Path, settings: dict[str, Any], status: dict[str, Any]) -> None:
+    from ottla.spark.session import session
+
+    try:
+        from pyspark.pipelines import cli, spark_connect_pipeline
+        from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+    except ImportError as error:
+        raise PipelineError(
+            f"Declarative Pipelines need pyspark 4.1 or newer with its extras: pip install 'ottla[spark]' ({error})"
+        ) from error
+    token = secrets.token_hex(16)
+    os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
+    spec = cli.load_pipeline_spec(path)
+    server = session(
+        path.parent.name,
+        master=settings["master"],
+        config={**server_settings(state, token), **spec.configuration, **settings["config"]},
+    )
+    server.sparkContext.setLogLevel("WARN")
+    port = getattr(getattr(server.sparkContext._jvm, _SERVICE), "MODULE$").localPort()
+    client = connect(port, token)
+    # From here on `SparkSession.active()` and the functions of pyspark.sql are those of Connect.
+    os.environ[_MODE] = "1"
+    try:
+        register_formats(client)
+        graph = spark_connect_pipeline.create_dataflow_graph(
+            client, default_catalog=spec.catalog, default_database=spec.database, sql_conf=spec.configuration
+        )
+        registry = SparkConnectGraphElementRegistry(client, graph)
+        cli.register_definitions(path, registry, spec, client, graph)
+        status["state"] = "running"
+        write_status(state / "status.json", status)
+        events = spark_connect_pipeline.start_run(
+            client,
+            graph,
+            full_refresh=[],
+            full_refresh_all=settings["full_refresh"],
+            refresh=[],
+            dry=settings["dry"],
+            storage=spec.storage,
+        )
+        for event in _told(events):
+            print(event, flush=True)
+            status.setdefault("events", []).append(event)
+            write_status(state / "status.json", status)
+    finally:
+        del os.environ[_MODE]
+        client.stop()
+        server.stop()
+
+
+def connect(port: int, token: str) -> Any:
+    """A Connect session to the server in this process, whose client passes over what it does not know."""
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession.builder.remote(f"sc://localhost:{port}/;token={token}").create()
+    client = session.client
+    fetch = client._execute_and_fetch_as_iterator
+
+    def without_accumulators(*arguments: Any, **named: Any) -> Iterator[Any]:
+        for response in fetch(*arguments, **named):
+            if getattr(response, "name", None) != _ACCUMULATOR:
+                yield response
+
+    client._execute_and_fetch_as_iterator = without_accumulators
+    return session
+
+
+def register_formats(session: Any) -> None:
+    """Teach a Connect session our formats."""
+    from ottla.spark.log.source import LogSource
+    from ottla.spark.network.source import NetworkSource
+
+    for source in (LogSource, NetworkSource):
+        session.dataSource.register(source)
+
+
+def _told(results: Iterator[dict[str, Any]]) -> Iterator[str]:
+    for result in results:
+        if "pipeline_event_result" in result:
+            yield str(result["pipeline_event_result"].event.message)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))

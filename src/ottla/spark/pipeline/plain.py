@@ -1,0 +1,160 @@
+"""Runs a plain PySpark file as a pipeline: with a session that knows our formats, until its queries end.
+
+The file gets the session by `SparkSession.builder.getOrCreate()` and the brokers from `OTTLA_BOOTSTRAP`. Named queries
+keep their checkpoints in `.ottla/checkpoints/<name>`, so that a second run goes on where the first one ended.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.spark.pipeline.folder import STATE, begin_status, write_status
+from ottla.spark.pipeline.progress import query_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+_EVERY: Final = 0.5
+
+
+def main(file: str, settings: dict[str, Any]) -> int:
+    """Run the file; the exit code."""
+    from ottla.spark.session import session
+
+    path = Path(file)
+    state = path.parent / STATE
+    status = begin_status(state)
+    config = {
+        "spark.sql.streaming.checkpointLocation": str(state / "checkpoints"),
+        "spark.sql.warehouse.dir": str(state / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={state}",
+        **settings["config"],
+    }
+    spark = session(path.parent.name, master=settings["master"], config=config)
+    spark.sparkContext.setLogLevel("WARN")
+    watch = Watch(spark, state / "status.json", status)
+    try:
+        if settings["dry"]:
+            status["plans"] = plans = []
+            _replace_start(lambda writer, _: plans.append(_describe(writer)))
+        elif settings["once"]:
+            _replace_start(_start_once)
+        watch.start()
+        sys.path.insert(0, str(path.parent))
+        runpy.run_path(str(path), run_name="__main__")
+        while active := spark.streams.active:
+            active[0].awaitTermination()
+        failures = [query.exception() for query in watch.seen.values()]
+        problem = next((each for each in failures if each is not None), None)
+        if problem is not None:
+            raise problem
+    except BaseException as error:
+        watch.stop("failed", error)
+        raise
+    watch.stop("finished")
+    spark.stop()
+    return 0
+
+
+class Watch:
+    """Writes the status file while the pipeline runs."""
+
+    def __init__(self, spark: SparkSession, file: Path, status: dict[str, Any]) -> None:
+        self._spark = spark
+        self._file = file
+        self._status = status
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.seen: dict[str, Any] = {}
+        self._totals: dict[str, dict[int, int]] = {}
+
+    def start(self) -> None:
+        """Begin."""
+        self._status["state"] = "running"
+        self._thread.start()
+
+    def stop(self, state: str, error: BaseException | None = None) -> None:
+        """The last word."""
+        from ottla.spark.reasons import reason
+
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._look()
+        self._status["state"] = state
+        self._status["ended"] = time.time()
+        if error is not None:
+            self._status["problem"] = reason(error)
+        write_status(self._file, self._status)
+
+    def _run(self) -> None:
+        while not self._done.wait(_EVERY):
+            self._look()
+            write_status(self._file, self._status)
+
+    def _look(self) -> None:
+        """Ask every query that was seen; one that ended still knows its last progress."""
+        try:
+            for query in self._spark.streams.active:
+                self.seen.setdefault(str(query.id), query)
+            found = []
+            for key, query in self.seen.items():
+                batches = self._totals.setdefault(key, {})
+                for each in query.recentProgress:
+                    batches[int(each["batchId"])] = int(each["numInputRows"])
+                progress = query.lastProgress
+                shown = query_progress(progress and json.loads(progress.json), query.name or key, query.isActive)
+                found.append({**shown, "total_rows": sum(batches.values())})
+            self._status["queries"] = found
+        except Exception as error:  # the session is going down: the last numbers stay
+            self._status.setdefault("notes", str(error)[:200])
+
+
+def _replace_start(instead: Callable[[Any, Callable[..., Any]], Any]) -> None:
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    start = DataStreamWriter.start
+
+    def started(self: Any, *arguments: Any, **named: Any) -> Any:
+        if named:
+            self.options(**{key: value for key, value in named.items() if key not in _NOT_OPTIONS})
+        return instead(self, lambda: start(self, *arguments, **named))
+
+    DataStreamWriter.start = started
+
+
+_NOT_OPTIONS: Final = frozenset({"path", "format", "outputMode", "partitionBy", "queryName"})
+
+
+def _start_once(writer: Any, start: Callable[[], Any]) -> Any:
+    """Take what is there and stop, whatever trigger the file asks for."""
+    writer.trigger(availableNow=True)
+    return start()
+
+
+def _describe(writer: Any) -> dict[str, Any]:
+    """A query that a dry run does not start: its columns, and whether it could be started."""
+    from ottla.spark.sink.exactly_once_plan import _private, _wants_exactly_once, check_plan
+
+    jvm_writer = writer._jwrite
+    if _wants_exactly_once(jvm_writer, {}):
+        check_plan(writer._df)
+    options = _private(jvm_writer, "extraOptions")
+    name = options.get("queryName")
+    return {
+        "name": str(name.get()) if name.isDefined() else None,
+        "format": str(_private(jvm_writer, "source")),
+        "schema": writer._df.schema.simpleString(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))

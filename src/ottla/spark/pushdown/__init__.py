@@ -1,0 +1,1 @@
+"""Filters and column pruning that Spark pushes into reads of both sources."""

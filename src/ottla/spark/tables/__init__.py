@@ -1,0 +1,1 @@
+"""System tables: event logs, captures, and Kafka's internal topics as DataFrames."""
