@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.protocol.capture import read_capture
 from ottla.security.dev_tls import Authority, write_private
 from ottla.testing import Tap
-from ottla.testing.tapping import CaptureFile
+from ottla.testing.tap.tap import CaptureFile
 from tests.testing.clients import consumer, producer, read, send
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.testing.http_operations import ACTIONS, OPERATIONS
-from ottla.testing.openapi import openapi
+from ottla.testing.http.openapi import openapi
+from ottla.testing.http.operations import ACTIONS, OPERATIONS
 from tests.testing.clients import Delivery, consumer, eventually, producer, read, send
 
 if TYPE_CHECKING:

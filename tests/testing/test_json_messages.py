@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla.protocol.api import APIS, response_class
 from ottla.protocol.messages.k44_incremental_alter_configs import AlterableConfig
 from ottla.protocol.secrets import HIDDEN
-from ottla.testing.json_messages import message_of, plain
+from ottla.testing.http.json_messages import message_of, plain
 from tests.protocol.strategies import of_struct
 
 KEYS = [api.key for api in APIS]

@@ -183,7 +183,7 @@ def test_closing_from_many_threads_and_from_its_own() -> None:
 def test_an_answer_that_comes_just_when_the_wait_for_it_is_looked_at_is_an_answer(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.testing.kit.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("ottla.testing.control.controlled_cluster.LOOK_SECONDS", 0.0)
     for _ in range(300):
         assert cluster.topics() == ["t"]
     with pytest.raises(TimeoutError, match="of its own"):

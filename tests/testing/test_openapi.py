@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.testing.openapi import openapi
+from ottla.testing.http.openapi import openapi
 from tests.testing.clients import consumer, producer, read, send
 from tests.testing.test_http_api import serving
 

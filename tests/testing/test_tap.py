@@ -13,7 +13,7 @@ from ottla.protocol.capture import CapturedFrame, read_capture
 from ottla.protocol.framing import decode_request, decode_response
 from ottla.testing import Cluster, Tap
 from ottla.testing.security import allow
-from ottla.testing.tapping import CaptureFile, parse_address
+from ottla.testing.tap.tap import CaptureFile, parse_address
 from tests.ports import free_ports
 from tests.testing.clients import Delivery, consumer, eventually, producer, read, send, values
 

@@ -20,7 +20,7 @@ from ottla.protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
 from ottla.security.dev_tls import Authority, write_private
 from ottla.testing import Cluster, Tap
 from ottla.testing.security import allow
-from ottla.testing.tapping import CaptureFile
+from ottla.testing.tap.tap import CaptureFile
 from tests.testing.clients import eventually, read, send
 
 if TYPE_CHECKING:

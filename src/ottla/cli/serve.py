@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ottla.events import Sink
     from ottla.protocol.releases import Release
     from ottla.server.metrics_page import MetricsPage
-    from ottla.testing.serving import ServedCluster
+    from ottla.testing.http.served_cluster import ServedCluster
 
 LEVELS = {"none": logging.CRITICAL + 1, "error": 40, "warn": 30, "info": 20, "debug": 10}
 FAILED = 1
@@ -333,7 +333,7 @@ def _settle() -> None:
 
 
 def _control(world: World, wanted: _Wanted) -> ServedCluster:
-    from ottla.testing.serving import ServedCluster
+    from ottla.testing.http.served_cluster import ServedCluster
 
     return ServedCluster(world, wanted.configs, wanted.topics, sync=wanted.sync, virtual_time=wanted.virtual_time)
 

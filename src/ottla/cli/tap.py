@@ -17,9 +17,9 @@ from ottla.protocol.capture import REQUEST
 from ottla.protocol.inspector import Inspection, Inspector
 from ottla.records.inspect import batch_lines
 from ottla.testing.cluster import new_loop
-from ottla.testing.control import api_keys
-from ottla.testing.tap import LENGTH
-from ottla.testing.tapping import CaptureFile, Tap
+from ottla.testing.control.rules import api_keys
+from ottla.testing.tap.engine import LENGTH
+from ottla.testing.tap.tap import CaptureFile, Tap
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -157,8 +157,8 @@ async def _listen(
         typer.echo(f"ottla tap listens on {tap.bootstrap} in front of {target}; stop with Ctrl-C", err=True)
 
     if control is not None:
-        from ottla.testing.http_server import ControlServer
-        from ottla.testing.tapping import TapKit, parse_address
+        from ottla.testing.http.server import ControlServer
+        from ottla.testing.tap.tap import TapKit, parse_address
 
         server = ControlServer(TapKit(tap))
         host, port = parse_address(control)

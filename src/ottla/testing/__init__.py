@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ottla.testing.cluster import Cluster
-    from ottla.testing.control import Control, Rule
-    from ottla.testing.requests_seen import SeenRequest
-    from ottla.testing.state import (
+    from ottla.testing.control.requests import SeenRequest
+    from ottla.testing.control.rules import Control, Rule
+    from ottla.testing.control.state import (
         ConnectionState,
         GroupState,
         MemberState,
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
         StoredRecord,
         TransactionState,
     )
-    from ottla.testing.tapping import Tap
+    from ottla.testing.tap.tap import Tap
     from ottla.world.clock import VirtualClock
 
 _MODULES = {
     "Cluster": "ottla.testing.cluster",
-    "Control": "ottla.testing.control",
-    "Rule": "ottla.testing.control",
-    "SeenRequest": "ottla.testing.requests_seen",
-    "ConnectionState": "ottla.testing.state",
-    "GroupState": "ottla.testing.state",
-    "MemberState": "ottla.testing.state",
-    "PartitionState": "ottla.testing.state",
-    "SessionState": "ottla.testing.state",
-    "StoredRecord": "ottla.testing.state",
-    "Tap": "ottla.testing.tapping",
-    "TransactionState": "ottla.testing.state",
+    "Control": "ottla.testing.control.rules",
+    "Rule": "ottla.testing.control.rules",
+    "SeenRequest": "ottla.testing.control.requests",
+    "ConnectionState": "ottla.testing.control.state",
+    "GroupState": "ottla.testing.control.state",
+    "MemberState": "ottla.testing.control.state",
+    "PartitionState": "ottla.testing.control.state",
+    "SessionState": "ottla.testing.control.state",
+    "StoredRecord": "ottla.testing.control.state",
+    "Tap": "ottla.testing.tap.tap",
+    "TransactionState": "ottla.testing.control.state",
     "VirtualClock": "ottla.world.clock",
 }
 

@@ -21,8 +21,8 @@ from ottla.cluster.server_config import server_config
 from ottla.events import EventFile, Events
 from ottla.protocol.releases import find_release
 from ottla.server.run import RunningCluster
-from ottla.testing.configs import config_texts
-from ottla.testing.kit import ControlledCluster
+from ottla.testing.control.controlled_cluster import ControlledCluster
+from ottla.testing.control.faults import config_texts
 from ottla.testing.security import Logins, throw_away_authority
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -212,7 +212,7 @@ class Cluster(ControlledCluster):
     async def _serve(self, loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
         world = World.real(loop, RealDisk(loop) if self._data_dir else MemoryDisk())
         if self._virtual is not None:
-            from ottla.testing.manual_clock import ManualClock
+            from ottla.testing.control.manual_clock import ManualClock
 
             world.clock = ManualClock(loop, self._virtual)
         if self._seed is not None:

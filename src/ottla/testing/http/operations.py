@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 from ottla.protocol.api import response_class
-from ottla.testing.control import api_keys, check_seconds, error_code
-from ottla.testing.json_messages import message_of, plain
-from ottla.testing.state import (
+from ottla.testing.control.rules import api_keys, check_seconds, error_code
+from ottla.testing.control.state import (
     ConnectionState,
     GroupState,
     PartitionState,
@@ -15,13 +14,14 @@ from ottla.testing.state import (
     StoredRecord,
     TransactionState,
 )
+from ottla.testing.http.json_messages import message_of, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ottla.testing.control import Control, Rule
-    from ottla.testing.kit import Kit
-    from ottla.testing.requests_seen import SeenRequest
+    from ottla.testing.control.controlled_cluster import Kit
+    from ottla.testing.control.requests import SeenRequest
+    from ottla.testing.control.rules import Control, Rule
 
 Handler = "Callable[[Kit, dict[str, str], Any], Any]"
 

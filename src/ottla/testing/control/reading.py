@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.events import KINDS
-from ottla.testing import moves
-from ottla.testing.control import api_keys
+from ottla.testing.control import cluster_changes
+from ottla.testing.control.rules import api_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster as BrokerCluster
     from ottla.events import Event, RecentEvents
     from ottla.server.run import RunningCluster
-    from ottla.testing import state
-    from ottla.testing.control import Api, Controls
-    from ottla.testing.requests_seen import SeenRequest
+    from ottla.testing.control import state
+    from ottla.testing.control.requests import SeenRequest
+    from ottla.testing.control.rules import Api, Controls
 
 T = TypeVar("T")
 _ABSENT = object()
@@ -57,13 +57,13 @@ class StateReading:
 
     def partition(self, topic: str, index: int = 0) -> state.PartitionState:
         """One partition as it is now; KeyError if there is none."""
-        from ottla.testing.state import read_partition
+        from ottla.testing.control.state import read_partition
 
         return self.call(lambda cluster: read_partition(cluster, topic, index))
 
     def partitions(self, topic: str) -> list[state.PartitionState]:
         """All partitions of a topic; KeyError if there is no such topic."""
-        from ottla.testing.state import read_partition
+        from ottla.testing.control.state import read_partition
 
         def look(cluster: BrokerCluster) -> list[state.PartitionState]:
             found = [index for name, index in cluster.partitions if name == topic]
@@ -75,13 +75,13 @@ class StateReading:
 
     def records(self, topic: str, index: int = 0) -> list[state.StoredRecord]:
         """All records of a partition, those of open and aborted transactions too, control records left out."""
-        from ottla.testing.state import read_records
+        from ottla.testing.control.state import read_records
 
         return self.call(lambda cluster: read_records(cluster, topic, index))
 
     def groups(self) -> list[state.GroupState]:
         """All groups."""
-        from ottla.testing.state import read_groups
+        from ottla.testing.control.state import read_groups
 
         return self.call(read_groups)
 
@@ -94,7 +94,7 @@ class StateReading:
 
     def transactions(self) -> list[state.TransactionState]:
         """All transactional ids, with what their producers are doing."""
-        from ottla.testing.state import read_transactions
+        from ottla.testing.control.state import read_transactions
 
         return self.call(read_transactions)
 
@@ -105,19 +105,19 @@ class StateReading:
                 return transaction
         raise KeyError(f"there is no transactional id {transactional_id}")
 
-    def coordinator(self, key: str, kind: str = moves.GROUP) -> int:
+    def coordinator(self, key: str, kind: str = cluster_changes.GROUP) -> int:
         """The node that coordinates a group, or (kind "transaction") a transactional id."""
-        return self.call(lambda cluster: moves.coordinator_of(cluster, key, kind))
+        return self.call(lambda cluster: cluster_changes.coordinator_of(cluster, key, kind))
 
     def sessions(self) -> list[state.SessionState]:
         """All fetch sessions."""
-        from ottla.testing.state import read_sessions
+        from ottla.testing.control.state import read_sessions
 
         return self.call(read_sessions)
 
     def connections(self) -> list[state.ConnectionState]:
         """All connections."""
-        from ottla.testing.state import read_connections
+        from ottla.testing.control.state import read_connections
 
         running = self._running
         return self.call(lambda _: read_connections(running.servers if running is not None else {}))
@@ -155,6 +155,6 @@ class StateReading:
 
     def report(self, most: int = 40) -> str:
         """What a person wants to see when a test has failed: the last events, groups and transactions, as text."""
-        from ottla.testing.report import cluster_report
+        from ottla.testing.control.report import cluster_report
 
         return cluster_report(self, most)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.membership import move_leader
-from ottla.testing import moves
-from ottla.testing.configs import config_texts
-from ottla.testing.control import check_seconds
+from ottla.testing.control import cluster_changes
+from ottla.testing.control.rules import check_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -15,9 +14,9 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster as BrokerCluster
     from ottla.cluster.server_config import ServerConfig
     from ottla.server.run import RunningCluster
-    from ottla.testing.control import Control, Controls
-    from ottla.testing.disk import ControlledDisk
-    from ottla.testing.hanging import HangingNodes
+    from ottla.testing.control.disk import ControlledDisk
+    from ottla.testing.control.paused_nodes import HangingNodes
+    from ottla.testing.control.rules import Control, Controls
 
 T = TypeVar("T")
 
@@ -166,43 +165,48 @@ class Interventions:
 
     def shuffle_leaders(self, *topics: str) -> None:
         """Let each partition (of these topics) be led by another node than now."""
-        self.call(lambda cluster: moves.shuffle_leaders(cluster, topics))
+        self.call(lambda cluster: cluster_changes.shuffle_leaders(cluster, topics))
 
     def set_followers(self, topic: str, partition: int, followers: Iterable[int]) -> None:
         """Let these nodes follow a partition."""
-        self.call(lambda cluster: moves.set_followers(cluster, topic, partition, followers))
+        self.call(lambda cluster: cluster_changes.set_followers(cluster, topic, partition, followers))
 
-    def move_coordinator(self, key: str, node: int, kind: str = moves.GROUP) -> None:
+    def move_coordinator(self, key: str, node: int, kind: str = cluster_changes.GROUP) -> None:
         """Let a node coordinate a group, or (kind "transaction") a transactional id."""
-        self.call(lambda cluster: moves.move_coordinator(cluster, key, node, kind))
+        self.call(lambda cluster: cluster_changes.move_coordinator(cluster, key, node, kind))
 
     def rehash_coordinators(self) -> None:
         """Let each group and transactional id be coordinated by another node than now."""
-        self.call(moves.rehash_coordinators)
+        self.call(cluster_changes.rehash_coordinators)
 
     # Time that has passed.
 
     def expire_member(self, group: str, member: str | None = None) -> None:
         """Let the session of a member (of all) time out now."""
-        self.call(lambda cluster: moves.expire_member(cluster, group, member))
+        self.call(lambda cluster: cluster_changes.expire_member(cluster, group, member))
 
     def expire_transaction(self, transactional_id: str) -> None:
         """Let an open transaction time out now."""
-        self.call(lambda cluster: moves.expire_transaction(cluster, transactional_id))
+        self.call(lambda cluster: cluster_changes.expire_transaction(cluster, transactional_id))
 
     # Logs.
 
     def roll_segments(self, topic: str | None = None) -> None:
         """Close the active segments of a topic, or of all."""
-        self.call(lambda cluster: moves.roll_segments(cluster, topic))
+        self.call(lambda cluster: cluster_changes.roll_segments(cluster, topic))
 
     def apply_retention(self, topic: str | None = None) -> int:
         """Delete what has outlived its retention, now; returns how many segments went."""
-        return self.call(lambda cluster: moves.apply_retention(cluster, topic))
+        return self.call(lambda cluster: cluster_changes.apply_retention(cluster, topic))
 
     def compact(self, topic: str | None = None) -> None:
         """Compact what is to be compacted, now."""
-        self.call(lambda cluster: moves.compact(cluster, topic))
+        self.call(lambda cluster: cluster_changes.compact(cluster, topic))
+
+
+def config_texts(configs: Mapping[str, Any]) -> dict[str, str]:
+    """Return configs as strings, as Kafka stores them; tests may write numbers and booleans."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
 
 
 def _is_slow_disk(_: object) -> bool:

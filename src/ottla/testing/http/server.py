@@ -8,13 +8,13 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.testing.http_api import respond
+from ottla.testing.http.api import respond
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.testing.kit import Kit
-    from ottla.testing.tapping import TapKit
+    from ottla.testing.control.controlled_cluster import Kit
+    from ottla.testing.tap.tap import TapKit
 
 T = TypeVar("T")
 LARGEST_BODY = 16 * 1024 * 1024

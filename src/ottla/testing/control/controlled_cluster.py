@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.events import RecentEvents
-from ottla.testing import moves
-from ottla.testing.broker_control import NodeControl
-from ottla.testing.control import Control, Controls, Rule
-from ottla.testing.disk import ControlledDisk
-from ottla.testing.hanging import HangingNodes
-from ottla.testing.interventions import Interventions
-from ottla.testing.reading import StateReading
+from ottla.testing.control import cluster_changes
+from ottla.testing.control.broker_exchange import NodeControl
+from ottla.testing.control.disk import ControlledDisk
+from ottla.testing.control.faults import Interventions
+from ottla.testing.control.paused_nodes import HangingNodes
+from ottla.testing.control.reading import StateReading
+from ottla.testing.control.rules import Control, Controls, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster as BrokerCluster
     from ottla.events import Events
     from ottla.server.run import RunningCluster
-    from ottla.testing.control import Api
-    from ottla.testing.requests_seen import SeenRequest
+    from ottla.testing.control.requests import SeenRequest
+    from ottla.testing.control.rules import Api
     from ottla.world.clock import VirtualClock
     from ottla.world.world import World
 
@@ -96,7 +96,7 @@ class ControlledCluster(StateReading, Interventions):
             for connection in list(server.connections):
                 connection.abort()
             await self._start_node(node_id)
-        moves.delete_everything(cluster)
+        cluster_changes.delete_everything(cluster)
         self._create_topics(cluster)
         self._recent.clear()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.events import for_people
 
 if TYPE_CHECKING:
-    from ottla.testing.reading import StateReading
+    from ottla.testing.control.reading import StateReading
 
 
 def cluster_report(cluster: StateReading, most: int) -> str:

@@ -23,8 +23,8 @@ from ottla.pending import Pending
 from ottla.protocol.api import APIS, find_api
 from ottla.protocol.error_codes import ErrorCode
 from ottla.protocol.schema import Struct
-from ottla.testing.partition_errors import PartitionErrors, partitions_of
-from ottla.testing.requests_seen import RequestsSeen, SeenRequest
+from ottla.testing.control.partition_errors import PartitionErrors, partitions_of
+from ottla.testing.control.requests import RequestsSeen, SeenRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

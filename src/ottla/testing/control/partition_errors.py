@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ottla.protocol.error_codes import ErrorCode
-    from ottla.testing.control import Answer, Exchange
+    from ottla.testing.control.rules import Answer, Exchange
 
     Covers = Callable[[str, int | None], bool]
 

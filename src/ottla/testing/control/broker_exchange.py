@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.api_table import ApiKey
 from ottla.server.dispatch import find_api_name
-from ottla.testing.requests_seen import SeenRequest
+from ottla.testing.control.requests import SeenRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.server.connection import Part
     from ottla.server.dispatch import Dispatch
     from ottla.server.server import NodeServer
-    from ottla.testing.control import Answer, Controls, Edit
+    from ottla.testing.control.rules import Answer, Controls, Edit
 
 
 class NodeControl:

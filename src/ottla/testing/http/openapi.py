@@ -9,12 +9,12 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
-from ottla.testing.http_operations import OPERATIONS, PATH_TYPES
+from ottla.testing.http.operations import OPERATIONS, PATH_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.testing.http_operations import Field, Operation
+    from ottla.testing.http.operations import Field, Operation
 
 PATH_VALUES = {"kind": ["group", "transaction"]}
 SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.cluster.server_config import server_config
-from ottla.testing.http_server import ControlServer
-from ottla.testing.kit import ControlledCluster, Kit
-from ottla.testing.manual_clock import ManualClock
+from ottla.testing.control.controlled_cluster import ControlledCluster, Kit
+from ottla.testing.control.manual_clock import ManualClock
+from ottla.testing.http.server import ControlServer
 from ottla.world.clock import VirtualClock
 
 if TYPE_CHECKING:

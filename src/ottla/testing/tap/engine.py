@@ -32,7 +32,7 @@ from ottla.protocol.framing import (
     encode_response_parts,
 )
 from ottla.server.connection import BadFrameError, Connection
-from ottla.testing.requests_seen import SeenRequest, read_request
+from ottla.testing.control.requests import SeenRequest, read_request
 
 if TYPE_CHECKING:
     import ssl
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ottla.protocol.error_codes import ErrorCode
     from ottla.protocol.schema import Message
     from ottla.server.connection import Part
-    from ottla.testing.control import Answer, Controls, Edit
+    from ottla.testing.control.rules import Answer, Controls, Edit
     from ottla.world.clock import Clock
     from ottla.world.transport import Listener, Transport
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ottla.protocol.errors import KafkaError
-from ottla.testing.http_operations import OPERATIONS, PATH_TYPES, Refused
-from ottla.testing.json_messages import plain
+from ottla.testing.http.json_messages import plain
+from ottla.testing.http.operations import OPERATIONS, PATH_TYPES, Refused
 
 if TYPE_CHECKING:
-    from ottla.testing.http_operations import Field, Operation
+    from ottla.testing.http.operations import Field, Operation
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def respond(kit: Any, method: str, target: str, body: bytes) -> tuple[int, Any]:
     path, _, query = target.partition("?")
     offered = [each for each in OPERATIONS if kit.operations is None or f"/{each.path.split('/')[1]}" in kit.operations]
     if method == "GET" and path == "/openapi.json":
-        from ottla.testing.openapi import openapi
+        from ottla.testing.http.openapi import openapi
 
         return 200, openapi(offered)
     fits = [(operation, found) for operation in offered if (found := _fit(operation.path, path)) is not None]

@@ -20,10 +20,10 @@ from ottla.client.auth import security_from_properties
 from ottla.protocol.capture import CapturedFrame, header_line, to_line
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.inspector import Inspector
-from ottla.testing.control import Control, Controls, Rule, api_keys
-from ottla.testing.kit import run_on
+from ottla.testing.control.controlled_cluster import run_on
+from ottla.testing.control.rules import Control, Controls, Rule, api_keys
 from ottla.testing.security import throw_away_authority
-from ottla.testing.tap import LENGTH, TapEngine
+from ottla.testing.tap.engine import LENGTH, TapEngine
 from ottla.world.clock import LoopClock
 from ottla.world.random import SystemRandom
 from ottla.world.transport import LoopTransport
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ottla.security.dev_tls import Authority
-    from ottla.testing.control import Api
-    from ottla.testing.requests_seen import SeenRequest
-    from ottla.testing.tap import FrameSink
+    from ottla.testing.control.requests import SeenRequest
+    from ottla.testing.control.rules import Api
+    from ottla.testing.tap.engine import FrameSink
 
 T = TypeVar("T")
 START_SECONDS = 120.0
