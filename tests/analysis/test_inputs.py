@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.engine import run_here
 from ottla.analysis.event import fits
 from ottla.analysis.inputs import InputError, find_pieces, read_piece
-from ottla.analysis.registry import ANALYSES
 from ottla.cli import build
 from ottla.history import write_history
 from tests.analysis.histories import Histories

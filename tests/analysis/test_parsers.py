@@ -15,7 +15,7 @@ from ottla.analysis.parse import java as parse_java
 from ottla.analysis.parse import kgo as parse_kgo
 from ottla.analysis.parse import librdkafka as parse_librdkafka
 from ottla.analysis.parse import ottla as parse_ottla
-from ottla.analysis.times import DAY, milliseconds
+from ottla.analysis.parse.timestamps import DAY, milliseconds
 from ottla.events import KINDS, Events
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "analysis"

@@ -8,8 +8,8 @@ import os
 
 import pytest
 
+from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.engine import judge
-from ottla.analysis.registry import ANALYSES
 from tests.analysis.worlds import (
     BrokenGroup,
     BrokenLeader,

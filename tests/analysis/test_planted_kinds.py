@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.engine import find_pieces, judge, run_here
-from ottla.analysis.registry import ANALYSES
 from ottla.history import AnomalyKind, write_history
 from tests.analysis.clients import FAULTS, Clients
 from tests.analysis.directories import keyed, readers

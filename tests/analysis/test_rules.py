@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.engine import find_pieces, judge, run_here
 from ottla.analysis.event import Event
-from ottla.analysis.registry import ANALYSES
 from ottla.protocol.capture import REQUEST, RESPONSE, CapturedFrame, header_line, to_line
 from ottla.protocol.framing import encode_request, encode_response
 from ottla.protocol.messages.k68_consumer_group_heartbeat import (

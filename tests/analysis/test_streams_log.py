@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.engine import judge
 from ottla.analysis.parse.kafka_records import group_events
-from ottla.analysis.registry import ANALYSES
 from ottla.groups.settings import GroupSettings
 from ottla.records.iterate import iter_all_records
 from tests.analysis.worlds import with_summary

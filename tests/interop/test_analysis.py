@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.engine import find_pieces, run_here
-from ottla.analysis.registry import ANALYSES
 
 from .test_franz_go import run_suite
 

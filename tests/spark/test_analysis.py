@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.analysis import diff
+from ottla.analysis.analyses import ANALYSES
+from ottla.analysis.compare import diff, exactly_once
+from ottla.analysis.compare.topics import Place
 from ottla.analysis.engine import find_pieces, run_here, run_in_spark
 from ottla.analysis.inputs import InputError
-from ottla.analysis.registry import ANALYSES
-from ottla.analysis.rules import anomalies, exactly_once
-from ottla.analysis.topics import Place
+from ottla.analysis.rules import anomalies
 from ottla.history import AnomalyKind, Operation, Poll, Send, check_history, write_history
 from tests.analysis.directories import Writer
 
@@ -50,7 +50,7 @@ def test_a_file_in_many_pieces_is_read_once(spark):
 
 
 def test_questions_of_ones_own(spark):
-    from ottla.analysis.source import read_events
+    from ottla.analysis.spark_source import read_events
 
     read_events(spark, [str(LOGS / "kgo.log")]).createOrReplaceTempView("events")
     (row,) = spark.sql("select count(distinct client) as clients from events where event = 'group.added'").collect()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.analysis import diff
-from ottla.analysis.rules import anomalies, exactly_once
-from ottla.analysis.topics import Place
+from ottla.analysis.compare import diff, exactly_once
+from ottla.analysis.compare.topics import Place
+from ottla.analysis.rules import anomalies
 from ottla.history import AnomalyKind, write_history
 from tests.analysis.directories import EXACTLY_ONCE_FAULTS, Broken, Writer, application
 from tests.analysis.histories import Histories

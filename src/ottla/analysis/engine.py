@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.analysis.event import Event, order
 from ottla.analysis.inputs import SUMMARY, InputError, Piece, Summary, find_pieces, read_piece
-from ottla.analysis.report.report import Report, clock, length, several
+from ottla.analysis.report.model import Report, clock, length, several
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -183,7 +183,7 @@ def collect(analysis: Analysis, spark: SparkSession, paths: list[str], options: 
 
 
 def _walk_in_spark(analysis: Analysis, spark: SparkSession, paths: list[str], options: Row) -> Iterator[Row]:
-    from ottla.analysis.source import read_events
+    from ottla.analysis.spark_source import read_events
 
     events = read_events(spark, paths, analysis=analysis.name, options=options)
     size = total_size(find_pieces(paths, topics=options.get("only_topics")))
@@ -195,8 +195,8 @@ def _walk_in_spark(analysis: Analysis, spark: SparkSession, paths: list[str], op
     def walk(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa  # type: ignore[import-untyped]
 
-        from ottla.analysis.registry import ANALYSES
-        from ottla.analysis.source import rows_of
+        from ottla.analysis.analyses import ANALYSES
+        from ottla.analysis.spark_source import rows_of
 
         found = ANALYSES[name]
         said = []

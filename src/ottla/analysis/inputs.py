@@ -308,7 +308,7 @@ def _picked(
 ) -> Iterator[tuple[int, bytes, int | None]]:
     """The lines of an event log that are wanted; what the others amount to goes into the summary."""
     try:
-        from ottla.analysis.sieve import Sieve, blocks
+        from ottla.analysis.event_log_filter import Sieve, blocks
     except ImportError:  # without Arrow every line is looked at
         yield from _each(piece, summary)
         return

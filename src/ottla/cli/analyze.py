@@ -206,8 +206,8 @@ def exactly_once(
     master: Master = None,
 ) -> None:
     """An audit that an output topic holds each record of its input once."""
-    from ottla.analysis.rules import exactly_once as audit
-    from ottla.analysis.topics import read_topic
+    from ottla.analysis.compare import exactly_once as audit
+    from ottla.analysis.compare.topics import read_topic
 
     places = _places(f"{where}#{source}", f"{where}#{result}")
     with _spark(master) as spark, _jobs(spark), _reading():
@@ -233,8 +233,8 @@ def diff(
     master: Master = None,
 ) -> None:
     """Two topics or clusters, record by record."""
-    from ottla.analysis import diff as comparison
-    from ottla.analysis.topics import read_topic
+    from ottla.analysis.compare import diff as comparison
+    from ottla.analysis.compare.topics import read_topic
 
     places = _places(first, second)
     with _spark(master) as spark, _jobs(spark), _reading():
@@ -251,8 +251,8 @@ def diff(
 
 
 def _places(*texts: str) -> list[Any]:
+    from ottla.analysis.compare.topics import Place
     from ottla.analysis.inputs import InputError
-    from ottla.analysis.topics import Place
 
     try:
         return [Place.parse(text) for text in texts]
@@ -289,8 +289,8 @@ def _run(
     engine: str,
 ) -> None:
     """Run an analysis of events, or a query over the same table."""
+    from ottla.analysis.analyses import ANALYSES
     from ottla.analysis.engine import SMALL, InputError, find_pieces, run_here, run_in_spark, total_size
-    from ottla.analysis.registry import ANALYSES
 
     if engine not in ("auto", "here", "spark"):
         raise usage(f"--engine is auto, here or spark, not {engine!r}")
@@ -302,7 +302,7 @@ def _run(
     size = total_size(pieces)
     if sql is not None:
         with _spark(master) as spark:
-            from ottla.analysis.source import read_events
+            from ottla.analysis.spark_source import read_events
 
             read_events(spark, texts).createOrReplaceTempView("events")
             _query(spark, sql, as_json=as_json)

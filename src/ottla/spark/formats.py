@@ -30,4 +30,4 @@ def sources() -> tuple[type[DataSource], ...]:
 
     `ottla.analysis` lies above this package, so its class is imported by name when a session is set up.
     """
-    return (*SOURCES, import_module("ottla.analysis.source").AnalysisSource)
+    return (*SOURCES, import_module("ottla.analysis.spark_source").AnalysisSource)

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ottla.analysis.event import CLIENT, Event
-from ottla.analysis.times import milliseconds
+from ottla.analysis.parse.timestamps import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any, Final, NamedTuple
 
-from ottla.analysis.report.report import Finding, Report, Series, Span, Step, Table, clock, length
+from ottla.analysis.report.model import Finding, Report, Series, Span, Step, Table, clock, length
 
 LANE: Final = 40
 LEFT: Final = 230

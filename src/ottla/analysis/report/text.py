@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.analysis.report.report import MOST_EVIDENCE, Finding, Report, Step, clock
+from ottla.analysis.report.model import MOST_EVIDENCE, Finding, Report, Step, clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

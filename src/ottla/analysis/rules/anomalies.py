@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.analysis.engine import Analysis, Overview, Row, finish
 from ottla.analysis.inputs import SUMMARY
-from ottla.analysis.report.report import Finding, Report, Step, Table
+from ottla.analysis.report.model import Finding, Report, Step, Table
 from ottla.history import INFO, OK, AnomalyKind, Operation, Poll, Send, check_history, read_history
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def run_in_spark(spark: SparkSession, paths: list[str], options: Row) -> Report:
     """Check a history partition by partition."""
     from pyspark.sql import functions
 
-    from ottla.analysis.source import read_events
+    from ottla.analysis.spark_source import read_events
 
     events = read_events(spark, paths, analysis=ANALYSIS.name, options=options)
     lines = events.where("event = 'history'").select("file", "position", "text").cache()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.analysis.engine import Analysis, Overview, Row
 from ottla.analysis.event import CLIENT, Event, partition_name
 from ottla.analysis.parse.kgo import FORMAT as KGO
-from ottla.analysis.report.report import Finding, Report, Span, Step, Table, clock, describe, length, several, step
+from ottla.analysis.report.model import Finding, Report, Span, Step, Table, clock, describe, length, several, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

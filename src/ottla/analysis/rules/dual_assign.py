@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.analysis.engine import SHARED, Analysis, Overview, Row
 from ottla.analysis.event import CLIENT, Event
-from ottla.analysis.report.report import Finding, Report, Span, Step, clock, length, step
+from ottla.analysis.report.model import Finding, Report, Span, Step, clock, length, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.analysis.engine import Analysis, Overview, Row
-from ottla.analysis.report.report import Finding, Report, Series, Table, several
+from ottla.analysis.report.model import Finding, Report, Series, Table, several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

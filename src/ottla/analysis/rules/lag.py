@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.analysis.engine import Analysis, Overview, Row
 from ottla.analysis.event import Event, partition_name
-from ottla.analysis.report.report import Finding, Report, Series, Span, Table, clock, length, several
+from ottla.analysis.report.model import Finding, Report, Series, Span, Table, clock, length, several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

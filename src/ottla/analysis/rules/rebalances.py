@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.analysis.engine import Analysis, Overview, Row
 from ottla.analysis.event import CLIENT, Event
-from ottla.analysis.report.report import Finding, Report, Span, Table, clock, length, several
+from ottla.analysis.report.model import Finding, Report, Span, Table, clock, length, several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.analysis.engine import SHARED, Analysis, Overview, Row
 from ottla.analysis.event import CLIENT, Event, partition_name
-from ottla.analysis.report.report import Finding, Report, Span, Step, Table, clock, length, step
+from ottla.analysis.report.model import Finding, Report, Span, Step, Table, clock, length, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

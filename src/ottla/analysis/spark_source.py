@@ -102,7 +102,7 @@ class AnalysisReader(DataSourceReader):
             events = (event for piece in partition.pieces for event in read_piece(piece) if event.event != SUMMARY)
             yield from _batches(events, EVENT_SCHEMA)
             return
-        from ottla.analysis.registry import ANALYSES
+        from ottla.analysis.analyses import ANALYSES
 
         analysis = ANALYSES[self._analysis]
         keyed = (

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("pyarrow")
-from ottla.analysis import sieve
+from ottla.analysis import event_log_filter as sieve
+from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.inputs import SUMMARY, Piece, Summary, read_piece
 from ottla.analysis.parse.ottla import FORMAT
-from ottla.analysis.registry import ANALYSES
 from tests.analysis.worlds import event_log, healthy_group, stopped_client
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.analysis.compare.topics import Place, read_topic
 from ottla.analysis.inputs import InputError
-from ottla.analysis.report.report import Finding, Report, Table
-from ottla.analysis.topics import Place, read_topic
+from ottla.analysis.report.model import Finding, Report, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.analysis.engine import Analysis, Overview, Row, collect
 from ottla.analysis.parse.log_directory import GROUPS
-from ottla.analysis.report.report import Finding, Report, Span, Step, Table, clock, several
+from ottla.analysis.report.model import Finding, Report, Span, Step, Table, clock, several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

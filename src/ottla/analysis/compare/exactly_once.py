@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.analysis.compare.topics import Place, read_topic
 from ottla.analysis.inputs import InputError
-from ottla.analysis.report.report import Finding, Report, Step, Table, clock, several
-from ottla.analysis.rules.exactly_once_proof import Proof
-from ottla.analysis.topics import Place, read_topic
+from ottla.analysis.report.model import Finding, Report, Step, Table, clock, several
+from ottla.analysis.rules.transaction_proof import Proof
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

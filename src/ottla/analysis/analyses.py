@@ -8,10 +8,10 @@ from ottla.analysis.rules import (
     anomalies,
     client_trace,
     dual_assign,
-    exactly_once_proof,
     hot_partitions,
     lag,
     rebalances,
+    transaction_proof,
     txn_timeout,
 )
 
@@ -28,6 +28,6 @@ ANALYSES: Final[dict[str, Analysis]] = {
         lag.ANALYSIS,
         hot_partitions.ANALYSIS,
         anomalies.ANALYSIS,
-        exactly_once_proof.ANALYSIS,
+        transaction_proof.ANALYSIS,
     )
 }
