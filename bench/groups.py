@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.conversations.side_by_side import Wire
 from tests.groups.world import World, answered
-from tests.interop.side_by_side import Wire
 
 from bench.peers import Peer, available, start_ottla
 from ottla.protocol.framing import encode_request

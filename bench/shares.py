@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.interop.conversation import NOT_READY, Conversation, codes
-from tests.interop.side_by_side import Talk
+from tests.conversations.conversation import NOT_READY, Conversation, codes
+from tests.conversations.side_by_side import Talk
 
 from bench.peers import Peer, available
 from ottla.protocol.errors import ErrorCode, ProtocolError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from confluent_kafka import Producer
-from tests.handlers.local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 
 from bench.peers import Peer, available
 from ottla.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

@@ -23,6 +23,7 @@ from tests.interop import scenario  # noqa: E402
 from tests.interop.apache_kafka import STORAGE, ApacheKafka, dump_log, run_tool  # noqa: E402
 from tests.interop.java_client import JavaClients, Record  # noqa: E402
 from tests.interop.jvm import KAFKA_VERSION, jvm  # noqa: E402
+from tests.reviewable_json import reviewable_json  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,7 @@ def capture_directory(work: Path) -> None:
     if problems:
         print("Kafka complained:", *problems, sep="\n  ")
     keep_directory(work / "data", TARGET / "data")
-    (TARGET / "facts.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
+    (TARGET / "facts.json").write_text(reviewable_json(json.loads(json.dumps(facts, sort_keys=True)), 3) + "\n")
     (TARGET / "records.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     capture_dumps(TARGET / "data")
 

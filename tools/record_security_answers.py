@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.interop.apache_kafka import ApacheKafka  # noqa: E402
+from tests.reviewable_json import reviewable_json  # noqa: E402
 from tests.security.matrix import SETTINGS, run_matrix  # noqa: E402
 
 TARGET = ROOT / "tests" / "security" / "recorded" / "matrix.json"
@@ -26,7 +27,7 @@ def main() -> None:
             host, _, port = kafka.sasl_bootstrap.rpartition(":")
             answers = run_matrix(host, int(port))
     TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n")
+    TARGET.write_text(reviewable_json(json.loads(json.dumps(answers, sort_keys=True)), 2) + "\n")
     print(f"{sum(len(each) for each in answers.values())} answers of Apache Kafka in {TARGET.relative_to(ROOT)}")
 
 

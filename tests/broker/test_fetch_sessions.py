@@ -17,7 +17,7 @@ from ottla.protocol.messages.k01_fetch import (
 from ottla.protocol.schema import ZERO_UUID
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
-from tests.handlers.local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

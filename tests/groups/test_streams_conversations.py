@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.handlers.local_talk import LocalTalk
-from tests.interop.conversation import assert_as_kept
-from tests.interop.streams_group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
-from tests.interop.streams_group_talk import StreamsGroupTalk
+from tests.conversations.local_talk import LocalTalk
+from tests.conversations.recording import assert_as_recorded
+from tests.conversations.streams.catalogue import CONVERSATIONS, RECORDINGS, SETTINGS, hold
+from tests.conversations.streams.talk import StreamsGroupTalk
 
 
 @pytest.mark.parametrize("sync", [False, True], ids=["", "durable"])
@@ -18,4 +18,4 @@ def test_the_answers_and_records_are_kafkas(name: str, sync: bool) -> None:
     talk.find_coordinators()
     answers = hold(name, talk)
     local.close()
-    assert_as_kept(KAFKAS_ANSWERS, name, answers)
+    assert_as_recorded(RECORDINGS, name, answers)

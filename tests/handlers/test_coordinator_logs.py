@@ -13,9 +13,8 @@ from ottla.protocol.messages import k90_describe_share_group_offsets as k90
 from ottla.protocol.messages import k91_alter_share_group_offsets as k91
 from ottla.records.batch import iter_batches
 from ottla.records.compression import CompressionType
-from tests.interop.transaction_talk import TransactionTalk
-
-from .local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
+from tests.conversations.transactions.talk import TransactionTalk
 
 SMALL = {
     "offsets.topic.num.partitions": "1",

@@ -15,7 +15,7 @@ from ottla.protocol.messages import k14_sync_group as k14
 from ottla.protocol.messages import k15_describe_groups as k15
 from ottla.protocol.schema import Message
 from ottla.testing import Cluster
-from tests.interop.side_by_side import Wire
+from tests.conversations.side_by_side import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

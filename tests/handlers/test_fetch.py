@@ -19,8 +19,7 @@ from ottla.records.batch import iter_batches
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType
 from ottla.records.iterate import Record, iter_all_records
-
-from .local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,8 +14,7 @@ from ottla.protocol.messages import k76_share_group_heartbeat as k76
 from ottla.protocol.messages import k77_share_group_describe as k77
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
 from ottla.protocol.messages import k89_streams_group_describe as k89
-
-from .local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 
 SAFE_DOWNGRADE = 2
 MEMBER = {"group_id": "g", "member_id": "AAAAAAAAAAAAAAAAAAAAAA"}

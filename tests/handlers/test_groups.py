@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.conversation import assert_as_kept
-from tests.interop.group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
-from tests.interop.group_script import configure
-from tests.interop.group_talk import GroupTalk
-
-from .local_talk import LocalTalk
+from tests.conversations.groups.catalogue import CONVERSATIONS, RECORDINGS, SETTINGS, hold
+from tests.conversations.groups.script import configure
+from tests.conversations.groups.talk import GroupTalk
+from tests.conversations.local_talk import LocalTalk
+from tests.conversations.recording import assert_as_recorded
 
 
 @pytest.mark.parametrize("sync", [False, True], ids=["", "durable"])
@@ -20,7 +19,7 @@ def test_the_answers_and_records_are_kafkas(name: str, sync: bool) -> None:
     talk.find_coordinators()
     answers = hold(name, talk)
     local.close()
-    assert_as_kept(KAFKAS_ANSWERS, name, answers)
+    assert_as_recorded(RECORDINGS, name, answers)
 
 
 class MayNotKnowOf:

@@ -26,9 +26,8 @@ from ottla.protocol.messages import k91_alter_share_group_offsets as k91
 from ottla.protocol.messages.header import ResponseHeader
 from ottla.protocol.schema import ZERO_UUID, Field, Message, Struct, Uuid
 from ottla.records.builder import BatchBuilder
-from tests.interop.share_group_talk import ShareGroupTalk
-
-from .local_talk import CLIENT_ID, LENGTH, LocalTalk, written
+from tests.conversations.local_talk import CLIENT_ID, LENGTH, LocalTalk, written
+from tests.conversations.shares.talk import ShareGroupTalk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,8 +27,7 @@ from ottla.protocol.record_schemas.metadata import FeatureLevelRecord
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record, iter_all_records
 from ottla.storage.names import TopicPartition
-
-from .local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,8 +37,7 @@ from ottla.protocol.messages.k57_update_features import (
 )
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
-
-from .local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

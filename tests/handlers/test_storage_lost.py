@@ -18,8 +18,7 @@ from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
 from ottla.storage.names import TopicPartition
 from ottla.world.disk_faulty import FaultyDisk
-
-from .local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 
 if TYPE_CHECKING:
     from ottla.storage.directory import LogDirectory

@@ -9,8 +9,8 @@ import pytest
 from ottla.groups.streams.topology import StatusCode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
+from tests.conversations.local_talk import LocalTalk
 from tests.groups.streams_members import joining, repartitioned, tasks_of, topology
-from tests.handlers.local_talk import LocalTalk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

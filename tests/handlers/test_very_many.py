@@ -18,8 +18,7 @@ from ottla.protocol.messages import k42_delete_groups as k42
 from ottla.protocol.messages import k68_consumer_group_heartbeat as k68
 from ottla.protocol.messages import k69_consumer_group_describe as k69
 from ottla.protocol.schema import Message
-
-from .local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k80_add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from ottla.protocol.messages.k81_remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.schema import ZERO_UUID, Uuid
-
-from .local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -325,6 +325,11 @@ class ApacheKafka:
         return run_tool(main, "--bootstrap-server", self.bootstrap, *args, stdin=stdin, check=check)
 
 
+_OWN_CONTROLLER = (
+    r"(NodeToController\w+|BrokerLifecycleManager|QuorumController|ControllerRegistrationManager|AssignmentsManager"
+    r"|AutoTopicCreationManager|ForwardingManager|ProducerIdManager|RaftManager|KafkaRaftClient|KafkaNetworkChannel"
+    r"|NetworkClient|InterBrokerSendThread|AlterPartitionManager)"
+)
 # What a healthy single node says in these settings, and on a machine that is slow for a moment.
 _EXPECTED_COMPLAINTS = (
     r"Performing controller activation\.",
@@ -333,9 +338,12 @@ _EXPECTED_COMPLAINTS = (
     r"Auto topic creation failed for __\w+ with error 'TOPIC_ALREADY_EXISTS'",  # two requests asked for it at once
     r"Attempting to send response via channel for which there is no open connection",  # to a client that has gone
     r"Connection to node \S+ .*could not be established",  # its own listener, before that is open or after it is closed
-    # To itself, when it stood still: a request came before the controller was ready for it, or waited for too long.
-    r"(Timeout|NotController|Disconnect)Exception",
-    r"(?i)timed out",
+    r"Graceful shutdown timed out",
+    # Requests of this broker to its own controller on a machine that stood still: sent before the controller was ready
+    # for them, or not answered in time. Timeouts of anything else (logs, coordinators, clients) remain complaints.
+    rf"{_OWN_CONTROLLER}[\s\S]*(Timeout|NotController|Disconnect)Exception",
+    rf"(?i){_OWN_CONTROLLER}[\s\S]*(timed out|timeout)",
+    rf"(?i)(timed out|timeout|Disconnect)[\s\S]*{_OWN_CONTROLLER}",
 )
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from tests.ottla_node import OttlaNode
+
 from .apache_kafka import ApacheKafka
 from .java_client import JavaClients
 from .jvm import Jvm, JvmMissingError, jvm
-from .ottla_node import OttlaNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tests.conversations.recording import assert_as_recorded, write_recording
+from tests.conversations.side_by_side import assert_alike
+from tests.ottla_node import OttlaNode
+
 from .apache_kafka import ApacheKafka
-from .ottla_node import OttlaNode
-from .side_by_side import assert_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from .conversation import Conversation
+    from tests.conversations.conversation import Conversation
 
 C = TypeVar("C", bound="Conversation")
 Answers = dict[str, dict[str, Any]]
@@ -57,17 +58,14 @@ class Pair(Generic[C]):
         answers = self.hold(name)
         assert_alike(answers["Kafka"], answers["ottla"], f"{name}: ")
 
-    def assert_kept(self, names: Iterable[str], kept: Path) -> None:
-        """Kafka answers what is kept of it; if not, say where. OTTLA_WRITE_FIXTURES=1 keeps its answers anew."""
-        answers = {name: self.hold(name)["Kafka"] for name in names}
-        if os.environ.get("OTTLA_WRITE_FIXTURES"):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
-        today: Answers = json.loads(json.dumps(answers))
-        before: Answers = json.loads(kept.read_text())
-        assert before.keys() == today.keys()
-        for name, answered in today.items():
-            assert_alike(answered, before[name], f"{name}: ", who=("Kafka today", "Kafka as it is kept"))
+    def assert_recorded(self, names: Iterable[str], folder: Path) -> None:
+        """Assert that Kafka answers as recorded. OTTLA_WRITE_FIXTURES=1 records it first."""
+        for name in names:
+            responses = self.hold(name)["Kafka"]
+            if os.environ.get("OTTLA_WRITE_FIXTURES"):
+                write_recording(folder / f"{name}.txt", responses)
+            assert_as_recorded(folder, name, responses, broker="Kafka")
+        assert {path.stem for path in folder.glob("*.txt")} == set(names), "recordings of conversations that are gone"
 
 
 def segments(directory: Path, topic: str = "__consumer_offsets") -> Iterator[bytes]:

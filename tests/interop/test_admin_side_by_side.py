@@ -25,14 +25,14 @@ from ottla.protocol.messages.k55_describe_quorum import (
 from ottla.protocol.messages.k80_add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from ottla.protocol.messages.k81_remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.schema import ZERO_UUID, Uuid
-
-from .side_by_side import Talk, assert_alike
+from tests.conversations.side_by_side import Talk, assert_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.ottla_node import OttlaNode
+
     from .apache_kafka import ApacheKafka
-    from .ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 

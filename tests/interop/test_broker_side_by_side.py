@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conversations.conversation import LONG_MS
+from tests.conversations.side_by_side import Talk, differences
+from tests.ottla_node import OttlaNode
+
 from . import scripts
 from .apache_kafka import ApacheKafka
-from .conversation import LONG_MS
-from .ottla_node import OttlaNode
-from .side_by_side import Talk, differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,9 @@ from .java_client import CALL_SECONDS, WAIT_MS, JavaClients, Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.ottla_node import OttlaNode
+
     from .jvm import Jvm
-    from .ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 
@@ -29,7 +30,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
-    from .ottla_node import OttlaNode
+    from tests.ottla_node import OttlaNode
 
     with OttlaNode(tmp_path_factory.mktemp("java-tools") / "data", settings=SETTINGS, log_level="warn") as node:
         yield node

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.ottla_node import OttlaNode
+
 from . import scenario
 from .java_client import JavaClients, Record
-from .ottla_node import OttlaNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

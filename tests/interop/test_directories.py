@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from .ottla_node import OttlaNode
+    from tests.ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 

@@ -29,8 +29,9 @@ from .librdkafka import PATIENCE, read_to_end
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tests.ottla_node import OttlaNode
+
     from .jvm import Jvm
-    from .ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 

@@ -11,16 +11,16 @@ import pytest
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k09_offset_fetch as k09
-
-from .side_by_side import Talk
-from .streams_group_talk import StreamsGroupTalk, internal, part, tasks_of, topology
+from tests.conversations.side_by_side import Talk
+from tests.conversations.streams.talk import StreamsGroupTalk, internal, part, tasks_of, topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.ottla_node import OttlaNode
+
     from .apache_kafka import ApacheKafka
-    from .ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
-from .group_talk import GroupTalk
+from tests.conversations.groups.catalogue import CONVERSATIONS, RECORDINGS, SETTINGS, hold
+from tests.conversations.groups.talk import GroupTalk
+from tests.conversations.side_by_side import Talk
+
 from .pair import Pair, both_brokers, segments
-from .side_by_side import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,6 @@ def test_both_answer_and_write_alike(pair: Pair[GroupTalk], name: str) -> None:
     pair.assert_alike(name)
 
 
-def test_the_answers_that_are_kept_are_kafkas(pair: Pair[GroupTalk]) -> None:
-    """OTTLA_WRITE_FIXTURES=1 keeps them anew."""
-    pair.assert_kept(CONVERSATIONS, KAFKAS_ANSWERS)
+def test_kafka_answers_as_recorded(pair: Pair[GroupTalk]) -> None:
+    """OTTLA_WRITE_FIXTURES=1 writes the recordings."""
+    pair.assert_recorded(CONVERSATIONS, RECORDINGS)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.ottla_node import OttlaNode
+
 from . import scenario
 from .apache_kafka import ApacheKafka, check_log_directory
-from .ottla_node import OttlaNode
 from .test_contents import SETTINGS, comparable
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.ottla_node import OttlaNode
+
 from .java_client import Record
-from .ottla_node import OttlaNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conversations.shares.catalogue import CONVERSATIONS, RECORDINGS, SETTINGS, hold
+from tests.conversations.shares.talk import ShareGroupTalk
+from tests.conversations.side_by_side import Talk
+
 from .pair import Pair, both_brokers, segments
-from .share_group_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
-from .share_group_talk import ShareGroupTalk
-from .side_by_side import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,6 @@ def test_both_answer_and_write_alike(pair: Pair[ShareGroupTalk], name: str) -> N
     pair.assert_alike(name)
 
 
-def test_the_answers_that_are_kept_are_kafkas(pair: Pair[ShareGroupTalk]) -> None:
-    """OTTLA_WRITE_FIXTURES=1 keeps them anew."""
-    pair.assert_kept(CONVERSATIONS, KAFKAS_ANSWERS)
+def test_kafka_answers_as_recorded(pair: Pair[ShareGroupTalk]) -> None:
+    """OTTLA_WRITE_FIXTURES=1 writes the recordings."""
+    pair.assert_recorded(CONVERSATIONS, RECORDINGS)

@@ -10,16 +10,17 @@ import pytest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k78_share_fetch as k78
 from ottla.protocol.messages import k79_share_acknowledge as k79
+from tests.conversations.side_by_side import Talk
 
 from .scripts.shares import ACCEPT, REJECT, RELEASE, Sharing
-from .side_by_side import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.ottla_node import OttlaNode
+
     from .apache_kafka import ApacheKafka
-    from .ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 

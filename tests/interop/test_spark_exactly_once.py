@@ -16,7 +16,7 @@ import pytest
 
 from ottla.client import Client
 from ottla.client.topics import create_topic
-from tests.interop.ottla_node import OttlaNode
+from tests.ottla_node import OttlaNode
 from tests.spark.consume import consume
 from tests.spark.crashing import DRIVER_STEPS, PARTLY, TASK_STEPS
 

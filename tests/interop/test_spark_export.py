@@ -18,8 +18,8 @@ from ottla.client import Client
 from ottla.client.producer import Producer
 from ottla.client.topics import create_topic
 from ottla.spark.session import SparkSetupError, check_setup
+from tests.ottla_node import OttlaNode
 
-from .ottla_node import OttlaNode
 from .spark_jars import JarsMissingError, delta_jars, iceberg_jars, pyspark_of
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from ottla.protocol.errors import KafkaError
 from ottla.spark.pipeline.folder import RunSettings, find_pipeline, start
 from ottla.spark.session import SparkSetupError, check_setup
 from ottla.testing.spark import streamed_rows
+from tests.ottla_node import OttlaNode
 
 from ..spark.test_pipeline_examples import EXAMPLES, load
-from .ottla_node import OttlaNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ from ottla.client import Client
 from ottla.client.producer import Producer
 from ottla.client.topics import create_topic
 from ottla.spark.session import SparkSetupError, check_setup
+from tests.ottla_node import OttlaNode
 
-from .ottla_node import OttlaNode
 from .spark_jars import JarsMissingError, pyspark_of
 
 pytestmark = pytest.mark.interop

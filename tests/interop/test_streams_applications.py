@@ -19,17 +19,18 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.protocol.messages import k44_incremental_alter_configs as k44
 from ottla.protocol.messages import k89_streams_group_describe as k89
+from tests.conversations.side_by_side import Talk
 
 from .jvm import JvmMissingError, streams_jvm
-from .side_by_side import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from tests.ottla_node import OttlaNode
+
     from .apache_kafka import ApacheKafka
     from .jvm import Jvm
-    from .ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 

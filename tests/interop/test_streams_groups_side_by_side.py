@@ -8,27 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .apache_kafka import STREAMS_GROUPS
-from .java_client import KafkaClientError, Record
-from .pair import Pair, both_brokers, segments
-from .side_by_side import Talk, assert_alike
-from .streams_group_conversations import (
+from tests.conversations.side_by_side import Talk, assert_alike
+from tests.conversations.streams.catalogue import (
     ALL,
     CONVERSATIONS,
-    KAFKAS_ANSWERS,
+    RECORDINGS,
     SETTINGS,
     counting,
     hold,
     wander,
 )
-from .streams_group_talk import StreamsGroupTalk
+from tests.conversations.streams.talk import StreamsGroupTalk
+
+from .apache_kafka import STREAMS_GROUPS
+from .java_client import KafkaClientError, Record
+from .pair import Pair, both_brokers, segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.ottla_node import OttlaNode
+
     from .apache_kafka import ApacheKafka
     from .java_client import JavaClients
-    from .ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 GROUP = "tools"
@@ -58,9 +60,9 @@ def test_both_answer_alike_whatever_members_do(pair: Pair[StreamsGroupTalk], see
     assert_alike(held["Kafka"], held["ottla"])
 
 
-def test_the_answers_that_are_kept_are_kafkas(pair: Pair[StreamsGroupTalk]) -> None:
-    """OTTLA_WRITE_FIXTURES=1 keeps them anew."""
-    pair.assert_kept(CONVERSATIONS, KAFKAS_ANSWERS)
+def test_kafka_answers_as_recorded(pair: Pair[StreamsGroupTalk]) -> None:
+    """OTTLA_WRITE_FIXTURES=1 writes the recordings."""
+    pair.assert_recorded(CONVERSATIONS, RECORDINGS)
 
 
 class Desk:

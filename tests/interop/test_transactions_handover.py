@@ -16,18 +16,17 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.iterate import iter_records
 from ottla.transactions.records import decode_record, encode_key, encode_value
 from ottla.transactions.states import TransactionState, TransactionVersion
-
-from .side_by_side import Talk
-from .transaction_talk import Producer, TransactionTalk
+from tests.conversations.side_by_side import Talk
+from tests.conversations.transactions.talk import Producer, TransactionTalk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ottla.transactions.metadata import TransactionRecord
+    from tests.ottla_node import OttlaNode
 
     from .apache_kafka import ApacheKafka
-    from .ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 

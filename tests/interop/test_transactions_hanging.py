@@ -12,17 +12,18 @@ import pytest
 
 from ottla.protocol.errors import ErrorCode
 from tests.cli.live import run
+from tests.conversations.side_by_side import Talk
+from tests.conversations.transactions.talk import TransactionTalk
 
 from .apache_kafka import TRANSACTIONS, run_tool
 from .librdkafka import read_to_end
-from .side_by_side import Talk
-from .transaction_talk import TransactionTalk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.ottla_node import OttlaNode
+
     from .apache_kafka import ApacheKafka
-    from .ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 

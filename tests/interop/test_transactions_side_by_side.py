@@ -10,11 +10,11 @@ from ottla.records.batch import iter_batches
 from ottla.records.control import parse_marker
 from ottla.records.iterate import iter_records
 from ottla.transactions.records import decode_record
+from tests.conversations.side_by_side import Talk, assert_alike
+from tests.conversations.transactions.catalogue import CONVERSATIONS, RECORDINGS, SETTINGS, hold
+from tests.conversations.transactions.talk import TransactionTalk
 
 from .pair import Pair, both_brokers
-from .side_by_side import Talk, assert_alike
-from .transaction_conversations import CONVERSATIONS, KAFKAS_ANSWERS, SETTINGS, hold
-from .transaction_talk import TransactionTalk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,9 +34,9 @@ def test_both_answer_alike(pair: Pair[TransactionTalk], name: str) -> None:
     pair.assert_alike(name)
 
 
-def test_the_answers_that_are_kept_are_kafkas(pair: Pair[TransactionTalk]) -> None:
-    """OTTLA_WRITE_FIXTURES=1 keeps them anew."""
-    pair.assert_kept(CONVERSATIONS, KAFKAS_ANSWERS)
+def test_kafka_answers_as_recorded(pair: Pair[TransactionTalk]) -> None:
+    """OTTLA_WRITE_FIXTURES=1 writes the recordings."""
+    pair.assert_recorded(CONVERSATIONS, RECORDINGS)
 
 
 def test_both_write_the_same_records_and_markers(pair: Pair[TransactionTalk]) -> None:

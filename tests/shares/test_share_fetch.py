@@ -47,7 +47,7 @@ from ottla.records.iterate import Record, iter_all_records
 from ottla.shares.environment import SharePartitionKey
 from ottla.shares.partition import ACCEPT, REJECT, RELEASE, RENEW
 from ottla.shares.sessions import Place
-from tests.handlers.local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 from tests.shares.sharing import DictionaryStore
 
 if TYPE_CHECKING:

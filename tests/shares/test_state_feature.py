@@ -9,7 +9,7 @@ from ottla.protocol.messages import k77_share_group_describe as k77
 from ottla.protocol.messages import k90_describe_share_group_offsets as k90
 from ottla.protocol.messages import k91_alter_share_group_offsets as k91
 from ottla.protocol.messages import k92_delete_share_group_offsets as k92
-from tests.handlers.local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 
 DOWNGRADE = 2
 

@@ -27,7 +27,7 @@ from ottla.spark.sink.exactly_once import (
 from ottla.spark.sink.rows import OutgoingRecord
 from ottla.spark.sink.writer import SinkPlan
 from ottla.testing import Cluster
-from tests.interop.ottla_node import OttlaNode
+from tests.ottla_node import OttlaNode
 
 from .consume import consume
 

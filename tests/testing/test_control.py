@@ -15,7 +15,7 @@ from ottla.protocol.error_codes import ErrorCode
 from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest
 from ottla.protocol.messages.k19_create_topics import CreatableTopicResult, CreateTopicsResponse
 from ottla.testing import Cluster, SeenRequest, VirtualClock
-from tests.interop.side_by_side import Wire
+from tests.conversations.side_by_side import Wire
 from tests.testing.clients import Delivery, consumer, eventually, producer, read, send, values
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.control import ControlType, parse_control_key
 from ottla.records.iterate import iter_records
 from ottla.world.disk_faulty import SimulatedCrash
-from tests.handlers.local_talk import LocalTalk
+from tests.conversations.local_talk import LocalTalk
 
 FIRST_SEED = int(os.environ.get("OTTLA_DISK_FIRST_SEED", "1"))
 SEEDS = int(os.environ.get("OTTLA_DISK_SEEDS", "100"))

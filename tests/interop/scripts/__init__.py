@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..side_by_side import Talk
+    from tests.conversations.side_by_side import Talk
 
 SCRIPTS: dict[str, Callable[[Talk], None]] = {}
 KNOWN_DIFFERENCES: dict[str, dict[str, str]] = {}

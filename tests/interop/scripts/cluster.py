@@ -49,8 +49,7 @@ from . import script
 
 if TYPE_CHECKING:
     from ottla.protocol.schema import Message
-
-    from ..side_by_side import Talk
+    from tests.conversations.side_by_side import Talk
 
 NO_TIME = (0, -1, -(2**31))
 UNORDERED = ("partition_result", "partition_results", "topics", "partitions", "responses", "replica_election_results")

@@ -33,7 +33,7 @@ from ottla.protocol.messages.k74_list_config_resources import (
 from . import script
 
 if TYPE_CHECKING:
-    from ..side_by_side import Talk
+    from tests.conversations.side_by_side import Talk
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

@@ -12,7 +12,7 @@ from . import script
 from .produce import batch, produce
 
 if TYPE_CHECKING:
-    from ..side_by_side import Talk
+    from tests.conversations.side_by_side import Talk
 
 NOBODY = Uuid(bytes(range(16)))
 BY_ID = 13

@@ -29,7 +29,7 @@ from . import script
 from .produce import batch, produce
 
 if TYPE_CHECKING:
-    from ..side_by_side import Talk
+    from tests.conversations.side_by_side import Talk
 
 SPECIAL = (-1, -2, -3, -4, -5, -6, -7, -100)
 

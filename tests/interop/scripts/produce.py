@@ -22,7 +22,7 @@ from ...records.malformed import INVALID_BODIES, NOW, record, sealed
 from . import script
 
 if TYPE_CHECKING:
-    from ..side_by_side import Talk
+    from tests.conversations.side_by_side import Talk
 
 WORDS = ("error_message", "batch_index_error_message")
 NOBODY = Uuid(b"nobody has this!")

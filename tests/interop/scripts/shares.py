@@ -38,7 +38,7 @@ from .produce import batch, produce
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..side_by_side import Talk
+    from tests.conversations.side_by_side import Talk
 
 NOBODY = Uuid(bytes(range(16)))
 GROUP = 32

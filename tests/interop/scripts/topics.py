@@ -28,12 +28,12 @@ from ottla.protocol.messages.k75_describe_topic_partitions import (
     TopicRequest,
 )
 from ottla.protocol.schema import ZERO_UUID, Uuid
+from tests.conversations.side_by_side import PeerClosedError
 
-from ..side_by_side import PeerClosedError
 from . import script
 
 if TYPE_CHECKING:
-    from ..side_by_side import Talk
+    from tests.conversations.side_by_side import Talk
 
 NOBODY = Uuid(b"nobody has this!")
 

@@ -1,0 +1,1 @@
+"""Conversations about classic and consumer groups and their offsets."""

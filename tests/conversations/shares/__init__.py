@@ -1,0 +1,1 @@
+"""Conversations about share groups."""
