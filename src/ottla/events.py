@@ -120,6 +120,11 @@ KINDS: Final[dict[str, Kind]] = {
         "this node coordinates what a partition of __consumer_offsets or __transaction_state holds",
         ("topic", "partition", "leader_epoch"),
     ),
+    "coordinator.failed": Kind(
+        "this node cannot load a partition of an internal topic and answers NOT_COORDINATOR for what it holds; "
+        "`offset` is that of the first record that cannot be loaded",
+        ("topic", "partition", "leader_epoch", "offset", "reason"),
+    ),
     "coordinator.unloaded": Kind("this node coordinates it no longer", ("topic", "partition")),
     "group.state": Kind(
         "a group went from one state to another; `epoch` is the generation or group epoch it is in now",

@@ -13,7 +13,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import iter_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import ControlType, parse_control_key
-from ottla.records.iterate import iter_all_records, iter_records
+from ottla.records.iterate import Record, iter_all_records, iter_records
 from ottla.storage.config import LogConfig
 from ottla.storage.environment import StorageEnvironment
 from ottla.storage.log import Log
@@ -169,8 +169,8 @@ class SimulatedCluster:
         state = self.states[index]
         if node.coordinator is None or node.life != life or state.epoch != epoch:
             return
-        problem = node.coordinator.load(index, epoch, list(_pairs(state.log)))
-        assert problem is None, problem
+        unreadable = node.coordinator.load(index, epoch, _records(state.log))
+        assert not unreadable, unreadable
 
     def coordinator_of(self, transactional_id: str, *, sure: bool = False) -> TransactionCoordinator | None:
         """Whom a client or a leader asks; now and then it is the wrong one."""
@@ -291,8 +291,8 @@ class SimulatedCluster:
         return found, next_offset
 
 
-def _pairs(log: Log) -> list[tuple[bytes | None, bytes | None]]:
-    pairs: list[tuple[bytes | None, bytes | None]] = []
+def _records(log: Log) -> list[Record]:
+    stored: list[Record] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         read = log.read(offset, 1 << 20, log.log_end_offset)
@@ -300,9 +300,9 @@ def _pairs(log: Log) -> list[tuple[bytes | None, bytes | None]]:
         with read.records as records:
             data = records.read_all()
         for header, record in iter_all_records(data):
-            pairs.append((record.key, record.value))
+            stored.append(record)
             offset = header.next_offset
-    return pairs
+    return stored
 
 
 class _NodeView:

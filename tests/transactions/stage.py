@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode
+from ottla.records.iterate import Record
 from ottla.storage.names import TopicPartition
 from ottla.transactions.coordinator import ProducerResult, TransactionCoordinator
 from ottla.transactions.environment import LogRecord, ProducerIdBlock, TransactionConfig, TransactionMarker
@@ -66,8 +67,12 @@ class ListLog:
             self.records.setdefault(partition, []).extend(records)
         pending.complete(error)
 
-    def pairs(self, partition: int) -> list[tuple[bytes, bytes | None]]:
-        return [(record.key, record.value) for record in self.records.get(partition, [])]
+    def stored(self, partition: int) -> list[Record]:
+        """Return the records of a partition as its log would be read."""
+        return [
+            Record(offset, record.timestamp_ms, record.key, record.value)
+            for offset, record in enumerate(self.records.get(partition, []))
+        ]
 
 
 @dataclass
@@ -169,7 +174,7 @@ class Stage:
         coordinator.start()
         self.epoch += 1
         for partition in range(3):
-            assert coordinator.load(partition, self.epoch, self.log.pairs(partition)) is None
+            assert coordinator.load(partition, self.epoch, self.log.stored(partition)) == []
         self.clock.advance(0)
         return coordinator
 
@@ -241,7 +246,7 @@ class Stage:
     def history(self, transactional_id: str = "app") -> list[TransactionRecord | None]:
         """Every record that the log holds of an id."""
         partition = self.coordinator.partition_for(transactional_id)
-        decoded = [decode_record(key, value) for key, value in self.log.pairs(partition)]
+        decoded = [decode_record(record.key, record.value) for record in self.log.stored(partition)]
         return [each[1] for each in decoded if each is not None and each[0] == transactional_id]
 
     def states(self, transactional_id: str = "app") -> list[str]:

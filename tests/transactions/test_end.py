@@ -285,7 +285,7 @@ def test_a_decision_written_while_the_partition_moved_is_carried_out_by_the_next
     assert done(answer) == ProducerResult(ErrorCode.NOT_COORDINATOR)
     assert stage.marked() == []
     stage.log.hold = False
-    stage.coordinator.load(partition, 9, stage.log.pairs(partition))
+    stage.coordinator.load(partition, 9, stage.log.stored(partition))
     stage.clock.advance(0)
     assert stage.marked() == [(A0, True, 1)]
     assert stage.commit(producer) == ProducerResult(NONE, 1000, 1)

@@ -70,7 +70,7 @@ def test_a_partition_that_is_being_loaded_makes_clients_wait():
     partition = stage.coordinator.partition_for("app")
     stage.coordinator.begin_load(partition, 5)
     assert stage.init() == ProducerResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    stage.coordinator.load(partition, 5, stage.log.pairs(partition))
+    stage.coordinator.load(partition, 5, stage.log.stored(partition))
     assert stage.init() == first._replace(producer_epoch=1)
 
 

@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.records.iterate import Record
 from ottla.storage.names import TopicPartition
 from ottla.transactions.metadata import TransactionRecord
 from ottla.transactions.records import decode_record, encode_key, encode_value
 from ottla.transactions.states import WRITTEN, TransactionState, TransactionVersion
 
 from .stage import A0, A1, B0, NONE, Stage
+
+NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 
 ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 longs = st.integers(-1, 2**63 - 1)
@@ -79,11 +82,16 @@ def test_a_tombstone_forgets():
     assert decode_record(encode_key("app"), None) == ("app", None)
 
 
-def test_types_and_versions_of_the_future_are_passed_over():
-    value = encode_value(next(iter([_record()])), TransactionVersion.TV_2)
+def test_key_of_unknown_type_is_ignored():
+    value = encode_value(_record(), TransactionVersion.TV_2)
     assert decode_record(b"\x00\x01" + encode_key("app")[2:], value) is None
-    assert decode_record(encode_key("app"), b"\x00\x02" + value[2:]) is None
-    assert decode_record(encode_key("app"), b"\xff\xff" + value[2:]) is None
+
+
+@pytest.mark.parametrize("version", [b"\x00\x02", b"\xff\xff"])
+def test_value_of_unknown_version_is_an_error(version):
+    value = encode_value(_record(), TransactionVersion.TV_2)
+    with pytest.raises(ProtocolError, match="unknown"):
+        decode_record(encode_key("app"), version + value[2:])
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60) | st.none())
@@ -111,13 +119,17 @@ def test_a_record_needs_a_key():
         decode_record(None, b"")
 
 
-def test_loading_stops_at_a_record_that_cannot_be_read_and_says_so():
+def test_partition_with_unreadable_records_is_not_loaded():
     stage = Stage()
     producer = stage.init()
     partition = stage.coordinator.partition_for("app")
-    good = stage.log.pairs(partition)
-    problem = stage.coordinator.load(partition, 9, [*good, (encode_key("app"), b"\x00\x01?"), (b"", None)])
-    assert "TransactionLogValue" in (problem or "")
+    good = stage.log.stored(partition)
+    bad = [Record(71, 0, encode_key("app"), b"\x00\x01?"), Record(72, 0, b"", None)]
+    unreadable = stage.coordinator.load(partition, 9, [*good, *bad])
+    assert [record.offset for record in unreadable] == [71, 72]
+    assert "TransactionLogValue" in unreadable[0].reason
+    assert stage.add(producer, A0) is NOT_COORDINATOR
+    assert stage.coordinator.load(partition, 10, good) == []
     assert stage.add(producer, A0) is NONE
 
 

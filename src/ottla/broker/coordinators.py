@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from ottla.cluster.brokers import allocate_producer_ids
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import group_values
+from ottla.cluster.coordinator_loading import UnreadableRecord, unreadable
 from ottla.cluster.features import TRANSACTION_VERSION
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.groups.environment import Appended
 from ottla.groups.settings import CoordinatorSettings, GroupSettings
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.records.batch import iter_batches
+from ottla.records.batch import check_crc, iter_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import ControlType
 from ottla.records.iterate import iter_records
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.cluster.registrations import Topic as TopicState
     from ottla.groups.environment import Topic
     from ottla.protocol.schema import Uuid
+    from ottla.records.batch import BatchHeader
     from ottla.records.iterate import Record
     from ottla.storage.names import TopicPartition
     from ottla.transactions.environment import LogRecord, TransactionMarker
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_BYTES = 1024 * 1024
+REPORTED_RECORDS = 10
+"""How many unreadable records of a partition are logged one by one."""
 
 
 class CoordinatorLogs:
@@ -268,23 +272,53 @@ def _tell_marker(cluster: Cluster, place: TopicPartition, marker: TransactionMar
 
 
 def load_coordinator(broker: Broker, partition: Partition) -> None:
-    """This node leads a partition of a coordinator's topic now: read what it holds."""
+    """Load the coordinator's state of a partition that this node now leads.
+
+    A record that cannot be loaded fails this partition alone: the coordinator refuses what belongs to it, and the
+    record and the command that removes it are logged. The broker and all other partitions go on.
+    """
+    unreadable: list[UnreadableRecord] = []
     if partition.topic == GROUP_METADATA_TOPIC:
-        broker.groups.load(partition.index, _buffers(partition))
+        unreadable = broker.groups.load(partition.index, read_batches(partition))
     elif partition.topic == TRANSACTION_STATE_TOPIC:
-        records = ((record.key, record.value) for record in _records(partition))
-        problem = broker.transactions.load(partition.index, partition.state.leader_epoch, records)
-        if problem is not None:
-            log.error("%s-%d: %s", partition.topic, partition.index, problem)
+        unreadable = broker.transactions.load(
+            partition.index, partition.state.leader_epoch, read_records(read_batches(partition))
+        )
     elif partition.topic == SHARE_GROUP_STATE_TOPIC:
-        broker.share_coordinator.load(partition.index, _records(partition))
+        unreadable = broker.share_coordinator.load(partition.index, read_records(read_batches(partition)))
+    if unreadable:
+        _report_unreadable(partition, unreadable)
     if broker.events is not None:
         broker.events.emit(
-            "coordinator.loaded",
+            "coordinator.failed" if unreadable else "coordinator.loaded",
             topic=partition.topic,
             partition=partition.index,
             leader_epoch=partition.state.leader_epoch,
+            **({"offset": unreadable[0].offset, "reason": unreadable[0].reason} if unreadable else {}),
         )
+
+
+def _report_unreadable(partition: Partition, unreadable: list[UnreadableRecord]) -> None:
+    name = f"{partition.topic}-{partition.index}"
+    log.error(
+        "%s: not loaded, because %d of its records cannot be; its coordinator answers NOT_COORDINATOR",
+        name,
+        len(unreadable),
+    )
+    directory = partition.log.folder.rpartition("/")[0]
+    for offset, reason in unreadable[:REPORTED_RECORDS]:
+        log.error(
+            "%s: the record at offset %d cannot be loaded: %s; to remove it, stop the broker and run "
+            "ottla log repair %s --drop-record %s@%d",
+            name,
+            offset,
+            reason,
+            directory,
+            name,
+            offset,
+        )
+    if len(unreadable) > REPORTED_RECORDS:
+        log.error("%s: %d more records cannot be loaded", name, len(unreadable) - REPORTED_RECORDS)
 
 
 def unload_coordinator(broker: Broker, partition: Partition) -> None:
@@ -299,22 +333,60 @@ def unload_coordinator(broker: Broker, partition: Partition) -> None:
         broker.events.emit("coordinator.unloaded", topic=partition.topic, partition=partition.index)
 
 
-def _buffers(partition: Partition) -> Iterator[bytes]:
-    """All batches of a partition, in pieces."""
-    offset, end = partition.log.log_start_offset, partition.log.high_watermark
-    while offset < end:
-        found = partition.log.read(offset, READ_BYTES, end)
-        if found.records is None or not len(found):
-            return
-        with found.records as records:
-            data = records.read_all()
-        for header in iter_batches(data):
-            offset = header.next_offset
-        yield data
+def read_batches(partition: Partition) -> Iterator[bytes | UnreadableRecord]:
+    """Read all batches of a partition in pieces, and what of the log cannot be read in its place.
+
+    Unlike Kafka's CoordinatorLoaderImpl this checks CRCs, so that a flipped bit cannot change an offset silently.
+    """
+    offset = -1
+    try:
+        offset, end = partition.log.log_start_offset, partition.log.high_watermark
+        while offset < end:
+            read = partition.log.read(offset, READ_BYTES, end)
+            if read.records is None or not len(read):
+                return  # the rest was compacted away
+            with read.records as records:
+                data = records.read_all()
+            start, first_offset = 0, offset
+            for header in iter_batches(data):
+                problem = _find_damage(data, header, offset, end)
+                if problem is not None:
+                    if header.position > start:
+                        yield data[start : header.position]
+                    start = header.end
+                    yield UnreadableRecord(max(header.base_offset, offset), problem)
+                offset = max(offset, min(header.next_offset, end))
+            if start < len(data):
+                yield data[start:]
+            if offset == first_offset:
+                yield UnreadableRecord(offset, "the batch is cut off")
+                return
+    except Exception as error:  # damage that the log cannot be read beyond
+        yield unreadable(offset, error)
 
 
-def _records(partition: Partition) -> Iterator[Record]:
-    for data in _buffers(partition):
-        for header in iter_batches(data):
-            if not header.is_control:
-                yield from iter_records(data, header)
+def _find_damage(data: bytes, header: BatchHeader, offset: int, end: int) -> str | None:
+    """Say what is wrong with a batch that should begin at or hold an offset, or return None."""
+    if header.last_offset < offset or header.next_offset > end:
+        return f"the batch claims offsets {header.base_offset} to {header.last_offset}, in a log from {offset} to {end}"
+    if not check_crc(data, header):
+        return "the CRC of the batch is wrong"
+    return None
+
+
+def read_records(pieces: Iterable[bytes | UnreadableRecord]) -> Iterator[Record | UnreadableRecord]:
+    """Read the records of batches, without control records."""
+    for piece in pieces:
+        if isinstance(piece, UnreadableRecord):
+            yield piece
+            continue
+        for header in iter_batches(piece):
+            next_offset = header.base_offset
+            if header.is_control:
+                continue
+            try:
+                for record in iter_records(piece, header):
+                    yield record
+                    next_offset = record.offset + 1
+            except Exception as error:  # the batch cannot be decompressed, or its records cannot be told apart
+                yield unreadable(next_offset, error)

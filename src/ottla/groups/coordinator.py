@@ -57,6 +57,7 @@ from ottla.protocol.messages.k92_delete_share_group_offsets import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ottla.cluster.coordinator_loading import UnreadableRecord
     from ottla.events import NodeEvents
     from ottla.groups.environment import DeletedTopic, GroupLog, RequestContext, Settings, Topics
     from ottla.groups.streams.heartbeat import StreamsHeartbeat
@@ -124,12 +125,20 @@ class GroupCoordinator:
         self._shards[partition] = shard
         return Loading(shard)
 
-    def load(self, partition: int, buffers: Iterable[bytes | bytearray | memoryview]) -> None:
-        """This node leads a partition now, whose log holds these batches."""
+    def load(
+        self, partition: int, pieces: Iterable[bytes | bytearray | memoryview | UnreadableRecord]
+    ) -> list[UnreadableRecord]:
+        """Load a partition that this node now leads; return the records that cannot be loaded.
+
+        If there are any, the partition is not loaded: its groups answer NOT_COORDINATOR, as in Kafka.
+        """
         loading = self.begin_loading(partition)
-        for buffer in buffers:
-            loading.replay(buffer)
-        loading.finish()
+        for piece in pieces:
+            loading.replay(piece)
+        unreadable = loading.finish()
+        if unreadable:
+            self.unload(partition)
+        return unreadable
 
     def unload(self, partition: int) -> None:
         """This node does not lead a partition any more."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.cluster.coordinator_errors import LOG_TROUBLE
+from ottla.cluster.coordinator_loading import UnreadableRecord, unreadable
 from ottla.cluster.coordinator_partition import partition_for
 from ottla.pending import Pending, kept
-from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CompressionType
 from ottla.shares.environment import SharePartitionKey, ShareState
@@ -102,21 +103,34 @@ class ShareCoordinator:
         self._timers.clear()
         self._shards.clear()
 
-    def load(self, partition: int, records: Iterable[Record]) -> None:
-        """This node leads a partition now, whose log holds these records; one that cannot be read is not served."""
+    def load(self, partition: int, records: Iterable[Record | UnreadableRecord]) -> list[UnreadableRecord]:
+        """Load a partition that this node now leads; return the records that cannot be loaded.
+
+        If there are any, the partition is not loaded: its share partitions answer NOT_COORDINATOR, as in Kafka.
+        """
         self.unload(partition)
         shard = ShareShard(partition, lambda key: self._topic_partition_count(key.topic_id))
-        try:
-            for record in records:
+        failed: list[UnreadableRecord] = []
+        for record in records:
+            if isinstance(record, UnreadableRecord):
+                failed.append(record)
+                continue
+            try:
                 decoded = decode_record(record.key, record.value)
-                if decoded is None:
-                    log.warning("share state partition %d: the type of record %d is unknown", partition, record.offset)
-                else:
+                if decoded is not None:
                     shard.replay(decoded, record.offset, self.config.updates_per_snapshot)
-        except (KafkaError, ProtocolError) as error:
-            log.error("share state partition %d cannot be loaded: %s", partition, error)
-            return
-        self._shards[partition] = shard
+                    continue
+            except Exception as error:  # as in Kafka, whatever a record does, it fails this shard and nothing else
+                failed.append(unreadable(record.offset, error))
+                continue
+            log.warning(
+                "__share_group_state-%d: ignoring the record at offset %d, whose type is unknown",
+                partition,
+                record.offset,
+            )
+        if not failed:
+            self._shards[partition] = shard
+        return failed
 
     def unload(self, partition: int) -> None:
         """This node does not lead a partition any more."""

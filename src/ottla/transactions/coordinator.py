@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.coordinator_errors import LOG_TROUBLE
+from ottla.cluster.coordinator_loading import unreadable
 from ottla.events import partition_map
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -36,9 +37,11 @@ from ottla.transactions.states import PREPARED, TransactionState, TransactionVer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ottla.cluster.coordinator_loading import UnreadableRecord
     from ottla.events import NodeEvents
     from ottla.protocol.messages.k65_describe_transactions import TransactionState as DescribedTransaction
     from ottla.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
+    from ottla.records.iterate import Record
     from ottla.storage.names import TopicPartition
     from ottla.transactions.environment import ClusterView, MarkerSender, ProducerIdSource, StateLog
     from ottla.transactions.initialize import ProducerIdAndEpoch
@@ -106,21 +109,32 @@ class TransactionCoordinator:
         self._shards.begin_load(partition, coordinator_epoch)
 
     def load(
-        self, partition: int, coordinator_epoch: int, records: Iterable[tuple[bytes | None, bytes | None]]
-    ) -> str | None:
-        """Replay a partition's records and go on writing the markers of what was decided.
+        self, partition: int, coordinator_epoch: int, records: Iterable[Record | UnreadableRecord]
+    ) -> list[UnreadableRecord]:
+        """Replay a partition's records and resume writing the markers of prepared transactions.
 
-        Returns what was wrong with the record at which reading had to stop, if there was one.
+        Return the records that cannot be loaded. If there are any, the partition is not loaded and its transactional
+        ids answer NOT_COORDINATOR. (Kafka's TransactionStateManager serves the state before such a record, which may
+        hand out a producer epoch twice.)
         """
         self._forget_markers(partition)
         loaded = self._shards.load(partition, coordinator_epoch, records)
         if loaded is None:
-            return None
-        shard, problem = loaded
-        for transaction in list(shard.transactions.values()):
+            return []
+        completions: list[tuple[Transaction, Transition]] = []
+        for transaction in loaded.shard.transactions.values():
             if transaction.state in PREPARED:
-                self._markers.begin(shard, transaction, self._prepare_completion(transaction))
-        return problem
+                try:
+                    completions.append((transaction, self._prepare_completion(transaction)))
+                except Exception as error:  # values that no coordinator writes, in a record that could be replayed
+                    loaded.unreadable.append(unreadable(loaded.offsets[transaction.transactional_id], error))
+        if loaded.unreadable:
+            self._shards.unload(partition)
+            return sorted(loaded.unreadable)
+        self._shards.activate(loaded.shard)
+        for transaction, completion in completions:
+            self._markers.begin(loaded.shard, transaction, completion)
+        return []
 
     def unload(self, partition: int) -> None:
         """This node leads the partition no longer."""

@@ -49,9 +49,10 @@ def _by_topic(partitions: Partitions) -> list[PartitionsSchema]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> tuple[str, TransactionRecord | None] | None:
-    """The id and what is said of it (None: it is forgotten); None for a type or version that is not known here.
+    """Return the transactional id and its record (None for a tombstone), or None for a key of an unknown type.
 
-    ProtocolError if it is of a known version and still cannot be read.
+    Raise ProtocolError if key or value cannot be decoded, an unknown version of the value included, as Kafka's
+    TransactionLog does.
     """
     if key is None:
         raise ProtocolError("expected a key", message="TransactionLogKey")
@@ -63,7 +64,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> tuple[str, Transact
         return transactional_id, None
     version, value_body = _prefixed(value, "TransactionLogValue")
     if version not in _VALUE_VERSIONS:
-        return None
+        raise ProtocolError(f"version {version} is unknown", message="TransactionLogValue")
     return transactional_id, _record(TransactionLogValue.decode(value_body, version))
 
 

@@ -5,16 +5,22 @@ A shard's transactions change by `replay` alone, at load and live.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla.cluster.coordinator_loading import UnreadableRecord, unreadable
 from ottla.cluster.coordinator_partition import partition_for
-from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.transactions.metadata import Transaction, TransactionRecord
 from ottla.transactions.records import decode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from ottla.records.iterate import Record
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +44,34 @@ class Shard:
             self.transactions[transactional_id] = Transaction(transactional_id, record)
         else:
             transaction.record = record
+
+
+@dataclass(slots=True)
+class LoadedShard:
+    """A shard with the offsets of its ids' last records, and the records that could not be replayed."""
+
+    shard: Shard
+    offsets: dict[str, int] = field(default_factory=dict)
+    unreadable: list[UnreadableRecord] = field(default_factory=list)
+
+    def replay(self, record: Record | UnreadableRecord) -> None:
+        """Replay a record, or note why it cannot be replayed."""
+        if isinstance(record, UnreadableRecord):
+            self.unreadable.append(record)
+            return
+        try:
+            decoded = decode_record(record.key, record.value)
+            if decoded is None:
+                log.warning(
+                    "__transaction_state-%d: ignoring the record at offset %d, whose type is unknown",
+                    self.shard.partition,
+                    record.offset,
+                )
+            else:
+                self.shard.replay(*decoded)
+                self.offsets[decoded[0]] = record.offset
+        except Exception as error:  # whatever a record does, it fails this shard and nothing else
+            self.unreadable.append(unreadable(record.offset, error))
 
 
 class Shards:
@@ -83,26 +117,23 @@ class Shards:
         self._loading[partition] = coordinator_epoch
 
     def load(
-        self, partition: int, coordinator_epoch: int, records: Iterable[tuple[bytes | None, bytes | None]]
-    ) -> tuple[Shard, str | None] | None:
-        """Replay a partition, and say what was wrong with the first record that could not be read, if any.
+        self, partition: int, coordinator_epoch: int, records: Iterable[Record | UnreadableRecord]
+    ) -> LoadedShard | None:
+        """Replay a partition's records into a new shard, which `activate` puts to use.
 
-        None if in the meantime this node was told to lead it in another epoch.
+        Return None if this node began to lead the partition in another epoch in the meantime.
         """
         if self._loading.get(partition, coordinator_epoch) != coordinator_epoch:
             return None
-        shard = Shard(partition, coordinator_epoch)
-        problem = None
-        try:
-            for key, value in records:
-                decoded = decode_record(key, value)
-                if decoded is not None:
-                    shard.replay(*decoded)
-        except ProtocolError as error:
-            problem = str(error)  # like Kafka, what was read before it counts; nothing after it can be trusted
-        self._loading.pop(partition, None)
-        self._loaded[partition] = shard
-        return shard, problem
+        loaded = LoadedShard(Shard(partition, coordinator_epoch))
+        for record in records:
+            loaded.replay(record)
+        return loaded
+
+    def activate(self, shard: Shard) -> None:
+        """Serve the transactional ids of a loaded shard."""
+        self._loading.pop(shard.partition, None)
+        self._loaded[shard.partition] = shard
 
     def unload(self, partition: int) -> Shard | None:
         """This node leads the partition no longer."""

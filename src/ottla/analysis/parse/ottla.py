@@ -40,6 +40,7 @@ KINDS: Final = {
     "topic.created": "topic",
     "topic.deleted": "topic",
     "coordinator.loaded": "coordinator",
+    "coordinator.failed": "coordinator",
     "coordinator.unloaded": "coordinator",
 }
 STATES: Final = {
@@ -48,6 +49,7 @@ STATES: Final = {
     "topic.created": "created",
     "topic.deleted": "deleted",
     "coordinator.loaded": "loaded",
+    "coordinator.failed": "failed",
     "coordinator.unloaded": "unloaded",
     "connection.opened": "opened",
     "connection.closed": "closed",
