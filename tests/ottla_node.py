@@ -1,4 +1,4 @@
-"""`ottla serve` as a process of its own, with the same handles as the real Kafka beside it."""
+"""`ottla serve` as a process of its own, with the same operations as the real Kafka beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class OttlaDiedError(AssertionError):
 
 
 class OttlaNode:
-    """One ottla broker on a log directory, which it or Apache Kafka has written."""
+    """An ottla process on a log directory, which it or Apache Kafka has written.
+
+    With `nodes` above 1 the process runs that many nodes, with directories `node-1`, `node-2` and so on.
+    """
 
     def __init__(
         self,
@@ -30,6 +33,7 @@ class OttlaNode:
         *,
         settings: Mapping[str, str] | None = None,
         node_id: int = 1,
+        nodes: int = 1,
         port: int = 0,
         sync: bool = False,
         log_level: str = "info",
@@ -41,8 +45,8 @@ class OttlaNode:
         self.log_file = self.work_dir / "ottla.log"
         self.bootstrap = ""
         self.cluster_id = ""
-        self.port = port or free_ports(1)[0]
-        self._settings = {"node.id": str(node_id), **(settings or {})}
+        self._ports = [port] if port else free_ports(nodes)
+        self._settings = {**({"node.id": str(node_id)} if nodes == 1 else {}), **(settings or {})}
         self._sync = sync
         self._log_level = log_level
         self._process: subprocess.Popen[bytes] | None = None
@@ -52,6 +56,11 @@ class OttlaNode:
     def sasl_bootstrap(self) -> str:
         """The address of the SASL_PLAINTEXT listener, if the node was made with one."""
         raise AssertionError("this node has no SASL listener")
+
+    @property
+    def port(self) -> int:
+        """The port of the first node."""
+        return self._ports[0]
 
     @property
     def pid(self) -> int:
@@ -77,7 +86,7 @@ class OttlaNode:
             config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
             command.append(str(config))
         else:
-            command += ["--ports", str(self.port)]
+            command += ["--ports", ",".join(map(str, self._ports))]
             for key, value in self._settings.items():
                 command += ["--config", f"{key}={value}"]
         self._run_starts_at = self.log_file.stat().st_size if self.log_file.exists() else 0
@@ -91,7 +100,7 @@ class OttlaNode:
             raise OttlaDiedError(f"ottla on {self.log_dir} did not start; its log ends with\n{self.log_tail()}")
         where = json.loads(line)
         self.bootstrap, self.cluster_id = where["bootstrap"], where["cluster_id"]
-        self.port = int(self.bootstrap.rpartition(":")[2])
+        self._ports = [int(address.rpartition(":")[2]) for address in self.bootstrap.split(",")]
         return self
 
     def stop(self, *, timeout: float = 600) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from typer.testing import CliRunner
 
 from ottla.cli import build
@@ -73,6 +74,35 @@ def serve() -> Iterator[Serving]:
     serving = Serving()
     yield serving
     serving.end()
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_three_nodes_commit_transactions_after_a_restart(serve: Serving, tmp_path: Path, end: signal.Signals) -> None:
+    settings = ("offsets.topic.num.partitions=3", "transaction.state.log.num.partitions=3", "min.insync.replicas=2")
+    configs = [word for setting in settings for word in ("-c", setting)]
+    for round_number in range(2):
+        bootstrap = serve("-d", str(tmp_path / "data"), "-p", "0,0,0", *configs)["bootstrap"]
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"writer-{round_number}",
+                "message.timeout.ms": SECONDS * 1000,
+                "transaction.timeout.ms": SECONDS * 1000,
+            }
+        )
+        if round_number == 0:
+            admin = AdminClient({"bootstrap.servers": bootstrap})
+            admin.create_topics([NewTopic("orders", 3, 3)])["orders"].result(SECONDS)
+        producer.init_transactions(SECONDS)
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.produce("orders", b"%d" % round_number, partition=partition)
+        producer.commit_transaction(SECONDS)
+        with Client(bootstrap) as client:
+            partitions = client.topic("orders").partitions.values()
+            assert [sorted(partition.in_sync) for partition in partitions] == [[1, 2, 3]] * 3
+        serve.last.send_signal(end)
+        serve.last.wait(SECONDS)
 
 
 def test_the_first_lines_say_where_it_is_and_how_to_go_on(serve: Serving) -> None:

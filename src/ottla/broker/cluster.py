@@ -14,6 +14,7 @@ from ottla.broker.fetch_wait import Readable
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.log_moves import misplaced
 from ottla.broker.partition import Partition
+from ottla.broker.replicas import find_log
 from ottla.cluster.brokers import cordon_directories
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_values
@@ -312,10 +313,11 @@ class Cluster:
         node = self.nodes.get(after.leader) or self.controller
         config, insync = self.log_config(topic.name, node)
         place = TopicPartition(topic.name, index)
-        existing = next((d.logs[place] for n in self.nodes.values() for d in n.directories if place in d.logs), None)
-        if existing is None:
+        owned = find_log(self, place, after)
+        if owned is None:
             existing = node.directory_for(after).create_log(place, config, topic.id)
         else:
+            existing = owned.log
             existing.config = config
         partition = self.partitions[topic.name, index] = Partition(
             topic.name, topic.id, index, after, existing, insync, self.readable.add

@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster import Cluster
 from ottla.broker.log_moves import misplaced, resume_moves
 from ottla.broker.node import Broker
+from ottla.broker.replicas import (
+    bring_replicas_in_sync,
+    fence_absent_brokers,
+    leave_to_log_owners,
+    owners_at_start,
+)
 from ottla.broker.security import make_authorizer
 from ottla.cluster.brokers import (
     begin_controlled_shutdown,
@@ -189,6 +195,7 @@ def close_cluster(cluster: Cluster) -> None:
         node.share_partitions.stop()
         node.share_coordinator.stop()
     try:
+        cluster.metadata.append(leave_to_log_owners(cluster))
         for node in cluster.nodes.values():
             # Whoever opens the directory next must not wait for a broker that seems to be alive.
             cluster.metadata.append(begin_controlled_shutdown(cluster.image, node.node_id, layers=node.layers))
@@ -305,6 +312,7 @@ def _tell_recovery(directory: LogDirectory) -> None:
 
 def _register(cluster: Cluster) -> None:
     random = cluster.world.random
+    owners = owners_at_start(cluster)
     controller = cluster.controller
     cluster.metadata.append(
         register_controller(
@@ -330,6 +338,8 @@ def _register(cluster: Cluster) -> None:
         cluster.metadata.append(
             unfence_broker(cluster.image, node.node_id, layers=node.layers, cordoned=node.cordoned_ids())
         )
+    cluster.metadata.append(bring_replicas_in_sync(cluster, owners))
+    cluster.metadata.append(fence_absent_brokers(cluster))
 
 
 def _listener(endpoint: Endpoint) -> Listener:
