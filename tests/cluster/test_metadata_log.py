@@ -54,6 +54,7 @@ from ottla.protocol.record_values import UnknownRecord, encode_metadata_record
 from ottla.protocol.schema import Uuid
 from ottla.records.builder import BatchBuilder
 from ottla.storage.directory import LogDirectory
+from ottla.world.disk import write_atomic
 from ottla.world.random import SeededRandom
 
 from .fixture import METADATA, on_disk
@@ -338,8 +339,8 @@ def test_an_unfinished_snapshot_counts_as_none() -> None:
     snapshot = log.write_snapshot()
     disk = log.directory.env.disk
     data = disk.read(f"{FOLDER}/{snapshot.file_name}")
-    disk.write_atomic(f"{FOLDER}/{snapshot.file_name}", data[:-20])
-    disk.write_atomic(f"{FOLDER}/{snapshot.offset + 1:020d}-0000000001.checkpoint.part", data)
+    write_atomic(disk, f"{FOLDER}/{snapshot.file_name}", data[:-20])
+    write_atomic(disk, f"{FOLDER}/{snapshot.offset + 1:020d}-0000000001.checkpoint.part", data)
     log = next_life(log)
     assert list(log.image.topic_ids) == ["t"]
     assert not any(name.endswith(".part") for name in disk.list(FOLDER))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ottla.world.disk import write_atomic
 from ottla.world.disk_memory import CHUNK
 
 if TYPE_CHECKING:
@@ -154,8 +155,8 @@ def test_a_huge_length_allocates_only_what_is_there(disk: Disk, root: str) -> No
 def test_names(disk: Disk, root: str) -> None:
     disk.make_dirs(f"{root}/x/y")
     disk.make_dirs(f"{root}/x/y")
-    disk.write_atomic(f"{root}/x/b", b"1")
-    disk.write_atomic(f"{root}/x/a", bytearray(b"22"))
+    write_atomic(disk, f"{root}/x/b", b"1")
+    write_atomic(disk, f"{root}/x/a", bytearray(b"22"))
     assert disk.list(f"{root}/x") == ["a", "b", "y"]
     assert disk.is_dir(f"{root}/x/y")
     assert not disk.is_dir(f"{root}/x/a")
@@ -177,18 +178,18 @@ def test_names(disk: Disk, root: str) -> None:
 
 
 def test_an_atomic_write_replaces_and_leaves_nothing_else(disk: Disk, root: str) -> None:
-    disk.write_atomic(f"{root}/checkpoint", b"a much longer first version")
-    disk.write_atomic(f"{root}/checkpoint", b"second")
+    write_atomic(disk, f"{root}/checkpoint", b"a much longer first version")
+    write_atomic(disk, f"{root}/checkpoint", b"second")
     assert disk.read(f"{root}/checkpoint") == b"second"
     assert disk.list(root) == ["checkpoint"]
     with pytest.raises(FileNotFoundError):
-        disk.write_atomic(f"{root}/nowhere/checkpoint", b"x")
+        write_atomic(disk, f"{root}/nowhere/checkpoint", b"x")
 
 
 def test_wrong_names_fail_with_the_error_of_posix(disk: Disk, root: str) -> None:
     disk.make_dirs(f"{root}/d/full")
     disk.make_dirs(f"{root}/e")
-    disk.write_atomic(f"{root}/f", b"x")
+    write_atomic(disk, f"{root}/f", b"x")
     wrong = [
         (FileNotFoundError, lambda: disk.open(f"{root}/none")),
         (FileNotFoundError, lambda: disk.open(f"{root}/none/a", create=True)),
@@ -230,7 +231,7 @@ def test_wrong_names_fail_with_the_error_of_posix(disk: Disk, root: str) -> None
 
 
 def test_the_time_of_a_write_can_be_read_and_set(disk: Disk, root: str) -> None:
-    disk.write_atomic(f"{root}/a", b"x")
+    write_atomic(disk, f"{root}/a", b"x")
     disk.set_modified_ms(f"{root}/a", 1_600_000_000_123)
     assert disk.modified_ms(f"{root}/a") == 1_600_000_000_123
     file = disk.open(f"{root}/a")
@@ -310,3 +311,19 @@ def test_a_file_is_what_a_byte_array_would_be(disk: Disk, root: str, steps: list
     assert file.size() == len(model)
     assert disk.read(f"{root}/a") == model
     file.close()
+
+
+def test_write_atomic_without_sync_replaces_the_file_and_leaves_no_temporary(disk: Disk, root: str) -> None:
+    write_atomic(disk, f"{root}/small", b"first", sync=False)
+    write_atomic(disk, f"{root}/small", b"", sync=False)
+    assert disk.read(f"{root}/small") == b""
+    assert disk.list(root) == ["small"]
+
+
+def test_sync_tree_accepts_nested_folders(disk: Disk, root: str) -> None:
+    disk.make_dirs(f"{root}/a/b")
+    write_atomic(disk, f"{root}/a/b/small", b"x", sync=False)
+    disk.sync_tree(root)
+    assert disk.read(f"{root}/a/b/small") == b"x"
+    with pytest.raises(FileNotFoundError):
+        disk.sync_tree(f"{root}/nowhere")

@@ -14,6 +14,7 @@ import pytest
 
 from ottla.world import RealDisk
 from ottla.world import disk_real as module
+from ottla.world.disk import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -229,20 +230,20 @@ def test_an_atomic_write_syncs_the_bytes_before_the_name_and_the_folder_after(
     replace, sync_dir = os.replace, RealDisk.sync_dir
     monkeypatch.setattr(os, "replace", lambda old, new: (steps.append("name"), replace(old, new)))
     monkeypatch.setattr(RealDisk, "sync_dir", lambda self, path: (steps.append(path), sync_dir(self, path)))
-    RealDisk().write_atomic(f"{tmp_path}/checkpoint", b"x")
+    write_atomic(RealDisk(), f"{tmp_path}/checkpoint", b"x")
     assert steps == ["bytes", "name", str(tmp_path)]
 
 
 def test_an_atomic_write_that_cannot_sync_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = RealDisk()
-    disk.write_atomic(f"{tmp_path}/checkpoint", b"old")
+    write_atomic(disk, f"{tmp_path}/checkpoint", b"old")
 
     def fail(fd: int) -> None:
         raise OSError(errno.EIO, "no")
 
     monkeypatch.setattr(module, "_fsync", fail)
     with pytest.raises(OSError):
-        disk.write_atomic(f"{tmp_path}/checkpoint", b"new")
+        write_atomic(disk, f"{tmp_path}/checkpoint", b"new")
     assert disk.list(str(tmp_path)) == ["checkpoint"]
     assert disk.read(f"{tmp_path}/checkpoint") == b"old"
 

@@ -9,6 +9,7 @@ from ottla.cluster.meta_properties import MetaProperties, write_meta_properties
 from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC
 from ottla.cluster.snapshots import BOOTSTRAP_FILE, SnapshotId, encode_snapshot
 from ottla.protocol.record_schemas.metadata import FeatureLevelRecord
+from ottla.world.disk import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ def format_directory(
         LATEST_METADATA_VERSION,
     )
     parts = encode_snapshot(bootstrap, level, epoch=0, timestamp=now_ms, last_contained_timestamp=0)
-    disk.write_atomic(f"{path}/{BOOTSTRAP_FILE}", b"".join(parts))
+    write_atomic(disk, f"{path}/{BOOTSTRAP_FILE}", b"".join(parts))
     if voters and holds_metadata:
         folder = f"{path}/{CLUSTER_METADATA_TOPIC}-0"
         disk.make_dirs(folder)
@@ -65,5 +66,5 @@ def format_directory(
             kraft_version=1,
             voters=voters,
         )
-        disk.write_atomic(f"{folder}/{SnapshotId(0, 0).file_name}", b"".join(first))
+        write_atomic(disk, f"{folder}/{SnapshotId(0, 0).file_name}", b"".join(first))
     write_meta_properties(disk, path, meta, now_ms)

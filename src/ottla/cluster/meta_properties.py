@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.properties_file import PropertiesError, parse_properties
 from ottla.protocol.schema import Uuid
+from ottla.world.disk import write_atomic
 
 if TYPE_CHECKING:
     from ottla.world.disk import Disk
@@ -85,4 +86,4 @@ def read_meta_properties(disk: Disk, log_dir: str) -> MetaProperties | None:
 
 def write_meta_properties(disk: Disk, log_dir: str, meta: MetaProperties, now_ms: int) -> None:
     """Replace the identity of a log directory."""
-    disk.write_atomic(f"{log_dir}/{FILE_NAME}", format_meta_properties(meta, now_ms))
+    write_atomic(disk, f"{log_dir}/{FILE_NAME}", format_meta_properties(meta, now_ms))

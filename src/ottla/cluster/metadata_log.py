@@ -63,6 +63,7 @@ from ottla.storage.checkpoints import encode_partition_metadata
 from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
 from ottla.storage.names import PARTITION_METADATA, TopicPartition
+from ottla.world.disk import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -299,14 +300,16 @@ class MetadataLog:
         first = self.empty
         self.epoch += 1
         env = self.directory.env
-        env.disk.write_atomic(
+        write_atomic(
+            env.disk,
             f"{self.folder}/{QUORUM_STATE_FILE}",
             encode_quorum_state(
                 QuorumState(leader_id=self.node_id, leader_epoch=self.epoch), self.kraft_version, [self.node_id]
             ),
         )
         if not env.disk.exists(f"{self.folder}/{PARTITION_METADATA}"):
-            env.write_file(f"{self.folder}/{PARTITION_METADATA}", encode_partition_metadata(CLUSTER_METADATA_TOPIC_ID))
+            data = encode_partition_metadata(CLUSTER_METADATA_TOPIC_ID)
+            env.write_file(f"{self.folder}/{PARTITION_METADATA}", data, sync=True)
         opening: list[Message] = [leader_change(self.node_id)]
         if first and self.kraft_version >= 1:
             opening += [kraft_version_record(self.kraft_version), voters_record(self.voters)]
@@ -408,7 +411,7 @@ class MetadataLog:
         )
         data = b"".join(parts)
         try:
-            env.disk.write_atomic(f"{self.folder}/{snapshot_id.file_name}", data)
+            write_atomic(env.disk, f"{self.folder}/{snapshot_id.file_name}", data)
         except OSError as error:
             raise env.fail(error) from error
         self.snapshots = [kept for kept in self.snapshots if kept.id != snapshot_id]

@@ -24,6 +24,7 @@ from ottla.storage.environment import StorageEnvironment
 from ottla.storage.errors import CleaningAbortedError, CorruptLogError
 from ottla.storage.log import Log
 from ottla.storage.open_files import DEFAULT_LIMIT
+from ottla.world.disk import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from ottla.world.clock import Clock
     from ottla.world.disk import Disk, Lock
     from ottla.world.random import Random
+
+
+# A clean stop with more unflushed logs than this makes the whole directory durable at once instead of file by file.
+_SYNC_TREE_FROM = 64
 
 
 class LogDirectory:
@@ -57,6 +62,7 @@ class LogDirectory:
             disk,
             clock,
             random,
+            sync=sync,
             max_open_files=max_open_files,
             on_failure=lambda error: on_failure(self, error) if on_failure is not None else None,
         )
@@ -197,10 +203,18 @@ class LogDirectory:
 
     def _close_logs(self, broker_epoch: int) -> None:
         self.env.run_all_now()
-        for log in [*self.logs.values(), *self.future_logs.values()]:
-            log.close()
+        logs = [*self.logs.values(), *self.future_logs.values()]
+        unflushed = [(log, paths) for log in logs if (paths := log.write_derived_files())]
+        if len(unflushed) > _SYNC_TREE_FROM:
+            self.env.disk.sync_tree(self.path)
+        else:
+            for log, paths in unflushed:
+                log.sync_files(paths)
+        for log in logs:
+            log.finish_flush()
+            log.close_files()
         self.checkpoint()
-        self.env.disk.write_atomic(self.file(names.CLEAN_SHUTDOWN_FILE), encode_clean_shutdown(broker_epoch))
+        write_atomic(self.env.disk, self.file(names.CLEAN_SHUTDOWN_FILE), encode_clean_shutdown(broker_epoch))
 
     def abandon(self) -> None:
         """Let go of the lock and the files without a clean stop, as if the process had died."""
@@ -222,7 +236,7 @@ class LogDirectory:
             self.env.disk.make_dirs(folder)
             log = Log.open(self.env, folder, partition, config, clean=False, hold_high_watermark=self.sync)
             if topic_id is not None and self.topic_id(partition) is None:
-                self.env.write_file(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+                self._write_topic_id(folder, topic_id)
             if self.sync:
                 self.env.disk.sync_dir(folder)
                 self.env.disk.sync_dir(self.path)
@@ -240,7 +254,7 @@ class LogDirectory:
             log = Log.open(
                 self.env, folder, partition, config, clean=False, hold_high_watermark=self.sync, may_have_gaps=True
             )
-            self.env.write_file(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+            self._write_topic_id(folder, topic_id)
         except OSError as error:
             raise self.env.fail(error) from error
         if start:
@@ -274,13 +288,9 @@ class LogDirectory:
         except OSError as error:
             raise self.env.fail(error) from error
 
-    def assign_topic_id(self, partition: TopicPartition, topic_id: Uuid) -> None:
-        """Write a partition's `partition.metadata`."""
-        path = self.file(f"{names.partition_dir_name(partition)}/{names.PARTITION_METADATA}")
-        try:
-            self.env.write_file(path, encode_partition_metadata(topic_id))
-        except OSError as error:
-            raise self.env.fail(error) from error
+    def _write_topic_id(self, folder: str, topic_id: Uuid) -> None:
+        data = encode_partition_metadata(topic_id)
+        self.env.write_file(f"{folder}/{names.PARTITION_METADATA}", data, sync=self.sync)
 
     def delete_log(self, partition: TopicPartition) -> None:
         """Take a partition's log away: its folder is renamed now and deleted after `file.delete.delay.ms`.
@@ -337,7 +347,7 @@ class LogDirectory:
         known = {partition: offsets[partition] for partition in self._order.get(name, ()) if partition in offsets}
         data = encode_offsets(known | offsets)
         if self._written.get(name) != data:
-            self.env.disk.write_atomic(self.file(name), data)
+            write_atomic(self.env.disk, self.file(name), data)
             self._written[name] = data
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:

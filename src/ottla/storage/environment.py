@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.open_files import DEFAULT_LIMIT, OpenFiles
+from ottla.world.disk import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ class LoadedIndexes:
 class StorageEnvironment:
     """The world as the logs of one directory see it."""
 
-    __slots__ = ("_timers", "clock", "disk", "failure", "files", "immediate", "indexes", "on_failure", "random")
+    __slots__ = ("_timers", "clock", "disk", "failure", "files", "immediate", "indexes", "on_failure", "random", "sync")
 
     def __init__(
         self,
@@ -63,10 +64,12 @@ class StorageEnvironment:
         clock: Clock,
         random: Random,
         *,
+        sync: bool = False,
         max_open_files: int = DEFAULT_LIMIT,
         on_failure: Callable[[OSError], None] | None = None,
     ) -> None:
         self.disk = disk
+        self.sync = sync
         self.clock = clock
         self.random = random
         self.files = OpenFiles(disk, max_open_files)
@@ -115,16 +118,8 @@ class StorageEnvironment:
             self._timers.popitem()[0].cancel()
 
     def write_file(self, path: str, data: Buffer, *, sync: bool = False) -> None:
-        """Replace a file's contents in place: for what can be rebuilt if a crash leaves half of it."""
-        file = self.disk.open(path, create=True)
-        try:
-            file.truncate(0)
-            if len(data):
-                file.append(data)
-            if sync:
-                file.sync()
-        finally:
-            file.close()
+        """Replace a small file atomically; without `sync` a power loss may leave it empty, and it is rebuilt."""
+        write_atomic(self.disk, path, data, sync=sync)
 
     def remove_if_exists(self, path: str) -> bool:
         """Delete a file that may be gone already."""

@@ -621,35 +621,53 @@ class Log(LogFiles):
 
         self.env.disk.sync(files, finished)
 
-    def flush_now(self) -> None:
-        """Make everything durable and wait for it, indexes included: before a clean stop."""
+    def write_derived_files(self) -> list[str]:
+        """Write producer snapshot, indexes and leader epochs, and return the files to fsync before a clean stop."""
         if not self._loaded:
-            return
+            return []
         self.env.check()
         try:
             snapshot = self.take_snapshot()
-            active = self._segments[-1]
-            active.write_indexes()
+            self._segments[-1].write_indexes()
             self._write_epochs()
-            if self.recovery_point < self._log_end_offset or self._new_names:
-                paths = [p for s in self.segments_from(self.recovery_point) for p in s.paths_to_sync()]
-                for file in self._open_all([*paths, *([snapshot] if snapshot else [])]):
-                    try:
-                        file.sync()
-                    finally:
-                        file.close()
-                self.env.disk.sync_dir(self._folder)
+        except OSError as error:
+            raise self.env.fail(error) from error
+        if self.recovery_point >= self._log_end_offset and not self._new_names:
+            return []
+        paths = [p for s in self.segments_from(self.recovery_point) for p in s.paths_to_sync()]
+        return paths if snapshot is None else [*paths, snapshot]
+
+    def sync_files(self, paths: list[str]) -> None:
+        """Fsync files of this log and the names in its folder, and wait for it."""
+        try:
+            for file in self._open_all(paths):
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+            self.env.disk.sync_dir(self._folder)
+        except OSError as error:
+            raise self.env.fail(error) from error
+
+    def finish_flush(self) -> None:
+        """Move the recovery point to the log end offset: all that `write_derived_files` returned is durable."""
+        if self._loaded:
             self._new_names = False
             self.mark_durable(self._log_end_offset)
             self.recovery_point = self._log_end_offset
-        except OSError as error:
-            raise self.env.fail(error) from error
+
+    def flush_now(self) -> None:
+        """Make everything durable and wait for it, indexes included."""
+        paths = self.write_derived_files()
+        if paths:
+            self.sync_files(paths)
+        self.finish_flush()
 
     def close(self) -> None:
         """Stop cleanly: everything is durable and the next start needs no scan."""
         if self.env.failure is None:
             self.flush_now()
-        self.env.files.drop_under(self._folder)
+        self.close_files()
 
     # Epochs ------------------------------------------------------------------------------------------------------
 
@@ -666,7 +684,7 @@ class Log(LogFiles):
     def _write_epochs(self) -> None:
         if self.epochs.dirty:
             path = f"{self._folder}/{LEADER_EPOCH_CHECKPOINT}"
-            self.env.disk.write_atomic(path, encode_epochs(self.epochs.entries()))
+            self.env.write_file(path, encode_epochs(self.epochs.entries()), sync=self.env.sync)
             self.epochs.dirty = False
 
     def start_epoch(self, leader_epoch: int) -> None:

@@ -151,6 +151,11 @@ class LogFiles:
         except OSError as error:
             self.env.fail(error)
 
+    def close_files(self) -> None:
+        """Close the files of all segments."""
+        for segment in self._segments:
+            self.env.files.drop(segment.log_path)
+
     def move_to(self, folder: str) -> None:
         """Rename the log's folder; open files go on reading the same bytes."""
         self.env.files.drop_under(self._folder)

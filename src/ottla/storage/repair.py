@@ -22,6 +22,7 @@ from ottla.storage.producer_state import ProducerState, decode_snapshot
 from ottla.storage.scan import read_folder, replay_batch, scan_batches
 from ottla.storage.segment import Segment
 from ottla.storage.verify import FileKind, Finding, VerifyReport, verify
+from ottla.world.disk import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,7 +107,7 @@ def _mend_checkpoints(
         except CorruptCheckpointError:
             report.steps.append(Step(path, "write it anew, empty: the next start finds out what it said"))
             if not dry_run:
-                env.disk.write_atomic(path, encode_offsets({}))
+                write_atomic(env.disk, path, encode_offsets({}))
             continue
         mended = {tp: max(0, min(offset, ends.get(tp, offset))) for tp, offset in offsets.items()}
         if mended != offsets:
@@ -114,7 +115,7 @@ def _mend_checkpoints(
             shown = ", ".join(f"{tp} {offsets[tp]} becomes {mended[tp]}" for tp in wrong)
             report.steps.append(Step(path, f"correct offsets: {shown}"))
             if not dry_run:
-                env.disk.write_atomic(path, encode_offsets(mended))
+                write_atomic(env.disk, path, encode_offsets(mended))
 
 
 class _PartitionRepair:
@@ -170,7 +171,7 @@ class _PartitionRepair:
                 continue
             self._step(finding.path, f"write topic id {expected}, as the metadata log has it")
             if not self._dry_run:
-                self._env.disk.write_atomic(finding.path, encode_partition_metadata(expected))
+                write_atomic(self._env.disk, finding.path, encode_partition_metadata(expected))
 
     # The log -----------------------------------------------------------------------------------------------------
 
@@ -303,7 +304,7 @@ class _PartitionRepair:
             self._write_snapshot(offset, state)
         path = f"{self._folder.path}/{names.LEADER_EPOCH_CHECKPOINT}"
         if path in wanted:
-            self._env.disk.write_atomic(path, encode_epochs(epochs.entries()))
+            write_atomic(self._env.disk, path, encode_epochs(epochs.entries()))
 
     def _write_snapshot(self, offset: int, state: ProducerState) -> None:
         self._env.write_file(self._snapshot_path(offset), state.encode_snapshot(), sync=True)

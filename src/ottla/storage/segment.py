@@ -56,6 +56,7 @@ class Segment:
         "_offset_index",
         "_offset_of_max_timestamp",
         "_pins",
+        "_saved_size",
         "_size",
         "_time_index",
         "_txn_index",
@@ -79,6 +80,7 @@ class Segment:
         self.created_ms = 0
         self.jitter_ms = 0
         self._size = -1
+        self._saved_size = -1  # size of the records when both index files were last written; -1 if never
         self._pins = 0
         self._deferred: Callable[[], None] | None = None
         self._offset_index: OffsetIndex | None = None
@@ -185,6 +187,7 @@ class Segment:
 
     def reset_indexes(self) -> None:
         """Start both sparse indexes empty."""
+        self._saved_size = -1
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
         self._max_timestamp = -1
@@ -214,10 +217,13 @@ class Segment:
 
     def write_indexes(self, *, sync: bool = False) -> None:
         """Close the time index with the largest timestamp and write both sparse indexes to their files."""
+        if self._saved_size >= 0 and self._saved_size == self._size and not sync:
+            return
         timestamp, offset = self.max_timestamp_and_offset()
         self.time_index.maybe_append(timestamp, offset)
         self.env.write_file(self.path(INDEX_SUFFIX), self.offset_index.encode(), sync=sync)
         self.env.write_file(self.path(TIME_INDEX_SUFFIX), self.time_index.encode(), sync=sync)
+        self._saved_size = self.size
 
     def written_elsewhere(self, size: int) -> None:
         """The records' file was filled through another handle."""
@@ -369,6 +375,7 @@ class Segment:
         file.truncate(size)
         file.sync()
         self._size = size
+        self._saved_size = -1
         if size == 0:
             self._first_timestamp = None
             self.created_ms = self.env.clock.now_ms()

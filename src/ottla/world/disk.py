@@ -6,11 +6,13 @@ ones alike.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 SyncDone = Callable[[OSError | None], None]
+TEMPORARY_SUFFIX = ".tmp"
 
 
 class File(Protocol):
@@ -70,10 +72,6 @@ class Disk(Protocol):
         """A whole (small) file."""
         ...
 
-    def write_atomic(self, path: str, data: Buffer) -> None:
-        """Replace a small file (temporary, fsync, rename, fsync): a crash leaves the old or the new one."""
-        ...
-
     def exists(self, path: str) -> bool:
         """Whether a file or folder has that name."""
         ...
@@ -122,6 +120,10 @@ class Disk(Protocol):
         """Make the names in a folder durable."""
         ...
 
+    def sync_tree(self, path: str) -> None:
+        """Make all files and names below a folder durable, in one system call where the platform has one."""
+        ...
+
     def sync(self, files: Sequence[File], done: SyncDone) -> None:
         """Make files durable without blocking; `done(error)` is called on the loop, in order of the calls.
 
@@ -139,3 +141,30 @@ class Disk(Protocol):
     def close(self) -> None:
         """Finish the syncs that were asked for and give back what the disk itself holds."""
         ...
+
+
+def write_atomic(disk: Disk, path: str, data: Buffer, *, sync: bool = True) -> None:
+    """Replace a small file through a temporary file and a rename: a killed process leaves the old or the new one.
+
+    With `sync` the file and its name are fsynced, so that a power loss leaves the old or the new one as well. Without
+    it a power loss may leave the file empty: use that only for files that the next start can rebuild.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    file = disk.open(temporary, create=True)
+    try:
+        try:
+            if file.size():
+                file.truncate(0)
+            if len(data):
+                file.append(data)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        disk.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.remove(temporary)
+        raise
+    if sync:
+        disk.sync_dir(path.rpartition("/")[0] or "/")

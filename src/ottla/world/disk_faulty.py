@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ottla.world.disk_memory import Folder
 from ottla.world.power_loss import Platter
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from ottla.world.clock import Clock
     from ottla.world.disk import Buffer, File, SyncDone
-    from ottla.world.disk_memory import MemoryFile
+    from ottla.world.disk_memory import Contents, MemoryFile
     from ottla.world.power_loss import Assignment
     from ottla.world.random import Random
 
@@ -267,24 +268,6 @@ class FaultyDisk:
         self._fail_if_told("read", path)
         return self._platter.seen.read(path)
 
-    def write_atomic(self, path: str, data: Buffer) -> None:
-        """Replace a small file so that a crash leaves the old or the new one."""
-        temporary = path + ".tmp"
-        file = self.open(temporary, create=True)
-        try:
-            try:
-                file.truncate(0)
-                file.append(data)
-                file.sync()
-            finally:
-                file.close()
-            self.rename(temporary, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                self.remove(temporary)
-            raise
-        self.sync_dir(path.rpartition("/")[0] or "/")
-
     def exists(self, path: str) -> bool:
         """Whether a file or folder has that name."""
         self._check_alive()
@@ -380,6 +363,23 @@ class FaultyDisk:
                 if any(where is folder for where, _, _ in changes[index]):
                     self._platter.keep_names(index + 1)
                     return
+
+    def sync_tree(self, path: str) -> None:
+        """Make everything below a folder durable; fail if a file below it is set to fail its sync."""
+        with self._step():
+            self._fail_if_told("sync", path)
+            platter = self._platter
+            for below, contents in _files_below(platter.seen._folder(path), path.rstrip("/")):
+                inode = platter.inode(contents)
+                if inode.failed is not None:
+                    raise inode.failed
+                try:
+                    self._fail_if_told("sync", below)
+                except OSError as error:
+                    inode.fail(error, self.random)
+                    raise
+                inode.keep(platter.number)
+            platter.keep_names(len(platter.name_changes))
 
     def sync(self, files: Sequence[File], done: SyncDone) -> None:
         """Make files durable. With a clock it takes `sync_seconds`; calls meanwhile are served next."""
@@ -506,3 +506,11 @@ def _first_error(files: Sequence[FaultyFile], number: int) -> OSError | None:
         except OSError as error:
             first = first or error
     return first
+
+
+def _files_below(folder: Folder, path: str) -> Iterator[tuple[str, Contents]]:
+    for name, entry in sorted(folder.entries.items()):
+        if isinstance(entry, Folder):
+            yield from _files_below(entry, f"{path}/{name}")
+        else:
+            yield f"{path}/{name}", entry

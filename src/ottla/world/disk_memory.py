@@ -246,20 +246,6 @@ class MemoryDisk:
         contents = self._file(path)
         return contents.read(0, contents.length)
 
-    def write_atomic(self, path: str, data: Buffer) -> None:
-        """Replace a small file at once."""
-        temporary = path + ".tmp"
-        file = self.open(temporary, create=True)
-        try:
-            file.truncate(0)
-            file.append(data)
-            self.rename(temporary, path)
-        except OSError:
-            self.remove(temporary)
-            raise
-        finally:
-            file.close()
-
     def exists(self, path: str) -> bool:
         """Whether a file or folder has that name."""
         return self._find(path) is not None
@@ -350,6 +336,10 @@ class MemoryDisk:
 
     def sync_dir(self, path: str) -> None:
         """Nothing to do but to see that the folder is there."""
+        self._folder(path)
+
+    def sync_tree(self, path: str) -> None:
+        """Check that the folder exists; memory has nothing to make durable."""
         self._folder(path)
 
     def sync(self, files: Sequence[File], done: SyncDone) -> None:

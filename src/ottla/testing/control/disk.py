@@ -53,11 +53,6 @@ class ControlledDisk:
         """Open a file."""
         return ControlledFile(self, self._disk.open(path, create=create, writable=writable))
 
-    def write_atomic(self, path: str, data: Buffer) -> None:
-        """Replace a small file, if there is room."""
-        self.check_room(path)
-        self._disk.write_atomic(path, data)
-
     def sync(self, files: Sequence[Any], done: SyncDone) -> None:
         """Make files durable, as slowly as was asked for."""
         seconds = max((self._seconds(each.path) for each in files), default=0.0)
