@@ -95,11 +95,18 @@ def metrics_page() -> str:
         "# Metrics\n",
         f"{WRITTEN}\n",
         "`ottla serve --metrics 9464` shows these at `http://127.0.0.1:9464/metrics` for Prometheus (`--metrics "
-        "0.0.0.0:9464` to others too, `0` takes a free port; needs `ottla[metrics]`). Each cluster has a registry "
-        "of its own; without `--metrics` nothing is counted. `process_*` (memory, CPU, open files) come with them.\n",
+        "0.0.0.0:9464` also serves other machines, `0` takes a free port; requires `pip install 'ottla[metrics]'`). "
+        "Requests must name a loopback host, the bound address or a name given with `--http-host`. Without "
+        "`--metrics` nothing is counted. `process_*` (memory, CPU, open files) are included.\n",
         "In a test:\n",
         "```python",
-        "from ottla.server.metrics import ClusterMetrics  # metrics = ClusterMetrics(running); metrics.text()",
+        "import urllib.request",
+        "",
+        "from ottla.testing import Cluster",
+        "",
+        "with Cluster(topics=['orders'], metrics=0) as cluster:",
+        "    page = urllib.request.urlopen(cluster.metrics_url).read().decode()",
+        "    assert 'ottla_topics' in page",
         "```\n",
         "| metric | kind | labels | what it says |",
         "|---|---|---|---|",

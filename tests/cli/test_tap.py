@@ -82,7 +82,8 @@ def test_brief_lines_and_control_functions() -> None:
             assert found is not None
             url = found[0]
             body = json.dumps({"api": "Produce", "action": "error", "error": "NOT_LEADER_OR_FOLLOWER"}).encode()
-            request = urllib.request.Request(f"{url}/controls", body, method="POST")
+            headers = {"Content-Type": "application/json"}
+            request = urllib.request.Request(f"{url}/controls", body, headers, method="POST")
             control = json.load(urllib.request.urlopen(request, timeout=60))["control"]
             produce(address(said), "hello")
             assert json.load(urllib.request.urlopen(f"{url}/controls/{control}", timeout=60))["hits"] == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import urllib.request
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -121,3 +123,23 @@ def test_a_seed_makes_ids_the_same() -> None:
         with Cluster(topics=["t"], seed=7) as cluster:
             ids.append(cluster.call(lambda broker: (broker.cluster_id, dict(broker.image.topic_ids))))
     assert ids[0] == ids[1]
+
+
+def test_control_api_and_metrics_are_served_in_process() -> None:
+    with Cluster(topics=["t"], control=0, metrics=0) as cluster:
+        with urllib.request.urlopen(cluster.control_url + "/state", timeout=60) as answer:
+            assert json.load(answer)["topics"] == ["t"]
+        with urllib.request.urlopen(cluster.metrics_url, timeout=60) as answer:
+            assert b"ottla_topics" in answer.read()
+    with pytest.raises(OSError):
+        urllib.request.urlopen(cluster.control_url, timeout=60)
+
+
+def test_url_of_http_that_is_not_served_is_an_error() -> None:
+    with Cluster() as cluster, pytest.raises(RuntimeError, match=r"Cluster\(control=0\)"):
+        _ = cluster.control_url
+
+
+def test_control_beyond_loopback_requires_a_token() -> None:
+    with pytest.raises(ValueError, match="a token is required"):
+        Cluster(control="0.0.0.0:0")

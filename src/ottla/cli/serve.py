@@ -25,6 +25,7 @@ from ottla.protocol.releases import find_release
 from ottla.protocol.secrets import is_secret_config
 from ottla.security.tls import TlsError
 from ottla.server.run import RunningCluster
+from ottla.server.web_options import CONTROL_TOKEN_VARIABLE, parse_web_options
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
 from ottla.world.world import World
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
     from ottla.events import Sink
     from ottla.protocol.releases import Release
-    from ottla.server.metrics_page import MetricsPage
+    from ottla.server.web import WebServer
+    from ottla.server.web_options import WebOptions
     from ottla.testing.http.served_cluster import ServedCluster
 
 LEVELS = {"none": logging.CRITICAL + 1, "error": 40, "warn": 30, "info": 20, "debug": 10}
@@ -110,6 +112,25 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    control_token: Annotated[
+        str | None,
+        typer.Option(
+            "--control-token",
+            envvar=CONTROL_TOKEN_VARIABLE,
+            metavar="TOKEN",
+            help="Require this bearer token of control requests. Other users of this machine can read command lines: "
+            "prefer the environment variable.",
+            show_default=False,
+        ),
+    ] = None,
+    http_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http-host",
+            metavar="NAME",
+            help="Accept HTTP requests for this host name, besides loopback names and the bound host; may be repeated.",
+        ),
+    ] = None,
     virtual_time: Annotated[
         bool, typer.Option("--virtual-time", help="With --control: time stands still until a test moves it.")
     ] = False,
@@ -131,8 +152,9 @@ def serve(
         configs = node_configs(properties, data_dir, ports, overrides, "SSL" if dev_tls else "PLAINTEXT")
         topics = [_topic(each) for each in seed_topic or []]
         release = None if as_version is None else find_release(as_version)
-        page = None if metrics is None else _metrics_address(metrics)
-        kit = None if control is None else _address("--control", control)
+        names = http_host or []
+        page = None if metrics is None else _metrics_options(metrics, names)
+        kit = None if control is None else _control_options(control, control_token, names)
         if virtual_time and kit is None:
             raise ValueError("--virtual-time needs --control: nobody else could move time")
     except (ServerConfigError, ValueError) as error:
@@ -268,8 +290,8 @@ class _Wanted(NamedTuple):
     as_json: bool
     sinks: list[Sink]
     release: Release | None
-    metrics: tuple[str, int] | None
-    control: tuple[str, int] | None
+    metrics: WebOptions | None
+    control: WebOptions | None
     virtual_time: bool
     tls: DevTls | None
 
@@ -285,6 +307,21 @@ async def _serve(wanted: _Wanted) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(each, stop.set)
+    # HTTP ports are bound first: a client that can reach the broker can reach them too.
+    web = {
+        name: _bind(options)
+        for name, options in (("metrics", wanted.metrics), ("control", wanted.control))
+        if options is not None
+    }
+    try:
+        await _serve_cluster(wanted, stop, web)
+    finally:
+        for server in web.values():
+            await server.stop()
+
+
+async def _serve_cluster(wanted: _Wanted, stop: asyncio.Event, web: Mapping[str, WebServer]) -> None:
+    loop = asyncio.get_running_loop()
     world = World.real(loop, MemoryDisk() if wanted.in_memory else None)
     kit = None if wanted.control is None else _control(world, wanted)
     sinks: list[Sink] = wanted.sinks if kit is None else [*wanted.sinks, kit.recent]
@@ -298,30 +335,35 @@ async def _serve(wanted: _Wanted) -> None:
         release=wanted.release,
     )
     cluster = await running.start()
-    page = control = None
     try:
-        if kit is not None and events is not None and wanted.control is not None:
-            control = await kit.open(running, events, wanted.control)
         for name, partitions in wanted.topics:
             cluster.create_topic(name, partitions)
-        if wanted.metrics is not None:
-            page = await _show_metrics(running, wanted.metrics)
+        if kit is not None and events is not None:
+            await kit.open(running, events, web["control"])
+        if "metrics" in web:
+            await _show_metrics(running, web["metrics"])
     except BaseException:
         await running.stop(drain_seconds=0)
         raise
     loop.call_later(SETTLED_SECONDS, _settle)
-    _announce(running, wanted, {"metrics": None if page is None else page.url, "control": control})
+    _announce(running, wanted, {name: server.url for name, server in web.items()})
     cluster.storage_lost.then = lambda: loop.call_soon_threadsafe(stop.set)
     if not cluster.storage_lost.is_set:
         await stop.wait()
     logging.getLogger(__name__).info("stopping")
+    for server in web.values():
+        await server.stop()
     if kit is not None:
-        kit.close()
-    if page is not None:
-        await page.stop()
+        kit.controls.clear()
     await running.stop()
     if cluster.storage_lost.is_set:
         raise OSError("no log directory is left that it could go on with")
+
+
+def _bind(options: WebOptions) -> WebServer:
+    server = options.server()
+    server.bind()
+    return server
 
 
 def _settle() -> None:
@@ -338,28 +380,23 @@ def _control(world: World, wanted: _Wanted) -> ServedCluster:
     return ServedCluster(world, wanted.configs, wanted.topics, sync=wanted.sync, virtual_time=wanted.virtual_time)
 
 
-async def _show_metrics(running: RunningCluster, address: tuple[str, int]) -> MetricsPage:
-    # Only whoever asks for metrics pays for them, in memory and in starting.
+async def _show_metrics(running: RunningCluster, server: WebServer) -> None:
     from ottla.server.metrics import ClusterMetrics
-    from ottla.server.metrics_page import MetricsPage
+    from ottla.server.web import METRICS_PATH, metrics_routes
 
-    page = MetricsPage(ClusterMetrics(running, process=True).text)
-    await page.start(*address)
-    return page
+    await server.serve(metrics_routes(ClusterMetrics(running, process=True).text))
+    server.url += METRICS_PATH
 
 
-def _metrics_address(word: str) -> tuple[str, int]:
-    address = _address("--metrics", word)
+def _metrics_options(word: str, names: Sequence[str]) -> WebOptions:
+    options = parse_web_options("--metrics", word, allowed_hosts=names)
     if importlib.util.find_spec("prometheus_client") is None:
-        raise ValueError("--metrics needs prometheus-client: pip install 'ottla[metrics]'")
-    return address
+        raise ValueError("--metrics requires prometheus-client: pip install 'ottla[metrics]'")
+    return options
 
 
-def _address(option: str, word: str) -> tuple[str, int]:
-    host, _, port = word.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{option} {word}: write a port, or host:port")
-    return host or "127.0.0.1", int(port)
+def _control_options(word: str, token: str | None, names: Sequence[str]) -> WebOptions:
+    return parse_web_options("--control", word, token=token, allowed_hosts=names, token_option="--control-token")
 
 
 def _announce(running: RunningCluster, wanted: _Wanted, pages: Mapping[str, str | None]) -> None:

@@ -16,6 +16,7 @@ from ottla.client.auth import refuse_secrets
 from ottla.protocol.capture import REQUEST
 from ottla.protocol.inspector import Inspection, Inspector
 from ottla.records.inspect import batch_lines
+from ottla.server.web_options import CONTROL_TOKEN_VARIABLE, parse_web_options
 from ottla.testing.cluster import new_loop
 from ottla.testing.control.rules import api_keys
 from ottla.testing.tap.engine import LENGTH
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ottla.protocol.capture import CapturedFrame
+    from ottla.server.web import WebServer
+    from ottla.server.web_options import WebOptions
 
 FAILED = 1
 BAD_USAGE = 2
@@ -69,7 +72,20 @@ def tap(
     control: Annotated[
         str | None,
         typer.Option(
-            "--control", metavar="[HOST:]PORT", help="Take control functions over HTTP there.", show_default=False
+            "--control",
+            metavar="[HOST:]PORT",
+            help="Serve the control API (rules for requests) there; 0 takes a free port.",
+            show_default=False,
+        ),
+    ] = None,
+    control_token: Annotated[
+        str | None,
+        typer.Option(
+            "--control-token",
+            envvar=CONTROL_TOKEN_VARIABLE,
+            metavar="TOKEN",
+            help="Require this bearer token of control requests; prefer the environment variable.",
+            show_default=False,
         ),
     ] = None,
     properties: Properties = None,
@@ -101,6 +117,9 @@ def tap(
     try:
         wanted = api_keys([int(each) if each.isdigit() else each for each in api]) if api else None
         chosen = _Chosen(wanted, client_id, topic)
+        web = None
+        if control is not None:
+            web = parse_web_options("--control", control, token=control_token, token_option="--control-token")
         refuse_secrets(client_properties(properties, None))
         if dev_tls and listen_config is not None:
             raise ValueError("--dev-tls and --listen-config: one of them says how to listen")
@@ -121,7 +140,7 @@ def tap(
             printer = (
                 None if quiet else _Printer(brief=brief, hexdump=hexdump, show_secrets=show_secrets, as_json=as_json)
             )
-            runner.run(_listen(made, chosen, target, output, max_bytes, printer, show_secrets, control))
+            runner.run(_listen(made, chosen, target, output, max_bytes, printer, show_secrets, web))
     except OSError as error:
         typer.echo(f"ottla tap: {error}", err=True)
         raise typer.Exit(FAILED) from error
@@ -138,7 +157,7 @@ async def _listen(
     max_bytes: int | None,
     printer: _Printer | None,
     show_secrets: bool,
-    control: str | None,
+    control: WebOptions | None,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -151,24 +170,26 @@ async def _listen(
         tap.sinks.append(chosen.only(capture))
     if printer is not None:
         tap.sinks.append(chosen.only(printer))
-    pages = []
+    server: WebServer | None = None
+    if control is not None:
+        server = control.server()
+        typer.echo(f"ottla tap serves the control API on {server.bind()}", err=True)
+    tasks = []
 
     def ready() -> None:
+        if server is not None:
+            from ottla.testing.http.api import control_routes
+            from ottla.testing.tap.tap import TapKit
+
+            tasks.append(loop.create_task(server.serve(control_routes(TapKit(tap)))))
         typer.echo(f"ottla tap listens on {tap.bootstrap} in front of {target}; stop with Ctrl-C", err=True)
 
-    if control is not None:
-        from ottla.testing.http.server import ControlServer
-        from ottla.testing.tap.tap import TapKit, parse_address
-
-        server = ControlServer(TapKit(tap))
-        host, port = parse_address(control)
-        typer.echo(f"ottla tap takes control functions on http://{host}:{await server.start(port, host)}", err=True)
-        pages.append(server)
     try:
         await tap.run(ready, stop)
     finally:
-        for page in pages:
-            page.stop()
+        if server is not None:
+            await asyncio.gather(*tasks)
+            await server.stop()
         if capture is not None:
             capture.close()
             typer.echo(f"{capture.frames} frames in {output}", err=True)

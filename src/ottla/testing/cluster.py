@@ -21,7 +21,8 @@ from ottla.cluster.server_config import server_config
 from ottla.events import EventFile, Events
 from ottla.protocol.releases import find_release
 from ottla.server.run import RunningCluster
-from ottla.testing.control.controlled_cluster import ControlledCluster
+from ottla.server.web_options import parse_web_options
+from ottla.testing.control.controlled_cluster import ControlledCluster, Kit
 from ottla.testing.control.faults import config_texts
 from ottla.testing.security import Logins, throw_away_authority
 from ottla.world.disk_memory import MemoryDisk
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from ottla.cluster.registrations import Acl
     from ottla.cluster.server_config import ServerConfig
     from ottla.security.dev_tls import Authority
+    from ottla.server.web import WebServer
+    from ottla.server.web_options import WebOptions
     from ottla.testing.security import Users
     from ottla.world.clock import VirtualClock
 
@@ -92,6 +95,9 @@ class Cluster(ControlledCluster):
         acls: Iterable[Acl] | None = None,
         tls: bool | Authority = False,
         allow_unsigned_tokens: bool = False,
+        control: int | str | None = None,
+        control_token: str | None = None,
+        metrics: int | str | None = None,
     ) -> None:
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         super().__init__(wanted_topics(topics), sync=sync, virtual=clock)
@@ -117,6 +123,14 @@ class Cluster(ControlledCluster):
         self._closing = threading.Lock()
         self._bootstrap = ""
         self._events_file = events
+        self._web: dict[str, WebOptions] = {}
+        self._urls: dict[str, str] = {}
+        if control is not None:
+            self._web["control"] = parse_web_options(
+                "control=", str(control), token=control_token, token_option="control_token="
+            )
+        if metrics is not None:
+            self._web["metrics"] = parse_web_options("metrics=", str(metrics))
 
     # Life.
 
@@ -196,6 +210,21 @@ class Cluster(ControlledCluster):
         """For a client's `bootstrap.servers`."""
         return self._bootstrap
 
+    @property
+    def control_url(self) -> str:
+        """With `control`, the URL of the control API."""
+        return self._url("control")
+
+    @property
+    def metrics_url(self) -> str:
+        """With `metrics`, the URL of the page with metrics in Prometheus' text format."""
+        return self._url("metrics")
+
+    def _url(self, name: str) -> str:
+        if name not in self._urls:
+            raise RuntimeError(f"the cluster serves no {name}; start it with Cluster({name}=0)")
+        return self._urls[name]
+
     # The thread.
 
     def _main(self, ready: threading.Event) -> None:
@@ -238,16 +267,36 @@ class Cluster(ControlledCluster):
             release=self._release,
             allow_unsigned_tokens=self._allow_unsigned_tokens,
         )
-        cluster = await running.start()
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            web = {name: options.server() for name, options in self._web.items()}
+            for server in web.values():
+                server.bind()
+                stack.push_async_callback(server.stop)
+            cluster = await running.start()
+            stack.push_async_callback(running.stop, drain_seconds=0)
             self._logins.write(cluster)
             self.attach(running, events)
+            await self._serve_http(running, web)
             self._bootstrap = running.bootstrap
             ready.set()
             await self._stop.wait()
             self.controls.clear()
-        finally:
-            await running.stop(drain_seconds=0)
+            for server in web.values():
+                await server.stop()
+
+    async def _serve_http(self, running: RunningCluster, web: Mapping[str, WebServer]) -> None:
+        """Serve the HTTP applications that were requested; nothing of them is imported otherwise."""
+        if "control" in web:
+            from ottla.testing.http.api import control_routes
+
+            await web["control"].serve(control_routes(Kit(self)))
+            self._urls["control"] = web["control"].url
+        if "metrics" in web:
+            from ottla.server.metrics import ClusterMetrics
+            from ottla.server.web import METRICS_PATH, metrics_routes
+
+            await web["metrics"].serve(metrics_routes(ClusterMetrics(running).text))
+            self._urls["metrics"] = web["metrics"].url + METRICS_PATH
 
     def _node_config(self, number: int, port: int) -> ServerConfig:
         root = self._data_dir or "/ottla"

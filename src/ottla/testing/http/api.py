@@ -1,7 +1,7 @@
-"""The control API over HTTP: all that the test kit does, for tests in any language.
+"""The control API: all that the test kit does, over HTTP, for tests in any language.
 
-`ottla serve --control PORT` serves it; `/openapi.json` describes it, made from the same table that answers requests.
-It is for tests on this machine: it listens on the loopback address and asks nobody who they are.
+`ottla serve --control PORT` and `Cluster(control=PORT)` serve it. `/openapi.json` describes it, derived from the same
+table that answers requests. `server.web` decides who may send requests.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 from ottla.protocol.errors import KafkaError
@@ -17,9 +17,46 @@ from ottla.testing.http.json_messages import plain
 from ottla.testing.http.operations import OPERATIONS, PATH_TYPES, Refused
 
 if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+    from starlette.types import Receive, Scope, Send
+
+    from ottla.testing.control.controlled_cluster import Kit
     from ottla.testing.http.operations import Field, Operation
+    from ottla.testing.tap.tap import TapKit
+
+    ControlTarget: TypeAlias = Kit | TapKit
 
 log = logging.getLogger(__name__)
+
+
+def control_routes(kit: ControlTarget) -> list[BaseRoute]:
+    """Return the routes of the control API of a cluster or a tap."""
+    from starlette.routing import Route
+
+    return [Route("/{path:path}", ControlApi(kit))]
+
+
+class ControlApi:
+    """The control API as an ASGI application. Operations run on threads of their own, because some of them wait."""
+
+    def __init__(self, kit: ControlTarget) -> None:
+        self._kit = kit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; paths are split before they are decoded, so that names may contain slashes."""
+        from starlette.requests import Request
+        from starlette.responses import Response
+
+        from ottla.server.web import run_in_thread
+
+        request = Request(scope, receive)
+        path = scope["raw_path"].decode("ascii").removeprefix(scope.get("root_path", ""))
+        query = scope["query_string"].decode("latin-1")
+        status, answer = await run_in_thread(
+            respond, self._kit, request.method, f"{path}?{query}", await request.body()
+        )
+        content = json.dumps(answer).encode()
+        await Response(content, status, media_type="application/json")(scope, receive, send)
 
 
 def respond(kit: Any, method: str, target: str, body: bytes) -> tuple[int, Any]:

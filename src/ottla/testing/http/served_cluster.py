@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.server_config import server_config
 from ottla.testing.control.controlled_cluster import ControlledCluster, Kit
 from ottla.testing.control.manual_clock import ManualClock
-from ottla.testing.http.server import ControlServer
+from ottla.testing.http.api import control_routes
 from ottla.world.clock import VirtualClock
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.cluster.server_config import ServerConfig
     from ottla.events import Events, RecentEvents
     from ottla.server.run import RunningCluster
+    from ottla.server.web import WebServer
     from ottla.world.world import World
 
 
@@ -38,23 +39,17 @@ class ServedCluster(ControlledCluster):
         if virtual is not None:
             world.clock = ManualClock(asyncio.get_running_loop(), virtual)
         self.prepare(world)
-        self._server = ControlServer(Kit(self))
+        self._kit = Kit(self)
 
     @property
     def recent(self) -> RecentEvents:
         """Where the last events are kept."""
         return self._recent
 
-    async def open(self, running: RunningCluster, events: Events, address: tuple[str, int]) -> str:
-        """Take hold of the running cluster and listen; returns the URL."""
+    async def open(self, running: RunningCluster, events: Events, server: WebServer) -> None:
+        """Attach to the running cluster and serve the control API."""
         self.attach(running, events)
-        host, port = address
-        return f"http://{host}:{await self._server.start(port, host)}"
-
-    def close(self) -> None:
-        """Listen no more."""
-        self.controls.clear()
-        self._server.stop()
+        await server.serve(control_routes(self._kit))
 
     def _node_config(self, number: int, port: int) -> ServerConfig:
         """A node like the first, with the same listeners; the first of them gets the port, the others any."""
