@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.groups.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec, assign_ranges, assign_uniformly
-from ottla.groups.consumer.group import Partitions, SubscriptionType
+from ottla.groups.modern import Partitions, SubscriptionType
 from ottla.protocol.uuids import Uuid
 
 if TYPE_CHECKING:

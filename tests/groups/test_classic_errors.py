@@ -203,10 +203,10 @@ def test_a_new_group_that_is_lost_on_its_way_to_the_disk_answers_all_who_wait_in
     assert world.group() is None
 
 
-def test_a_join_that_is_answered_with_the_trouble_of_the_log_is_answered_once(world: World, member: Member) -> None:
+def test_join_fails_once_with_the_error_of_an_earlier_write(world: World, member: Member) -> None:
     world.log.slow = True
     world.commit({("t", 0): 1}, member=member.id, generation=1)
-    early = world.enter(client="b").answer
+    early = world.join(client="b", version=3)
     assert waits(early)
     world.log.sync(ErrorCode.KAFKA_STORAGE_ERROR)
     late = world.join(version=3)

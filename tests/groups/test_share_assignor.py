@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.groups.consumer.group import SubscriptionType
+from ottla.groups.modern import SubscriptionType
 from ottla.groups.share.assignor import ShareMemberSpec, assign
 from ottla.protocol.uuids import Uuid
 

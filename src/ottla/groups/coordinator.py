@@ -11,17 +11,21 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cluster.coordinator_partition import partition_for
-from ottla.groups import describe, refusals
+from ottla.groups import delete, describe, refusals
 from ottla.groups.classic import join as classic_join
 from ottla.groups.classic import membership as classic_membership
+from ottla.groups.classic import sync as classic_sync
 from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.classic.membership import join_error
 from ottla.groups.consumer import heartbeat as consumer_heartbeat
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.group_events import GroupEvents
 from ottla.groups.loading import Loading
 from ottla.groups.migration import mixed
+from ottla.groups.migration.empty import join_replacing
 from ottla.groups.offsets import requests as offset_requests
-from ottla.groups.shard import Outcome, Shard
+from ottla.groups.outcome import Outcome
+from ottla.groups.shard import Shard
 from ottla.groups.share import heartbeat as share_heartbeat
 from ottla.groups.share import offsets as share_offsets
 from ottla.groups.share import state as share_state
@@ -179,76 +183,46 @@ class GroupCoordinator:
             return on_error(error.code, None)
         return shard.run(partial(operation, shard), on_error)
 
-    def _run_with(
-        self,
-        group_id: str,
-        operation: Callable[..., Outcome[None]],
-        on_error: Callable[[ErrorCode, str | None], R],
-    ) -> R | Pending[R]:
-        """The same for an operation that answers later, because it has others do something first."""
-        answer: Pending[R] = Pending(effect_applied=True)
-
-        def failed(code: ErrorCode, message: str | None) -> None:
-            if not answer.settled:
-                answer.complete(on_error(code, message))
-
-        written = self._run(group_id, lambda shard: operation(shard, answer=answer), failed)
-        if isinstance(written, Pending):
-            written.on_complete(lambda _: None)
-        return answer.response if answer.done else answer
-
     # Classic members
 
     def join_group(
         self, context: RequestContext, request: JoinGroupRequest
     ) -> JoinGroupResponse | Pending[JoinGroupResponse]:
-        """A member of the classic protocol joins."""
+        """Add a classic member to a group; respond when its generation begins."""
         settings = self._settings.coordinator()
         if not request.group_id:
-            return classic_join.refusal(ErrorCode.INVALID_GROUP_ID, request.member_id)
+            return join_error(ErrorCode.INVALID_GROUP_ID, request.member_id)
         if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
-            return classic_join.refusal(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
-        answer: Pending[JoinGroupResponse] = Pending()
+            return join_error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
 
-        def join(shard: Shard) -> Outcome[None]:
+        def join(shard: Shard) -> Outcome[JoinGroupResponse]:
             group = shard.groups.get(request.group_id)
             if isinstance(group, ClassicGroup) or group is None:
-                return classic_join.join(shard, context, request, answer)
+                return classic_join.join(shard, context, request)
             if isinstance(group, ConsumerGroup) and not group.is_empty:
-                return mixed.join(shard, context, group, request, answer)
+                return mixed.join(shard, context, group, request)
             if isinstance(group, ShareGroup) or not group.is_empty:
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            return classic_join.join_instead_of(shard, context, request, answer, group)
+            return join_replacing(shard, context, request, group)
 
-        def failed(code: ErrorCode, _: str | None) -> None:
-            if not answer.settled:
-                answer.complete(classic_join.refusal(code))
-
-        self._run(request.group_id, join, failed)
-        return answer.response if answer.done else answer
+        return self._run(request.group_id, join, lambda code, _: join_error(code))
 
     def sync_group(
         self, context: RequestContext, request: SyncGroupRequest
     ) -> SyncGroupResponse | Pending[SyncGroupResponse]:
-        """A member of the classic protocol asks for its assignment."""
+        """Respond with a classic member's assignment once the leader has sent it."""
         if not request.group_id:
             return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        answer: Pending[SyncGroupResponse] = Pending()
 
-        def sync(shard: Shard) -> Outcome[None]:
+        def sync(shard: Shard) -> Outcome[SyncGroupResponse]:
             group = shard.groups.get(request.group_id)
             if group is None or group.is_empty or isinstance(group, ShareGroup | StreamsGroup):
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             if isinstance(group, ClassicGroup):
-                return classic_membership.sync(shard, group, request, answer)
-            return mixed.sync(shard, group, request, answer)
+                return classic_sync.sync(shard, group, request)
+            return mixed.sync(shard, group, request)
 
-        def failed(code: ErrorCode, _: str | None) -> None:
-            if not answer.settled:
-                answer.complete(SyncGroupResponse(error_code=code))
-
-        self._run(request.group_id, sync, failed)
-        return answer.response if answer.done else answer
+        return self._run(request.group_id, sync, lambda code, _: SyncGroupResponse(error_code=code))
 
     def heartbeat(
         self, context: RequestContext, request: HeartbeatRequest
@@ -334,7 +308,7 @@ class GroupCoordinator:
 
         if not request.group_id:
             return failed(ErrorCode.INVALID_GROUP_ID, None)
-        return self._run_with(request.group_id, partial(share_offsets.alter, request=request), failed)
+        return self._run(request.group_id, lambda shard: share_offsets.alter(shard, request), failed)
 
     def delete_share_group_offsets(
         self, request: DeleteShareGroupOffsetsRequest
@@ -346,7 +320,7 @@ class GroupCoordinator:
 
         if not request.group_id:
             return failed(ErrorCode.INVALID_GROUP_ID, None)
-        return self._run_with(request.group_id, partial(share_offsets.delete_offsets, request=request), failed)
+        return self._run(request.group_id, lambda shard: share_offsets.delete_offsets(shard, request), failed)
 
     # Streams groups
 
@@ -443,7 +417,7 @@ class GroupCoordinator:
         if any(not shard.loaded for shard in self._shards.values()):
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         listed = [
-            shard.answer(describe.list_groups(shard, states, types), failed)
+            shard.respond(describe.list_groups(shard, states, types), failed)
             for _, shard in sorted(self._shards.items())
         ]
         return wait_for_all(listed, lambda lists: ListGroupsResponse(groups=_flat(lists)))
@@ -499,16 +473,17 @@ class GroupCoordinator:
     ) -> list[DeletableGroupResult] | Pending[list[DeletableGroupResult]]:
         """Delete groups without members."""
 
-        def one(group_id: str) -> list[DeletableGroupResult] | Pending[list[DeletableGroupResult]]:
-            def failed(code: ErrorCode, _: str | None) -> list[DeletableGroupResult]:
-                return [DeletableGroupResult(group_id=group_id, error_code=code)]
+        def delete_group(group_id: str) -> DeletableGroupResult | Pending[DeletableGroupResult]:
+            def operation(shard: Shard) -> Outcome[DeletableGroupResult]:
+                if isinstance(shard.groups.get(group_id), ShareGroup):
+                    return share_offsets.delete_group(shard, group_id)
+                return delete.delete_group(shard, group_id)
 
-            shard = self._shards.get(self.partition_for(group_id))
-            if shard is not None and isinstance(shard.groups.get(group_id), ShareGroup):
-                return self._run_with(group_id, partial(share_offsets.delete_group, group_id=group_id), failed)
-            return self._run(group_id, lambda shard: describe.delete_groups(shard, [group_id]), failed)
+            return self._run(
+                group_id, operation, lambda code, _: DeletableGroupResult(group_id=group_id, error_code=code)
+            )
 
-        return wait_for_all([one(group_id) for group_id in dict.fromkeys(group_ids)], _flat)
+        return wait_for_all([delete_group(group_id) for group_id in dict.fromkeys(group_ids)], list)
 
     # The world changes
 
@@ -527,9 +502,9 @@ class GroupCoordinator:
                     if group is not None and not isinstance(group, ClassicGroup):
                         group.request_metadata_refresh()
             if deleted and shard.loaded:
-                shard.run(partial(offset_requests.tombstones_of_topics, shard, deleted), lambda _, __: None)
+                shard.execute("deleted topics", partial(offset_requests.tombstones_of_topics, shard, deleted))
                 ids = {topic.id for topic in deleted}
-                shard.run(partial(share_state.forget_deleted_topics, shard, ids), lambda _, __: None)
+                shard.execute("deleted topics", partial(share_state.forget_deleted_topics, shard, ids))
 
 
 def _of_members(shard: Shard, group_id: str) -> ClassicGroup | ConsumerGroup:

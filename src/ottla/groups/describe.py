@@ -1,12 +1,10 @@
-"""ListGroups, the APIs that describe groups, DeleteGroups: what a shard tells of its groups, and their end."""
+"""ListGroups and the APIs that describe groups of each type."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
-from ottla.groups.offsets.requests import tombstones_of_group
-from ottla.groups.shard import Outcome
 from ottla.groups.share.group import ASSIGNOR
 from ottla.groups.streams import topology as streams_topology
 from ottla.groups.streams.group import StreamsState
@@ -16,7 +14,6 @@ from ottla.protocol.messages import k77_share_group_describe as k77
 from ottla.protocol.messages import k89_streams_group_describe as k89
 from ottla.protocol.messages.k15_describe_groups import DescribedGroup, DescribedGroupMember
 from ottla.protocol.messages.k16_list_groups import ListedGroup
-from ottla.protocol.messages.k42_delete_groups import DeletableGroupResult
 from ottla.protocol.messages.k69_consumer_group_describe import Assignment, Member, TopicPartitions
 from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from ottla.protocol.messages.k77_share_group_describe import DescribedGroup as DescribedShareGroup
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 
     from ottla.groups.consumer.group import ConsumerMember
     from ottla.groups.environment import Topics
-    from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Shard
     from ottla.groups.streams.assignor import TaskAssignment
     from ottla.groups.streams.group import OwnedTasks, StreamsMember
@@ -222,24 +218,6 @@ def _described_assignment(tasks: OwnedTasks | TaskAssignment) -> k89.Assignment:
 
 def _described_tasks(tasks: Mapping[str, Collection[int]]) -> list[k89.TaskIds]:
     return [k89.TaskIds(subtopology_id=each, partitions=sorted(tasks[each])) for each in sorted(tasks)]
-
-
-def delete_groups(shard: Shard, group_ids: Iterable[str]) -> Outcome[list[DeletableGroupResult]]:
-    """Delete groups without members, and all their offsets; each is answered for itself."""
-    results: list[DeletableGroupResult] = []
-    written: list[GroupRecord] = []
-    for group_id in group_ids:
-        result = DeletableGroupResult(group_id=group_id)
-        results.append(result)
-        try:
-            group = shard.group(group_id)
-            group.validate_delete()
-        except KafkaError as error:
-            result.error_code = error.code
-            continue
-        written += tombstones_of_group(shard, group_id)
-        written += group.tombstones()
-    return Outcome(results, written)
 
 
 def refuse_describe(group_ids: Iterable[str], code: ErrorCode) -> list[DescribedGroup]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.cluster.coordinator_loading import UnreadableRecord, unreadable
 from ottla.groups import replay
-from ottla.groups.classic import join as classic_join
+from ottla.groups.classic import membership as classic_membership
 from ottla.groups.classic.group import ClassicGroup
-from ottla.groups.consumer.group import MemberState
 from ottla.groups.consumer.timers import schedule_rebalance_timeout, schedule_session_timeout
+from ottla.groups.modern import MemberState
 from ottla.groups.offsets import requests as offset_requests
 from ottla.groups.records import decode_record
 from ottla.groups.share import heartbeat as share_heartbeat
@@ -22,7 +23,8 @@ from ottla.records.control import ControlType, parse_control_key
 from ottla.records.iterate import Record, iter_records
 
 if TYPE_CHECKING:
-    from ottla.groups.shard import Group, Outcome, Shard
+    from ottla.groups.outcome import Outcome
+    from ottla.groups.shard import Group, Shard
     from ottla.records.batch import BatchHeader
 
 log = logging.getLogger(__name__)
@@ -124,10 +126,11 @@ def _start_timers(shard: Shard, group: Group) -> None:
     """Start the session and rebalance timers of a group's members."""
     if isinstance(group, ClassicGroup):
         for member in group.members.values():
-            classic_join.schedule_heartbeat(shard, group, member)
+            classic_membership.schedule_session_timeout(shard, group, member)
         if len(group.members) > shard.settings.coordinator().max_size:
             # Rebalance, so that members can commit before those beyond group.max.size are evicted.
-            classic_join.prepare_rebalance(shard, group)
+            rebalance = partial(classic_membership.prepare_rebalance, shard, group)
+            shard.execute(("rebalance", group.group_id), rebalance)
     elif isinstance(group, ShareGroup):
         for member_id in group.members:
             share_heartbeat.schedule_session_timeout(shard, group.group_id, member_id)

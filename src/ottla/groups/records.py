@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.groups.classic.group import ClassicGroup
-    from ottla.groups.consumer.group import ConsumerMember, PartitionEpochs, Partitions, ResolvedRegex
+    from ottla.groups.consumer.group import ConsumerMember, PartitionEpochs, ResolvedRegex
+    from ottla.groups.modern import Partitions
     from ottla.groups.offsets.store import OffsetAndMetadata
 
 _INT16: Final = struct.Struct(">h")

@@ -1,28 +1,24 @@
-"""The groups of one partition of `__consumer_offsets`: their state, their timers, and how a change becomes records.
+"""One partition of `__consumer_offsets`: its groups and offsets, their timers, and how operations become records.
 
-An operation decides and returns an `Outcome`; here its records are appended and only then replayed, and its answer is
-held back until everything written before it is durable. A shard does not know what a request is.
+Kafka's GroupCoordinatorShard in its CoordinatorRuntime. A shard knows operations, not requests.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from ottla.cluster.coordinator_errors import LOG_TROUBLE
 from ottla.groups import replay
-from ottla.groups.classic.group import ClassicGroup, ClassicState
+from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.offsets.store import Offsets
+from ottla.groups.outcome import Outcome, client_error
 from ottla.groups.share.group import ShareGroup
 from ottla.groups.streams.group import StreamsGroup
 from ottla.groups.timers import Timers
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.k11_join_group import JoinGroupResponse
-from ottla.protocol.messages.k14_sync_group import SyncGroupResponse
 from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.records.builder import BatchBuilder
 
@@ -46,30 +42,8 @@ LARGEST_BATCH: Final = 1_000_000
 RETRY_MS: Final = 500
 
 
-@dataclass(slots=True)
-class Outcome(Generic[R]):
-    """What an operation wants: an answer, and records that make it true.
-
-    `replay` is False where the state was changed already, which is so for the soft state of classic groups. A change
-    that is not `atomic` may be written in several batches. `on_appended` is called when the records are in the log,
-    `on_durable` when they are safe there, with NONE, or with the error that kept them out.
-    """
-
-    response: R
-    records: Sequence[GroupRecord] = ()
-    replay: bool = True
-    atomic: bool = True
-    on_appended: Callable[[], None] | None = None
-    on_durable: Callable[[ErrorCode], None] | None = None
-
-
-def nothing() -> Outcome[None]:
-    """No answer and no records."""
-    return Outcome(None)
-
-
 class Shard:
-    """The groups and offsets of one partition, while this node leads it."""
+    """The groups and offsets of one partition, while this node leads it (Kafka's GroupCoordinatorShard)."""
 
     def __init__(
         self,
@@ -108,55 +82,68 @@ class Shard:
     # Groups
 
     def group(self, group_id: str) -> Group:
-        """The group of that name; GROUP_ID_NOT_FOUND if there is none."""
+        """Return a group; raise GROUP_ID_NOT_FOUND if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
     def classic_group(self, group_id: str) -> ClassicGroup:
-        """The classic group of that name; GROUP_ID_NOT_FOUND if there is none or it is of another kind."""
+        """Return a classic group; raise GROUP_ID_NOT_FOUND if it does not exist or is of another type."""
         group = self.group(group_id)
         if isinstance(group, ClassicGroup):
             return group
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
 
     def consumer_group(self, group_id: str) -> ConsumerGroup:
-        """The consumer group of that name; GROUP_ID_NOT_FOUND if there is none or it is of another kind."""
+        """Return a consumer group; raise GROUP_ID_NOT_FOUND if it does not exist or is of another type."""
         group = self.group(group_id)
         if isinstance(group, ConsumerGroup):
             return group
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
     def share_group(self, group_id: str) -> ShareGroup:
-        """The share group of that name; GROUP_ID_NOT_FOUND if there is none or it is of another kind."""
+        """Return a share group; raise GROUP_ID_NOT_FOUND if it does not exist or is of another type."""
         group = self.group(group_id)
         if isinstance(group, ShareGroup):
             return group
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
 
     def streams_group(self, group_id: str) -> StreamsGroup:
-        """The streams group of that name; GROUP_ID_NOT_FOUND if there is none or it is of another kind."""
+        """Return a streams group; raise GROUP_ID_NOT_FOUND if it does not exist or is of another type."""
         group = self.group(group_id)
         if isinstance(group, StreamsGroup):
             return group
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
 
-    def index_topics(self, group_id: str, before: Iterable[str], after: Iterable[str]) -> None:
-        """Keep the index of who reads which topic."""
-        for topic in before:
-            readers = self.groups_by_topic.get(topic, {})
-            readers.pop(group_id, None)
-            if not readers:
-                self.groups_by_topic.pop(topic, None)
-        for topic in after:
-            self.groups_by_topic.setdefault(topic, {})[group_id] = None
+    def empty_classic_group(self, group_id: str) -> ClassicGroup | None:
+        """Return the classic group without members that a group of another type may replace; None if there is none."""
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) and group.is_empty else None
+
+    def may_create_group(self, group_id: str) -> bool:
+        """Return whether a replayed record may create a group: none exists, or a simple one that only has offsets.
+
+        In a compacted log the offsets of a group may precede the records of the group itself.
+        """
+        group = self.groups.get(group_id)
+        return group is None or (isinstance(group, ClassicGroup) and group.is_simple)
 
     def new_classic_group(self, group_id: str) -> ClassicGroup:
-        """Make an empty classic group; it is soft until a record names it."""
+        """Create an empty classic group: soft state until a record names it."""
         group = ClassicGroup(group_id, self.clock.now_ms())
         self.groups[group_id] = group
         return group
+
+    def index_topics(self, group_id: str, before: Iterable[str], after: Iterable[str]) -> None:
+        """Update the index of the groups that subscribe to a topic."""
+        for topic in before:
+            subscribers = self.groups_by_topic.get(topic, {})
+            subscribers.pop(group_id, None)
+            if not subscribers:
+                self.groups_by_topic.pop(topic, None)
+        for topic in after:
+            self.groups_by_topic.setdefault(topic, {})[group_id] = None
 
     # Operations
 
@@ -168,19 +155,27 @@ class Shard:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> R | Pending[R]:
-        """Do an operation and answer it, once all that was written so far is durable."""
+        """Run an operation, append its records, and return its response once all appended records are durable."""
         try:
             outcome = operation()
+        except KafkaError as error:
+            return self.respond(on_error(*client_error(error)), on_error)
+        if outcome.on_error is not None:
+            on_error = outcome.on_error
+        try:
             self._write(outcome, producer_id, producer_epoch)
         except KafkaError as error:
-            return self.answer(on_error(*answered_error(error)), on_error)
-        return self.answer(outcome.response, on_error)
+            return self.respond(on_error(*client_error(error)), on_error)
+        response = outcome.response
+        if isinstance(response, Pending):
+            return self._respond_later(response, on_error)
+        return self.respond(response, on_error)
 
-    def answer(self, response: R, on_error: Callable[[ErrorCode, str | None], R]) -> R | Pending[R]:
-        """An answer that must not be seen before what was written so far is durable."""
+    def respond(self, response: R, on_error: Callable[[ErrorCode, str | None], R]) -> R | Pending[R]:
+        """Return a response once all records appended so far are durable; an error response if they cannot be."""
         if self._durable == self._appended:
             if self._failure is not ErrorCode.NONE:
-                return on_error(*answered_error(KafkaError(self._failure)))
+                return on_error(*client_error(KafkaError(self._failure)))
             return response
         pending: Pending[R] = Pending(effect_applied=True)
 
@@ -188,34 +183,64 @@ class Shard:
             if code is ErrorCode.NONE:
                 pending.complete(response)
             else:
-                pending.complete(on_error(*answered_error(KafkaError(code))))
+                pending.complete(on_error(*client_error(KafkaError(code))))
 
         self._waiting.append((self._appended, release))
         return pending
 
+    def _respond_later(self, promised: Pending[R], on_error: Callable[[ErrorCode, str | None], R]) -> R | Pending[R]:
+        """Return a promised response when it is known and all records appended until then are durable.
+
+        If the records of the operation itself cannot become durable, the response is an error at that moment.
+        """
+        held: Pending[R] = Pending(promised.cancel, effect_applied=promised.effect_applied)
+
+        def fail(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE and not held.settled:
+                held.complete(on_error(*client_error(KafkaError(code))))
+
+        def promise_kept(response: R) -> None:
+            def release(code: ErrorCode) -> None:
+                if code is ErrorCode.NONE and not held.settled:
+                    held.complete(response)
+                else:
+                    fail(code)
+
+            self._when_durable(release)
+
+        promised.on_complete(promise_kept)
+        if not held.done:
+            self._when_durable(fail)
+        return held.response if held.done else held
+
+    def execute(self, name: Hashable, operation: Callable[[], Outcome[None]]) -> bool:
+        """Run an operation that no client waits for; log a warning and return False if it failed."""
+        try:
+            self._write(operation(), NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        except KafkaError as error:
+            log.warning("partition %d: %r failed: %s", self.partition, name, error)
+            return False
+        return True
+
     def after(
         self, name: Hashable, delay_ms: int, operation: Callable[[], Outcome[None]], *, retry: bool = False
     ) -> None:
-        """Do an operation later, in place of what that name was set to."""
+        """Schedule an operation under a name, replacing the timer of that name."""
         self.timers.schedule(name, delay_ms, lambda: self._run_timer(name, operation, retry=retry))
 
     def after_if_absent(
         self, name: Hashable, delay_ms: int, operation: Callable[[], Outcome[None]], *, retry: bool = False
     ) -> None:
-        """Do an operation later unless that name is set already."""
+        """Schedule an operation unless a timer of that name is set."""
         self.timers.schedule_if_absent(name, delay_ms, lambda: self._run_timer(name, operation, retry=retry))
 
     def soon(self, name: Hashable, operation: Callable[[], Outcome[None]]) -> None:
-        """Do an operation on the next turn."""
+        """Schedule an operation for the next turn of the event loop."""
         self.after(name, 0, operation)
 
     def _run_timer(self, name: Hashable, operation: Callable[[], Outcome[None]], *, retry: bool) -> None:
-        try:
-            self._write(operation(), NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-        except KafkaError as error:
-            log.warning("partition %d: %r failed: %s", self.partition, name, error)
-            if retry:
-                self.after(name, RETRY_MS, operation, retry=True)
+        if not self.execute(name, operation) and retry:
+            self.after(name, RETRY_MS, operation, retry=True)
 
     # Writing
 
@@ -230,10 +255,14 @@ class Shard:
         if outcome.on_appended is not None:
             outcome.on_appended()
         if outcome.on_durable is not None:
-            if self._durable == self._appended:
-                outcome.on_durable(self._failure)
-            else:
-                self._waiting.append((self._appended, outcome.on_durable))
+            self._when_durable(outcome.on_durable)
+
+    def _when_durable(self, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back when all records appended so far are durable, with NONE or the error that prevented it."""
+        if self._durable == self._appended:
+            callback(self._failure)
+        else:
+            self._waiting.append((self._appended, callback))
 
     def _append(self, records: Sequence[GroupRecord], producer_id: int, producer_epoch: int, *, replayed: bool) -> None:
         builder = BatchBuilder(
@@ -270,15 +299,13 @@ class Shard:
         while self._waiting and self._waiting[0][0] <= self._durable:
             self._waiting.popleft()[1](self._failure)
 
-    # The beginning and the end
-
     def unload(self) -> None:
-        """Another node leads now: whoever waits here has to ask there."""
+        """Cancel all timers and fail every waiting request with NOT_COORDINATOR: another node leads the partition."""
         self.closed = True
         self.timers.cancel_all()
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
-                _abandon(group, self.clock.now_ms())
+                group.unload(self.clock.now_ms())
                 if self.events is not None:
                     self.events.moved(group)
         self._failure = ErrorCode.NOT_COORDINATOR
@@ -304,32 +331,3 @@ def _batches(outcome: Outcome[R]) -> list[Sequence[GroupRecord]]:
         batch.append(record)
     batches.append(batch)
     return batches
-
-
-def _abandon(group: ClassicGroup, now_ms: int) -> None:
-    group.transition_to(ClassicState.DEAD, now_ms)
-    for member in list(group.members.values()):
-        if group.previous_state is ClassicState.PREPARING_REBALANCE:
-            group.complete_join(
-                member, JoinGroupResponse(member_id=member.member_id, error_code=ErrorCode.NOT_COORDINATOR)
-            )
-        else:
-            group.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
-
-
-_ANSWERED: Final = {
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    **LOG_TROUBLE,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
-
-def answered_error(error: KafkaError) -> tuple[ErrorCode, str | None]:
-    """The error that a client is told: troubles of the log are, to a client, troubles of the coordinator."""
-    code = _ANSWERED.get(error.code)
-    return (error.code, error.message) if code is None else (code, None)
-
-
-def stored_error(code: ErrorCode) -> ErrorCode:
-    """The same for an error that comes as a code."""
-    return _ANSWERED.get(code, code)

@@ -21,6 +21,19 @@ _LATE: Final = 0.05
 _TURN: Final = 0.001  # a timer, not a soon: the loop looks at its sockets in between
 
 
+# The timers of members, by kind: a session ends, a revocation takes too long, a classic member of a consumer group does
+# not rejoin or does not sync.
+SESSION: Final = "session"
+REBALANCE: Final = "rebalance"
+JOIN: Final = "consumer-join"
+SYNC: Final = "consumer-sync"
+
+
+def member_timer(kind: str, group_id: str, member_id: str) -> tuple[str, str, str]:
+    """Return the name of a member's timer."""
+    return (kind, group_id, member_id)
+
+
 class _Entry:
     __slots__ = ("callback", "deadline", "timer", "waited")
 
@@ -79,6 +92,11 @@ class Timers:
         entry.timer.cancel()
         entry.callback()
         return True
+
+    def cancel_member(self, group_id: str, member_id: str) -> None:
+        """Cancel all timers of a member."""
+        for kind in (SESSION, REBALANCE, JOIN, SYNC):
+            self.cancel(member_timer(kind, group_id, member_id))
 
     def cancel_all(self) -> None:
         """Forget all."""

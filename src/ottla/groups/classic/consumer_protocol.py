@@ -1,6 +1,6 @@
-"""What consumers of the classic protocol tell each other inside JoinGroup and SyncGroup, as far as the broker reads it.
+"""The embedded consumer protocol: subscriptions and assignments inside JoinGroup and SyncGroup (ConsumerProtocol).
 
-A number of two bytes says the version; a later version than the broker's is read as the latest it knows.
+Two bytes hold the version; a version newer than the broker's is decoded as the broker's newest.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssi
 _VERSION: Final = struct.Struct(">h")
 
 
-def version_of(data: bytes) -> int:
-    """The version that the bytes say they have."""
+def read_version(data: bytes) -> int:
+    """Return the version in the first two bytes."""
     if len(data) < _VERSION.size:
         raise ProtocolError("a version of 2 bytes", message="ConsumerProtocol")
     version: int = _VERSION.unpack_from(data)[0]
@@ -25,24 +25,24 @@ def version_of(data: bytes) -> int:
 
 
 def subscribed_topics(data: bytes) -> list[str]:
-    """The topics that a member subscribes to; all versions begin with them."""
-    version_of(data)
+    """Return the topics of a subscription; all versions begin with them."""
+    read_version(data)
     return ConsumerProtocolSubscription.decode_from(data, _VERSION.size, 0)[0].topics
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """All that a member says when it joins."""
-    version = min(version_of(data), ConsumerProtocolSubscription.__schema__.versions[-1])
+    """Decode the subscription of a JoinGroup request."""
+    version = min(read_version(data), ConsumerProtocolSubscription.__schema__.versions[-1])
     return ConsumerProtocolSubscription.decode_from(data, _VERSION.size, version)[0]
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """What the leader assigned to a member."""
-    version = min(version_of(data), ConsumerProtocolAssignment.__schema__.versions[-1])
+    """Decode the assignment of a member."""
+    version = min(read_version(data), ConsumerProtocolAssignment.__schema__.versions[-1])
     return ConsumerProtocolAssignment.decode_from(data, _VERSION.size, version)[0]
 
 
 def write_assignment(assignment: ConsumerProtocolAssignment, version: int) -> bytes:
-    """An assignment for a member that speaks that version."""
+    """Encode an assignment in the version that the member uses."""
     version = min(version, ConsumerProtocolAssignment.__schema__.versions[-1])
     return _VERSION.pack(version) + assignment.encode(version)

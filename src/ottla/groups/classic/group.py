@@ -308,6 +308,17 @@ class ClassicGroup:
             for member in self.members.values()
         ]
 
+    def unload(self, now_ms: int) -> None:
+        """Transition to Dead and fail every waiting join and sync with NOT_COORDINATOR."""
+        self.transition_to(ClassicState.DEAD, now_ms)
+        for member in list(self.members.values()):
+            if self.previous_state is ClassicState.PREPARING_REBALANCE:
+                self.complete_join(
+                    member, JoinGroupResponse(member_id=member.member_id, error_code=ErrorCode.NOT_COORDINATOR)
+                )
+            else:
+                self.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+
     # Protocols and generations
 
     def _count(self, protocols: Protocols, change: int) -> None:

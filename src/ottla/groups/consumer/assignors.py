@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.groups.consumer.group import Partitions, SubscriptionType
+from ottla.groups.modern import Partitions, SubscriptionType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

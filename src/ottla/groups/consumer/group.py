@@ -11,7 +11,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.groups import records
-from ottla.groups.modern import ModernGroup, count
+from ottla.groups.modern import (
+    MEMBER_EPOCH_COMMIT_VERSION,
+    MemberState,
+    ModernGroup,
+    Partitions,
+    SubscriptionType,
+    add_count,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -21,25 +28,10 @@ if TYPE_CHECKING:
     from ottla.protocol.record_schemas.group import ClassicMemberMetadata
     from ottla.protocol.uuids import Uuid
 
-LEAVE_GROUP_EPOCH: Final = -1
-LEAVE_GROUP_STATIC_EPOCH: Final = -2
 NO_OWNER: Final = -1
-FIRST_COMMIT_VERSION: Final = 9
-
-Partitions = dict["Uuid", tuple[int, ...]]
-"""Topics and their partitions, in ascending order."""
 
 PartitionEpochs = dict["Uuid", dict[int, int]]
 """Topics and their partitions, each with the epoch in which the member got it. Never changed in place."""
-
-
-class MemberState(Enum):
-    """How far a member has come on the way to its target."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    UNRELEASED_PARTITIONS = 2
-    UNKNOWN = 127
 
 
 class ConsumerState(Enum):
@@ -49,13 +41,6 @@ class ConsumerState(Enum):
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
     STABLE = "Stable"
-
-
-class SubscriptionType(Enum):
-    """Whether all members want the same topics."""
-
-    HOMOGENEOUS = 0
-    HETEROGENEOUS = 1
 
 
 @dataclass(slots=True, frozen=True)
@@ -214,9 +199,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         """The assignor that most members ask for, once a member has become another."""
         counts = dict(self.server_assignors)
         if old is not None:
-            count(counts, old.server_assignor, -1)
+            add_count(counts, old.server_assignor, -1)
         if new is not None:
-            count(counts, new.server_assignor, +1)
+            add_count(counts, new.server_assignor, +1)
         # Of two that are asked for alike Kafka takes the one that its hash table has first: uniform before range.
         return max(counts, key=lambda name: (counts[name], name)) if counts else None
 
@@ -242,8 +227,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
     def regexes_after(self, old: ConsumerMember | None, new: ConsumerMember | None) -> dict[str, int]:
         """The subscribed regular expressions once a member has become another."""
         counts = dict(self.subscribed_regexes)
-        count(counts, old.regex if old is not None else None, -1)
-        count(counts, new.regex if new is not None else None, +1)
+        add_count(counts, old.regex if old is not None else None, -1)
+        add_count(counts, new.regex if new is not None else None, +1)
         return counts
 
     def topics_without(self, members: Iterable[ConsumerMember], regexes: Iterable[str]) -> dict[str, SubscriptionCount]:
@@ -278,12 +263,12 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             if member is None:
                 continue
             count_topics(self.subscribed_topics, sorted(member.subscribed_topic_names), by_name=change)
-            count(self.server_assignors, member.server_assignor, change)
-            count(self.subscribed_regexes, member.regex, change)
+            add_count(self.server_assignors, member.server_assignor, change)
+            add_count(self.subscribed_regexes, member.regex, change)
             if member.classic_metadata is not None:
                 self.classic_member_count += change
                 for protocol in member.classic_metadata.supported_protocols:
-                    count(self.classic_protocols, protocol.name, change)
+                    add_count(self.classic_protocols, protocol.name, change)
         if old is not None:
             self._free(old.assigned, old.member_epoch)
             self._free(old.pending_revocation, old.member_epoch)
@@ -380,7 +365,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         if transactional and member_epoch == -1 and member_id == "" and instance_id is None:
             return None
         member = self.member(member_id)
-        if not transactional and not member.uses_classic_protocol and version < FIRST_COMMIT_VERSION:
+        if not transactional and not member.uses_classic_protocol and version < MEMBER_EPOCH_COMMIT_VERSION:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 "OffsetCommit version 9 or above must be used by members using the consumer group protocol",

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.groups import records
-from ottla.groups.classic.group import ClassicGroup
-from ottla.groups.consumer.group import (
-    LEAVE_GROUP_EPOCH,
-    LEAVE_GROUP_STATIC_EPOCH,
-    ConsumerGroup,
-    ConsumerMember,
-    PartitionEpochs,
-)
+from ottla.groups.consumer.fencing import fence_members, member_tombstones
+from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember, PartitionEpochs
 from ottla.groups.consumer.rebalance import (
     RegexUpdate,
     reconcile_member,
@@ -24,9 +17,9 @@ from ottla.groups.consumer.rebalance import (
     update_target,
 )
 from ottla.groups.consumer.timers import schedule_session_timeout
-from ottla.groups.migration import upgrade
-from ottla.groups.migration.downgrade import fence_members, member_tombstones
-from ottla.groups.shard import Outcome
+from ottla.groups.migration.upgrade import replace_classic_group
+from ottla.groups.modern import JOIN_EPOCH, LEAVE_GROUP_EPOCH, LEAVE_GROUP_STATIC_EPOCH
+from ottla.groups.outcome import Outcome
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k68_consumer_group_heartbeat import (
     Assignment,
@@ -45,7 +38,6 @@ if TYPE_CHECKING:
     from ottla.groups.shard import Shard
 
 FIRST_VERSION_WITH_CLIENT_MEMBER_ID = 1
-JOIN_EPOCH = 0
 
 
 def validate(request: ConsumerGroupHeartbeatRequest, version: int, settings: CoordinatorSettings) -> None:
@@ -92,8 +84,11 @@ def heartbeat(
         return _leave(shard, request)
     written: list[GroupRecord] = []
     joins = request.member_epoch == JOIN_EPOCH
-    before = shard.groups.get(request.group_id)
-    group = _group(shard, request.group_id, written) if joins else _known_group(shard, request.group_id)
+    on_appended = None
+    if joins and not isinstance(shard.groups.get(request.group_id), ConsumerGroup):
+        group, on_appended = replace_classic_group(shard, request.group_id, written)
+    else:
+        group = _existing_group(shard, request.group_id)
     check_room(shard, group, request.member_id)
     member_id = request.member_id or str(Uuid(shard.random.uuid()))
     member = _member(group, member_id, request, written)
@@ -125,9 +120,7 @@ def heartbeat(
     )
     if joins or says_all or member.assigned != updated.assigned:
         response.assignment = _assignment(updated.assigned)
-    if isinstance(before, ClassicGroup) and not before.is_empty:
-        return Outcome(response, written, on_appended=partial(upgrade.finish_upgrade, shard, before))
-    return Outcome(response, written)
+    return Outcome(response, written, on_appended=on_appended)
 
 
 def _assignment(assigned: PartitionEpochs) -> Assignment:
@@ -138,27 +131,10 @@ def _assignment(assigned: PartitionEpochs) -> Assignment:
     )
 
 
-def _known_group(shard: Shard, group_id: str) -> ConsumerGroup:
-    group = shard.groups.get(group_id)
-    if group is None:
+def _existing_group(shard: Shard, group_id: str) -> ConsumerGroup:
+    if group_id not in shard.groups:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
-    if isinstance(group, ConsumerGroup):
-        return group
-    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-
-
-def _group(shard: Shard, group_id: str, written: list[GroupRecord]) -> ConsumerGroup:
-    """The group that a member joins: as it is, made from a classic one, or new."""
-    group = shard.groups.get(group_id)
-    if isinstance(group, ConsumerGroup):
-        return group
-    if isinstance(group, ClassicGroup):
-        if not group.is_empty:
-            return upgrade.upgrade(shard, group, written)
-        written += group.tombstones()
-    elif group is not None:
-        return _known_group(shard, group_id)
-    return ConsumerGroup(group_id)
+    return shard.consumer_group(group_id)
 
 
 def check_room(shard: Shard, group: ConsumerGroup, member_id: str) -> None:

@@ -11,26 +11,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.groups import records
 from ottla.groups.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec
-from ottla.groups.consumer.group import (
-    ConsumerGroup,
-    ConsumerMember,
-    MemberState,
-    SubscriptionType,
-    count_topics,
-    subscription_type,
-)
-from ottla.groups.consumer.reconciliation import Target, reconcile, subscribed_topic_ids
+from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember, count_topics, subscription_type
+from ottla.groups.consumer.reconciliation import reconcile, subscribed_topic_ids
 from ottla.groups.consumer.timers import schedule_rebalance_timeout
-from ottla.groups.migration.downgrade import REBALANCE, member_timer
-from ottla.groups.shard import Outcome
+from ottla.groups.modern import MemberState, SubscriptionType, Target
+from ottla.groups.outcome import Outcome, nothing
 from ottla.groups.subscriptions import resolve_regexes, validate_regex
+from ottla.groups.timers import REBALANCE, member_timer
 from ottla.hashing.hash_order import hash_map_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ottla.groups.consumer.group import Partitions, ResolvedRegex
+    from ottla.groups.consumer.group import ResolvedRegex
     from ottla.groups.environment import RequestContext
+    from ottla.groups.modern import Partitions
     from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Shard
     from ottla.protocol.messages.k68_consumer_group_heartbeat import TopicPartitions
@@ -111,7 +106,7 @@ def update_regexes(
 def _resolve(shard: Shard, context: RequestContext, group_id: str, regexes: Sequence[str]) -> Outcome[None]:
     group = shard.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
-        return Outcome(None)
+        return nothing()
     written: list[GroupRecord] = []
     counts = dict(group.subscribed_topics)
     bump = False

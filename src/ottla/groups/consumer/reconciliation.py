@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.groups.consumer.group import ConsumerMember, MemberState, PartitionEpochs, Partitions, with_epoch
+from ottla.groups.consumer.group import ConsumerMember, PartitionEpochs, with_epoch
+from ottla.groups.modern import MemberState, Target
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
     from ottla.groups.environment import Topics
     from ottla.protocol.messages.k68_consumer_group_heartbeat import TopicPartitions
     from ottla.protocol.uuids import Uuid
-
-
-class Target(NamedTuple):
-    """What a member is to own, and the epoch that this is of."""
-
-    epoch: int
-    partitions: Partitions
 
 
 def reconcile(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from ottla.groups.classic.group import ClassicGroup
-from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember, MemberState, PartitionEpochs, ResolvedRegex
+from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember, PartitionEpochs, ResolvedRegex
+from ottla.groups.modern import MemberState
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.record_schemas.group import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -60,11 +60,10 @@ def _group(shard: Shard, group_id: str, *, create: bool) -> ConsumerGroup | None
         return group
     if group is None and not create:
         return None
-    if group is None or (isinstance(group, ClassicGroup) and group.is_simple):
-        # Offsets of a compacted log may come before the group that committed them.
-        made = ConsumerGroup(group_id)
-        shard.groups[group_id] = made
-        return made
+    if shard.may_create_group(group_id):
+        created = ConsumerGroup(group_id)
+        shard.groups[group_id] = created
+        return created
     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Group {group_id} is not a consumer group")
 
 
@@ -96,17 +95,12 @@ def _subscription(
     shard.index_topics(group.group_id, before, group.subscribed_topics)
 
 
-def forget_topics(shard: Shard, group: ConsumerGroup) -> None:
-    """A group is gone: it reads nothing any more."""
-    shard.index_topics(group.group_id, group.subscribed_topics, ())
-
-
 def _epoch(shard: Shard, key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
     group = _group(shard, key.group_id, create=value is not None)
     if group is None:
         return
     if value is None:
-        forget_topics(shard, group)
+        shard.index_topics(group.group_id, group.subscribed_topics, ())
         del shard.groups[key.group_id]
         return
     group.group_epoch = value.epoch

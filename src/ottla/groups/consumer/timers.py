@@ -1,19 +1,20 @@
-"""The timers of a consumer group's members: whoever is silent, or takes too long over its part, is removed."""
+"""Timers of a consumer group's members: members that exceed their session or rebalance timeout are fenced."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.groups.consumer.fencing import fence_members
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
-from ottla.groups.migration.downgrade import JOIN, REBALANCE, SESSION, SYNC, fence_members, member_timer
-from ottla.groups.shard import Outcome
+from ottla.groups.outcome import Outcome, nothing
+from ottla.groups.timers import JOIN, REBALANCE, SESSION, SYNC, member_timer
 
 if TYPE_CHECKING:
     from ottla.groups.shard import Shard
 
 
 def schedule_session_timeout(shard: Shard, group_id: str, member_id: str, timeout_ms: int | None = None) -> None:
-    """A member is alive: its session begins anew."""
+    """Restart a member's session timer, with the group's session timeout unless another one is given."""
     shard.after(
         member_timer(SESSION, group_id, member_id),
         shard.settings.group(group_id).session_timeout_ms if timeout_ms is None else timeout_ms,
@@ -23,21 +24,21 @@ def schedule_session_timeout(shard: Shard, group_id: str, member_id: str, timeou
 
 
 def schedule_rebalance_timeout(shard: Shard, group_id: str, member: ConsumerMember) -> None:
-    """A member has this long to give back what it must."""
+    """Start the timer within which a member must revoke its partitions."""
     member_id, epoch = member.member_id, member.member_epoch
 
     def expired() -> Outcome[None]:
         group = shard.groups.get(group_id)
-        known = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
-        if isinstance(known, ConsumerMember) and known.member_epoch == epoch:
+        current = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
+        if isinstance(current, ConsumerMember) and current.member_epoch == epoch:
             return _fence(shard, group_id, member_id, REBALANCE)
-        return Outcome(None)
+        return nothing()
 
     shard.after(member_timer(REBALANCE, group_id, member_id), member.rebalance_timeout_ms, expired, retry=True)
 
 
 def schedule_join_timeout(shard: Shard, group_id: str, member: ConsumerMember) -> None:
-    """A classic member that was told to join again has this long, counted from when it was first told."""
+    """Start the timer within which a classic member must rejoin, unless it runs already."""
     shard.after_if_absent(
         member_timer(JOIN, group_id, member.member_id),
         member.rebalance_timeout_ms,
@@ -47,7 +48,7 @@ def schedule_join_timeout(shard: Shard, group_id: str, member: ConsumerMember) -
 
 
 def schedule_sync_timeout(shard: Shard, group_id: str, member_id: str, timeout_ms: int) -> None:
-    """A classic member that has joined has this long to sync."""
+    """Start the timer within which a classic member must sync after its join."""
     shard.after(
         member_timer(SYNC, group_id, member_id),
         timeout_ms,
@@ -56,10 +57,10 @@ def schedule_sync_timeout(shard: Shard, group_id: str, member_id: str, timeout_m
     )
 
 
-def _fence(shard: Shard, group_id: str, member_id: str, what: str) -> Outcome[None]:
+def _fence(shard: Shard, group_id: str, member_id: str, timeout: str) -> Outcome[None]:
     group = shard.groups.get(group_id)
     if not isinstance(group, ConsumerGroup) or member_id not in group.members:
-        return Outcome(None)
+        return nothing()
     if shard.events is not None:
-        shard.events.timed_out(what, group, member_id)
-    return fence_members(shard, group, [group.members[member_id]], None, f"{what} timeout")
+        shard.events.timed_out(timeout, group, member_id)
+    return fence_members(shard, group, [group.members[member_id]], None, f"{timeout} timeout")

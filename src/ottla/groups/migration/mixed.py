@@ -1,7 +1,7 @@
-"""Classic members of a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, answered out of epochs.
+"""Classic members of a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup (Kafka's ...ToConsumerGroup).
 
-To such a member its epoch is the generation, and joining is how it reports what it owns and takes its next step; nobody
-waits for anybody.
+The member epoch is the generation. A join reports the owned partitions and reconciles the member; it never waits for
+other members.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from ottla.groups.classic import consumer_protocol
 from ottla.groups.classic.group import CONSUMER_PROTOCOL
-from ottla.groups.classic.join import FIRST_VERSION_WITH_KNOWN_MEMBER_ID, protocols_of, refusal
-from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember, MemberState
+from ottla.groups.classic.join import FIRST_VERSION_WITH_MEMBER_ID_REQUIRED, distinct_protocols
+from ottla.groups.classic.membership import join_error
+from ottla.groups.consumer.fencing import fence_members
+from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
 from ottla.groups.consumer.heartbeat import check_room, check_static, join_static
 from ottla.groups.consumer.rebalance import (
     RegexUpdate,
@@ -22,19 +24,12 @@ from ottla.groups.consumer.rebalance import (
     update_regexes,
     update_target,
 )
-from ottla.groups.consumer.reconciliation import Target
 from ottla.groups.consumer.timers import schedule_join_timeout, schedule_session_timeout, schedule_sync_timeout
-from ottla.groups.migration.downgrade import (
-    JOIN,
-    SYNC,
-    classic_assignment,
-    downgrade,
-    fence_members,
-    may_downgrade_by_replacing,
-    member_timer,
-)
+from ottla.groups.migration.downgrade import classic_assignment, downgrade, may_downgrade_by_replacing
 from ottla.groups.migration.upgrade import classic_metadata
-from ottla.groups.shard import Outcome, nothing
+from ottla.groups.modern import MemberState, Target
+from ottla.groups.outcome import Outcome
+from ottla.groups.timers import JOIN, SYNC, member_timer
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -49,18 +44,13 @@ if TYPE_CHECKING:
     from ottla.groups.environment import RequestContext, Topics
     from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Shard
-    from ottla.pending import Pending
     from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolSubscription
 
 
 def join(
-    shard: Shard,
-    context: RequestContext,
-    group: ConsumerGroup,
-    request: JoinGroupRequest,
-    answer: Pending[JoinGroupResponse],
-) -> Outcome[None]:
-    """A classic member joins a consumer group, or comes back with what it owns now."""
+    shard: Shard, context: RequestContext, group: ConsumerGroup, request: JoinGroupRequest
+) -> Outcome[JoinGroupResponse]:
+    """Add a classic member to a consumer group, or reconcile it with the partitions that it reports as owned."""
     if shard.settings.coordinator().consumer_migration_policy == "disabled":
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     is_unknown = request.member_id == ""
@@ -68,9 +58,8 @@ def join(
     check_room(shard, group, member_id)
     _check_protocols(group, request)
     instance_id = request.group_instance_id
-    if is_unknown and instance_id is None and context.version >= FIRST_VERSION_WITH_KNOWN_MEMBER_ID:
-        answer.complete(refusal(ErrorCode.MEMBER_ID_REQUIRED, member_id))
-        return nothing()
+    if is_unknown and instance_id is None and context.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED:
+        return Outcome(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
     subscription = _subscription(request)
     written: list[GroupRecord] = []
     existing = group.static_member(instance_id)
@@ -110,13 +99,12 @@ def join(
         if not downgrades:
             schedule_session_timeout(shard, group.group_id, member_id, request.session_timeout_ms)
             schedule_sync_timeout(shard, group.group_id, member_id, request.rebalance_timeout_ms)
-        answer.complete(response)
 
     if not downgrades:
-        return Outcome(None, written, on_durable=stored)
+        return Outcome(response, written, on_durable=stored)
     assert existing is not None
     install = _downgrade(shard, group, existing, updated, written, stale=stale)
-    return Outcome(None, written, replay=False, on_appended=install, on_durable=stored)
+    return Outcome(response, written, replay=False, on_appended=install, on_durable=stored)
 
 
 def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
@@ -167,16 +155,16 @@ def _updated(
         subscribed_topic_regex="",
         client_id=context.client_id,
         client_host=context.client_host,
-        classic_metadata=classic_metadata(request.session_timeout_ms, protocols_of(request)),
+        classic_metadata=classic_metadata(request.session_timeout_ms, distinct_protocols(request)),
     )
 
 
 def _owned(topics: Topics, subscription: ConsumerProtocolSubscription) -> list[TopicPartitions]:
     owned = []
-    for each in subscription.owned_partitions:
-        topic = topics.by_name(each.topic)
+    for named in subscription.owned_partitions:
+        topic = topics.by_name(named.topic)
         if topic is not None:
-            owned.append(TopicPartitions(topic_id=topic.id, partitions=each.partitions))
+            owned.append(TopicPartitions(topic_id=topic.id, partitions=named.partitions))
     return owned
 
 
@@ -189,7 +177,7 @@ def _downgrade(
     *,
     stale: bool,
 ) -> Callable[[], None]:
-    """The last member of the new protocol is replaced by a classic one, so that the group becomes a classic group."""
+    """Downgrade the group because a classic member replaces its last member of the consumer protocol."""
     members = [member for member in group.members.values() if member is not replaced]
     written += group.tombstones_for(
         joining.member_id if member_id == replaced.member_id else member_id for member_id in group.members
@@ -198,7 +186,7 @@ def _downgrade(
     return downgrade(shard, group, [*members, joining], written, rebalance=stale, targets=targets)
 
 
-# The others
+# SyncGroup, Heartbeat and LeaveGroup
 
 
 def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
@@ -227,10 +215,8 @@ def _check_generation(member: ConsumerMember, generation_id: int) -> None:
         )
 
 
-def sync(
-    shard: Shard, group: ConsumerGroup, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]
-) -> Outcome[None]:
-    """A classic member asks what it owns."""
+def sync(shard: Shard, group: ConsumerGroup, request: SyncGroupRequest) -> Outcome[SyncGroupResponse]:
+    """Respond with the partitions that a classic member owns."""
     member = _classic_member(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
     assert member.classic_metadata is not None
@@ -250,36 +236,34 @@ def sync(
             return
         shard.timers.cancel(member_timer(SYNC, group.group_id, member.member_id))
         schedule_session_timeout(shard, group.group_id, member.member_id, member.classic_session_timeout_ms)
-        partitions = {topic_id: tuple(epochs) for topic_id, epochs in member.assigned.items()}
-        version = consumer_protocol.version_of(protocol.metadata)
-        answer.complete(
-            SyncGroupResponse(
-                protocol_type=request.protocol_type,
-                protocol_name=request.protocol_name,
-                assignment=classic_assignment(shard.topics, partitions, version),
-            )
-        )
 
-    return Outcome(None, on_durable=stored)
+    partitions = {topic_id: tuple(epochs) for topic_id, epochs in member.assigned.items()}
+    version = consumer_protocol.read_version(protocol.metadata)
+    response = SyncGroupResponse(
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignment=classic_assignment(shard.topics, partitions, version),
+    )
+    return Outcome(response, on_durable=stored)
 
 
 def heartbeat(shard: Shard, group: ConsumerGroup, request: HeartbeatRequest) -> Outcome[HeartbeatResponse]:
-    """A classic member is alive; it learns here that it has to join again to take its next step."""
+    """Reset a classic member's session timer; respond REBALANCE_IN_PROGRESS if it must rejoin to be reconciled."""
     member = _classic_member(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
     schedule_session_timeout(shard, group.group_id, member.member_id, member.classic_session_timeout_ms)
     if (
         member.member_epoch < group.assignment_epoch
         or member.state is MemberState.UNREVOKED_PARTITIONS
-        or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member))
+        or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_partitions(group, member))
     ):
         schedule_join_timeout(shard, group.group_id, member)
         return Outcome(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     return Outcome(HeartbeatResponse())
 
 
-def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether another member still has a partition of this one's target, so that joining again would be in vain."""
+def _waits_for_partitions(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """Return whether another member still owns a partition of this one's target, so that a rejoin changes nothing."""
     return any(
         partition not in member.assigned.get(topic_id, {}) and group.partition_epoch(topic_id, partition) != -1
         for topic_id, partitions in group.target(member.member_id).items()
@@ -288,23 +272,23 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def leave(shard: Shard, group: ConsumerGroup, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
-    """Members go; this is how administrators remove members of the new protocol, too."""
-    answers: list[MemberResponse] = []
+    """Fence members, each with its own error code; administrators remove members of either protocol this way."""
+    responses: list[MemberResponse] = []
     leaving: dict[str, ConsumerMember] = {}
     for identity in request.members:
-        answer = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
-        answers.append(answer)
+        response = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
+        responses.append(response)
         try:
             if identity.group_instance_id is None:
                 member = group.member(identity.member_id)
             else:
                 existing = group.static_member(identity.group_instance_id)
-                named = identity.member_id or (existing.member_id if existing is not None else "")
-                check_static(group, existing, named, identity.group_instance_id)
+                member_id = identity.member_id or (existing.member_id if existing is not None else "")
+                check_static(group, existing, member_id, identity.group_instance_id)
                 assert existing is not None
                 member = existing
         except KafkaError as error:
-            answer.error_code = error.code
+            response.error_code = error.code
             continue
         leaving[member.member_id] = member
-    return fence_members(shard, group, list(leaving.values()), LeaveGroupResponse(members=answers))
+    return fence_members(shard, group, list(leaving.values()), LeaveGroupResponse(members=responses))

@@ -1,16 +1,18 @@
-"""A classic group that becomes a consumer group because a member of the new protocol joined it.
+"""Upgrade: a classic group becomes a consumer group when a member of the consumer protocol joins it.
 
-Its members stay, with what they own; they go on speaking the classic protocol, to a group that is mixed from then on.
+Its classic members keep their partitions and their protocol: the group is mixed from then on.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.groups import records
 from ottla.groups.classic import consumer_protocol
-from ottla.groups.classic import join as classic_join
-from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember, PartitionEpochs, Partitions
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.classic.membership import cancel_timers
+from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember, PartitionEpochs
 from ottla.groups.consumer.timers import schedule_session_timeout
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.messages.k11_join_group import JoinGroupResponse
@@ -18,13 +20,34 @@ from ottla.protocol.messages.k14_sync_group import SyncGroupResponse
 from ottla.protocol.record_schemas.group import ClassicMemberMetadata, ClassicProtocol
 
 if TYPE_CHECKING:
-    from ottla.groups.classic.group import ClassicGroup, ClassicMember, Protocols
+    from collections.abc import Callable
+
+    from ottla.groups.classic.group import ClassicMember, Protocols
+    from ottla.groups.modern import Partitions
     from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Shard
 
 
-def upgrade(shard: Shard, group: ClassicGroup, written: list[GroupRecord]) -> ConsumerGroup:
-    """A classic group as a consumer group of the same members, and the records that make it one."""
+def replace_classic_group(
+    shard: Shard, group_id: str, written: list[GroupRecord]
+) -> tuple[ConsumerGroup, Callable[[], None] | None]:
+    """Return the consumer group that a member joins under an id that no consumer group has yet.
+
+    A classic group with members is upgraded; an empty one is deleted. The function that comes with the group is to be
+    called when the records are appended.
+    """
+    group = shard.groups.get(group_id)
+    if isinstance(group, ClassicGroup) and not group.is_empty:
+        return _upgrade(shard, group, written), partial(_finish_upgrade, shard, group)
+    if isinstance(group, ClassicGroup):
+        written += group.tombstones()
+    elif group is not None:
+        shard.consumer_group(group_id)  # raises: share and streams groups are not converted
+    return ConsumerGroup(group_id), None
+
+
+def _upgrade(shard: Shard, group: ClassicGroup, written: list[GroupRecord]) -> ConsumerGroup:
+    """Return a consumer group of the same members and append the records that create it."""
     _validate_upgrade(shard, group)
     for member in list(group.members.values()):
         group.complete_join(
@@ -54,12 +77,12 @@ def upgrade(shard: Shard, group: ClassicGroup, written: list[GroupRecord]) -> Co
     return consumer
 
 
-def finish_upgrade(shard: Shard, group: ClassicGroup) -> None:
-    """The records of an upgrade are in the log: the sessions of its members go on in the consumer group.
+def _finish_upgrade(shard: Shard, group: ClassicGroup) -> None:
+    """Move the members' sessions to the consumer group.
 
-    Not before: a join that is refused after all, or a log that fails, leaves the classic group with its timers.
+    Only once the records are appended: after a failed upgrade the classic group keeps its timers.
     """
-    classic_join.cancel_timers(shard, group)
+    cancel_timers(shard, group)
     for member_id, member in shard.consumer_group(group.group_id).members.items():
         if member.uses_classic_protocol:
             schedule_session_timeout(shard, group.group_id, member_id, member.classic_session_timeout_ms)
@@ -86,7 +109,7 @@ def _to_consumer(shard: Shard, group: ClassicGroup) -> ConsumerGroup:
     consumer.group_epoch = consumer.assignment_epoch = group.generation_id
     protocol = group.protocol_name
     if protocol is None or not group.all_support(protocol):
-        # It has never had a generation, so its members have nothing to keep but their place.
+        # The group has had no generation, so that its members own nothing.
         protocol = group.select_protocol()
     for member in group.members.values():
         partitions = _assigned(shard, group, member)
@@ -126,15 +149,15 @@ def _assigned(shard: Shard, group: ClassicGroup, member: ClassicMember) -> Parti
             "upgrade.",
         )
     partitions: Partitions = {}
-    for each in assignment.assigned_partitions:
-        topic = shard.topics.by_name(each.topic)
+    for assigned in assignment.assigned_partitions:
+        topic = shard.topics.by_name(assigned.topic)
         if topic is not None:
-            partitions[topic.id] = tuple(sorted(set(each.partitions)))
+            partitions[topic.id] = tuple(sorted(set(assigned.partitions)))
     return partitions
 
 
 def classic_metadata(session_timeout_ms: int, protocols: Protocols) -> ClassicMemberMetadata:
-    """What a consumer group keeps of a classic member, so that it can become one again."""
+    """Return what a consumer group stores of a classic member for a later downgrade."""
     return ClassicMemberMetadata(
         session_timeout_ms=session_timeout_ms,
         supported_protocols=[ClassicProtocol(name=name, metadata=metadata) for name, metadata in protocols],

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ottla.groups import records
 from ottla.groups.classic.group import ClassicGroup, ClassicState
-from ottla.groups.classic.join import schedule_heartbeat
+from ottla.groups.classic.membership import schedule_session_timeout
 from ottla.groups.offsets.store import OffsetAndMetadata
-from ottla.groups.shard import Outcome
+from ottla.groups.outcome import Outcome
 from ottla.groups.share.group import ShareGroup
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k08_offset_commit import (
@@ -64,7 +64,7 @@ def commit(shard: Shard, context: RequestContext, request: OffsetCommitRequest) 
     )
     if isinstance(group, ClassicGroup) and group.state in (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE):
         # Who commits is alive.
-        schedule_heartbeat(shard, group, group.members[request.member_id])
+        schedule_session_timeout(shard, group, group.members[request.member_id])
     now = shard.clock.now_ms()
     # Who asks for longer than there is time (2**63 ms) gets all of it; Kafka's sum is negative then, and long past.
     expires = -1 if request.retention_time_ms == -1 else min(now + request.retention_time_ms, LAST_TIMESTAMP)

@@ -10,7 +10,7 @@ import struct
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ottla.groups.consumer.group import Partitions, SubscriptionType
+from ottla.groups.modern import Partitions, SubscriptionType
 from ottla.hashing.hash_order import hash_map_order, hash_order
 
 if TYPE_CHECKING:

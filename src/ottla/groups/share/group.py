@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from ottla.groups.consumer.group import MemberState, Partitions, SubscriptionType
-from ottla.groups.modern import ModernGroup, count
+from ottla.groups.modern import MemberState, ModernGroup, Partitions, SubscriptionType, add_count
 from ottla.groups.share import records as share_records
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from ottla.groups.records import GroupRecord
     from ottla.protocol.uuids import Uuid
 
-LEAVE_GROUP_EPOCH: Final = -1
 ASSIGNOR: Final = "simple"
 
 
@@ -84,7 +82,7 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
         counts = dict(self.subscribed_topics)
         for member, change in ((old, -1), (new, +1)):
             for topic in sorted(member.subscribed_topic_names) if member is not None else ():
-                count(counts, topic, change)
+                add_count(counts, topic, change)
         return counts
 
     # Changes

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from ottla.groups.consumer.group import MemberState, Partitions
-from ottla.groups.consumer.reconciliation import Target
 from ottla.groups.group_events import LEFT
-from ottla.groups.migration.downgrade import SESSION, member_timer
-from ottla.groups.shard import Outcome
+from ottla.groups.modern import JOIN_EPOCH, LEAVE_GROUP_EPOCH, MemberState, Partitions, Target
+from ottla.groups.outcome import Outcome
 from ottla.groups.share import records as share_records
 from ottla.groups.share import state as share_state
 from ottla.groups.share.assignor import ShareMemberSpec, assign
-from ottla.groups.share.group import LEAVE_GROUP_EPOCH, ShareGroup, ShareMember, subscription_type
+from ottla.groups.share.group import ShareGroup, ShareMember, subscription_type
+from ottla.groups.timers import SESSION, member_timer
 from ottla.hashing.hash_order import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k76_share_group_heartbeat import (
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from ottla.protocol.uuids import Uuid
 
 R = TypeVar("R")
-JOIN_EPOCH: Final = 0
 
 
 def validate(request: ShareGroupHeartbeatRequest) -> None:

@@ -1,11 +1,11 @@
-"""Describing, altering and deleting the offsets of share groups, and deleting groups with the state that they have."""
+"""The offsets of share groups: describe, alter and delete them, and delete a group with its state."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ottla.groups import describe
-from ottla.groups.shard import Outcome
+from ottla.groups import delete
+from ottla.groups.outcome import Outcome, nothing
 from ottla.groups.share import records as share_records
 from ottla.groups.share import state as share_state
 from ottla.groups.share.group import InitializedTopic, ShareGroup, StatePartitions
@@ -28,15 +28,15 @@ from ottla.protocol.messages.k92_delete_share_group_offsets import (
 from ottla.shares.environment import SharePartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ottla.groups.shard import Shard
     from ottla.groups.share.state import StateErrors
     from ottla.protocol.uuids import Uuid
 
+R = TypeVar("R")
+
 
 def initialized_partitions(shard: Shard, group_id: str) -> dict[Uuid, list[int]]:
-    """The partitions of a group that have state; of a group that is not there, none."""
+    """Return the initialized partitions of a group; none if it does not exist."""
     group = shard.groups.get(group_id)
     state = group.state_partitions if isinstance(group, ShareGroup) else None
     if state is None:
@@ -44,76 +44,74 @@ def initialized_partitions(shard: Shard, group_id: str) -> dict[Uuid, list[int]]
     return {topic_id: sorted(topic.partitions) for topic_id, topic in state.initialized.items()}
 
 
-# Altering
+# AlterShareGroupOffsets
 
 
-def alter(
-    shard: Shard, request: AlterShareGroupOffsetsRequest, answer: Pending[AlterShareGroupOffsetsResponse]
-) -> Outcome[None]:
-    """Let a group without members, or one that is not there yet, begin at other offsets."""
+def alter(shard: Shard, request: AlterShareGroupOffsetsRequest) -> Outcome[AlterShareGroupOffsetsResponse]:
+    """Set the start offsets of a group without members; the group is created if it does not exist."""
     group = share_group(shard, request.group_id, create=True)
     if group.members:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, error_text(ErrorCode.NON_EMPTY_GROUP))
     response = AlterShareGroupOffsetsResponse()
-    begun: dict[Uuid, InitializedTopic] = {}
+    initializing: dict[Uuid, InitializedTopic] = {}
     offsets: dict[SharePartitionKey, int] = {}
     now = shard.clock.now_ms()
-    for wanted in request.topics:
-        topic = shard.topics.by_name(wanted.topic_name)
+    for requested in request.topics:
+        topic = shard.topics.by_name(requested.topic_name)
         count = 0 if topic is None else topic.partition_count
-        result = AlterShareGroupOffsetsResponseTopic(topic_name=wanted.topic_name)
+        result = AlterShareGroupOffsetsResponseTopic(topic_name=requested.topic_name)
         response.responses.append(result)
-        for each in wanted.partitions:
-            answered = AlterShareGroupOffsetsResponsePartition(partition_index=each.partition_index)
-            result.partitions.append(answered)
-            if topic is None or each.partition_index >= count:
-                answered.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                answered.error_message = error_text(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for partition in requested.partitions:
+            index = partition.partition_index
+            altered = AlterShareGroupOffsetsResponsePartition(partition_index=index)
+            result.partitions.append(altered)
+            if topic is None or index >= count:
+                altered.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                altered.error_message = error_text(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
-                offsets[SharePartitionKey(request.group_id, topic.id, each.partition_index)] = each.start_offset
+                offsets[SharePartitionKey(request.group_id, topic.id, index)] = partition.start_offset
         if topic is not None:
             result.topic_id = topic.id
-            indexes = frozenset(each.partition_index for each in wanted.partitions if each.partition_index < count)
-            begun[topic.id] = InitializedTopic(topic.name, indexes, now)
+            indexes = [partition.partition_index for partition in requested.partitions]
+            existing = frozenset(index for index in indexes if index < count)
+            initializing[topic.id] = InitializedTopic(topic.name, existing, now)
+    pending: Pending[AlterShareGroupOffsetsResponse] = Pending(effect_applied=True)
 
     def initialized(errors: StateErrors) -> None:
         for result in response.responses:
-            for each in result.partitions:
-                code = errors.get(SharePartitionKey(request.group_id, result.topic_id, each.partition_index))
-                if code and not each.error_code:
-                    each.error_code = code
-                    each.error_message = error_text(code)
-        if not answer.settled:
-            answer.complete(response)
+            for altered in result.partitions:
+                code = errors.get(SharePartitionKey(request.group_id, result.topic_id, altered.partition_index))
+                if code and not altered.error_code:
+                    altered.error_code = code
+                    altered.error_message = error_text(code)
+        pending.complete(response)
 
-    def begin(code: ErrorCode) -> None:
+    def initialize(code: ErrorCode) -> None:
         if code is ErrorCode.NONE and not shard.closed:
-            share_state.initialize(shard, request.group_id, group.group_epoch, offsets, initialized, undo=False)
+            group_id, epoch = request.group_id, group.group_epoch
+            share_state.initialize(shard, group_id, epoch, offsets, undo=False).on_complete(initialized)
 
-    written = [share_state.initializing_record(group, begun)] if begun else []
-    return Outcome(None, written, on_durable=begin)
-
-
-# Deleting offsets
+    written = [share_state.initializing_record(group, initializing)] if initializing else []
+    return Outcome(pending, written, on_durable=initialize)
 
 
-def delete_offsets(
-    shard: Shard, request: DeleteShareGroupOffsetsRequest, answer: Pending[DeleteShareGroupOffsetsResponse]
-) -> Outcome[None]:
-    """Forget how far a group without members has come in some topics."""
+# DeleteShareGroupOffsets
+
+
+def delete_offsets(shard: Shard, request: DeleteShareGroupOffsetsRequest) -> Outcome[DeleteShareGroupOffsetsResponse]:
+    """Delete the state of all partitions of some topics, in a group without members."""
     group = shard.share_group(request.group_id)
     group.validate_delete()
     state = group.state_partitions
     response = DeleteShareGroupOffsetsResponse()
     if state is None:
-        answer.complete(response)
-        return Outcome(None)
+        return Outcome(response)
     initialized = dict(state.initialized)
     deleting = dict(state.deleting)
     keys: list[SharePartitionKey] = []
     names: dict[Uuid, str] = {}
-    for wanted in request.topics:
-        topic = shard.topics.by_name(wanted.topic_name)
+    for requested in request.topics:
+        topic = shard.topics.by_name(requested.topic_name)
         if topic is not None and topic.id in initialized:
             partitions = sorted(initialized.pop(topic.id).partitions)
             deleting[topic.id] = topic.name
@@ -124,63 +122,62 @@ def delete_offsets(
             message = error_text(code) if topic is None else "There is no offset information to delete."
             response.responses.append(
                 DeleteShareGroupOffsetsResponseTopic(
-                    topic_name=wanted.topic_name, error_code=code, error_message=message
+                    topic_name=requested.topic_name, error_code=code, error_message=message
                 )
             )
             continue
         names[topic.id] = topic.name
-        keys += [SharePartitionKey(request.group_id, topic.id, each) for each in partitions]
+        keys += [SharePartitionKey(request.group_id, topic.id, partition) for partition in partitions]
+    record = share_records.state_partitions(
+        request.group_id, StatePartitions(state.initializing, initialized, deleting)
+    )
+    if not keys:
+        return Outcome(response, [record])
+    pending: Pending[DeleteShareGroupOffsetsResponse] = Pending(effect_applied=True)
 
     def deleted(errors: StateErrors) -> None:
         done: dict[Uuid, str] = {}
         for topic_id, name in names.items():
-            code = next((each for key, each in errors.items() if key.topic_id == topic_id and each), ErrorCode.NONE)
-            if code is ErrorCode.NONE:
+            codes = [code for key, code in errors.items() if key.topic_id == topic_id and code]
+            if not codes:
                 done[topic_id] = name
                 continue
             response.responses.append(
                 DeleteShareGroupOffsetsResponseTopic(
-                    topic_name=name, topic_id=topic_id, error_code=code, error_message=error_text(code)
+                    topic_name=name, topic_id=topic_id, error_code=codes[0], error_message=error_text(codes[0])
                 )
             )
         response.responses += [
             DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id) for topic_id, name in done.items()
         ]
-        _then(
-            shard,
-            lambda: _note_deleted(shard, request.group_id, done),
-            lambda code: answer.complete(
-                DeleteShareGroupOffsetsResponse(error_code=code, error_message=error_text(code)) if code else response
-            ),
+        recorded = shard.run(
+            lambda: _remove_from_deleting(shard, request.group_id, done).with_response(response),
+            lambda code, _: DeleteShareGroupOffsetsResponse(error_code=code, error_message=error_text(code)),
         )
+        _forward(recorded, pending)
 
-    def begin(code: ErrorCode) -> None:
+    def delete(code: ErrorCode) -> None:
         if code is ErrorCode.NONE and not shard.closed:
-            share_state.delete(shard, keys, deleted)
+            share_state.delete(shard, keys).on_complete(deleted)
 
-    record = share_records.state_partitions(
-        request.group_id, StatePartitions(state.initializing, initialized, deleting)
-    )
-    if not keys:
-        return Outcome(None, [record], on_durable=lambda code: None if code else answer.complete(response))
-    return Outcome(None, [record], on_durable=begin)
+    return Outcome(pending, [record], on_durable=delete)
 
 
-def _note_deleted(shard: Shard, group_id: str, topics: dict[Uuid, str]) -> Outcome[None]:
+def _remove_from_deleting(shard: Shard, group_id: str, topics: dict[Uuid, str]) -> Outcome[None]:
     group = shard.groups.get(group_id)
     state = group.state_partitions if isinstance(group, ShareGroup) else None
     if state is None or not topics:
-        return Outcome(None)
+        return nothing()
     deleting = {topic_id: name for topic_id, name in state.deleting.items() if topic_id not in topics}
-    left = StatePartitions(state.initializing, state.initialized, deleting)
-    return Outcome(None, [share_records.state_partitions(group_id, left)])
+    remaining = StatePartitions(state.initializing, state.initialized, deleting)
+    return Outcome(None, [share_records.state_partitions(group_id, remaining)])
 
 
-# Deleting groups
+# DeleteGroups
 
 
-def delete_group(shard: Shard, group_id: str, answer: Pending[list[DeletableGroupResult]]) -> Outcome[None]:
-    """Delete a share group: first the state of its partitions, then what is known of itself."""
+def delete_group(shard: Shard, group_id: str) -> Outcome[DeletableGroupResult]:
+    """Delete a share group: first the state of its partitions, then the group itself."""
     group = shard.share_group(group_id)
     group.validate_delete()
     state = group.state_partitions or StatePartitions()
@@ -194,52 +191,35 @@ def delete_group(shard: Shard, group_id: str, answer: Pending[list[DeletableGrou
         topic_id: topic.name for topics in (state.initialized, state.initializing) for topic_id, topic in topics.items()
     }
     for topic_id in state.deleting:
-        found = shard.topics.by_id(topic_id)  # what an earlier attempt left behind
-        if found is not None:
-            deleting[topic_id] = found.name
-            keys += [SharePartitionKey(group_id, topic_id, each) for each in range(found.partition_count)]
+        existing = shard.topics.by_id(topic_id)  # an earlier deletion was not completed
+        if existing is not None:
+            deleting[topic_id] = existing.name
+            keys += [SharePartitionKey(group_id, topic_id, index) for index in range(existing.partition_count)]
+    pending: Pending[DeletableGroupResult] = Pending(effect_applied=True)
+
+    def failed(code: ErrorCode, _: str | None) -> DeletableGroupResult:
+        return DeletableGroupResult(group_id=group_id, error_code=code)
 
     def deleted(errors: StateErrors) -> None:
-        code = next((each for each in errors.values() if each), ErrorCode.NONE)
+        code = next((code for code in errors.values() if code), ErrorCode.NONE)
         if code:
-            answer.complete([DeletableGroupResult(group_id=group_id, error_code=code)])
-            return
-        results: list[DeletableGroupResult] = []
+            pending.complete(failed(code, None))
+        else:
+            _forward(shard.run(lambda: delete.delete_group(shard, group_id), failed), pending)
 
-        def bury() -> Outcome[None]:
-            outcome = describe.delete_groups(shard, [group_id])
-            results.extend(outcome.response)
-            return Outcome(None, outcome.records)
-
-        _then(
-            shard,
-            bury,
-            lambda code: answer.complete(
-                [DeletableGroupResult(group_id=group_id, error_code=code)] if code else results
-            ),
-        )
-
-    def begin(code: ErrorCode) -> None:
+    def delete_state(code: ErrorCode) -> None:
         if code is ErrorCode.NONE and not shard.closed:
-            share_state.delete(shard, keys, deleted)
+            share_state.delete(shard, keys).on_complete(deleted)
 
     if group.state_partitions is None:
-        return Outcome(None, on_durable=begin)
+        return Outcome(pending, on_durable=delete_state)
     record = share_records.state_partitions(group_id, StatePartitions(deleting=deleting))
-    return Outcome(None, [record], on_durable=begin)
+    return Outcome(pending, [record], on_durable=delete_state)
 
 
-def _then(shard: Shard, operation: Callable[[], Outcome[None]], done: Callable[[ErrorCode], None]) -> None:
-    """Do another operation on the shard, and tell when it is durable, or what kept it from being so."""
-    if shard.closed:
-        done(ErrorCode.NOT_COORDINATOR)
-        return
-    answer = shard.run(lambda: _answered(operation()), lambda code, _: code)
-    if isinstance(answer, Pending):
-        answer.on_complete(done)
+def _forward(response: R | Pending[R], pending: Pending[R]) -> None:
+    """Complete a Pending with a response, now or when it is known."""
+    if isinstance(response, Pending):
+        response.on_complete(pending.complete)
     else:
-        done(answer)
-
-
-def _answered(outcome: Outcome[None]) -> Outcome[ErrorCode]:
-    return Outcome(ErrorCode.NONE, outcome.records)
+        pending.complete(response)

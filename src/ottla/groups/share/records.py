@@ -27,7 +27,7 @@ from ottla.protocol.record_schemas.group import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ottla.groups.consumer.group import Partitions
+    from ottla.groups.modern import Partitions
     from ottla.groups.share.group import InitializedTopic, ShareMember, StatePartitions
     from ottla.protocol.uuids import Uuid
 

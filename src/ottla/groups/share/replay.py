@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from ottla.groups.consumer.group import MemberState
-from ottla.groups.share.group import LEAVE_GROUP_EPOCH, InitializedTopic, ShareGroup, ShareMember, StatePartitions
+from ottla.groups.modern import LEAVE_GROUP_EPOCH, MemberState
+from ottla.groups.share.group import InitializedTopic, ShareGroup, ShareMember, StatePartitions
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.record_schemas.group import (
     ShareGroupCurrentMemberAssignmentKey,

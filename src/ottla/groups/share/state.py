@@ -1,18 +1,20 @@
-"""How the state of a share group's partitions comes and goes: initializing, initialized, deleting.
+"""The share-partition state of a share group: initializing, initialized, deleting.
 
-The group notes in a record what it is about to do, has the share coordinators do it, and notes when it is done; what
-was begun and never noted as done is begun again after a while.
+The group writes a record before it asks the share coordinators and another one when they are done. Initializations
+without the second record are retried after `group.share.initialize.retry.interval.ms`.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.groups.shard import Outcome
+from ottla.groups.outcome import Outcome, nothing
 from ottla.groups.share import records as share_records
 from ottla.groups.share.group import InitializedTopic, ShareGroup, StatePartitions
+from ottla.pending import Pending, kept
 from ottla.shares.environment import NO_START_OFFSET, SharePartitionKey
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     from ottla.groups.records import GroupRecord
     from ottla.groups.shard import Shard
-    from ottla.pending import Pending
     from ottla.protocol.errors import ErrorCode
     from ottla.protocol.uuids import Uuid
 
@@ -31,11 +32,11 @@ log = logging.getLogger(__name__)
 
 
 def uninitialized(shard: Shard, group: ShareGroup, topics: Iterable[str]) -> dict[Uuid, InitializedTopic]:
-    """The partitions of subscribed topics whose state was never initialized, or was begun too long ago."""
+    """Return the partitions of subscribed topics that are not initialized, and not being initialized recently."""
     now = shard.clock.now_ms()
     state = group.state_partitions or StatePartitions()
     retry = shard.settings.coordinator().share_initialize_retry_interval_ms
-    found: dict[Uuid, InitializedTopic] = {}
+    uninitialized_topics: dict[Uuid, InitializedTopic] = {}
     for name in topics:
         topic = shard.topics.by_name(name)
         if topic is None:
@@ -48,12 +49,12 @@ def uninitialized(shard: Shard, group: ShareGroup, topics: Iterable[str]) -> dic
             begun |= initializing.partitions
         if len(begun) < topic.partition_count:
             missing = frozenset(range(topic.partition_count)) - begun
-            found[topic.id] = InitializedTopic(topic.name, missing, now)
-    return found
+            uninitialized_topics[topic.id] = InitializedTopic(topic.name, missing, now)
+    return uninitialized_topics
 
 
 def initializing_record(group: ShareGroup, topics: Mapping[Uuid, InitializedTopic]) -> GroupRecord:
-    """These partitions are being initialized, whatever was being done to them before."""
+    """Return the record that adds partitions to `initializing` and removes them from `deleting`."""
     state = group.state_partitions or StatePartitions()
     initializing = _joined(state.initializing, topics)
     deleting = {topic_id: name for topic_id, name in state.deleting.items() if topic_id not in initializing}
@@ -61,35 +62,30 @@ def initializing_record(group: ShareGroup, topics: Mapping[Uuid, InitializedTopi
 
 
 def initialize(
-    shard: Shard,
-    group_id: str,
-    state_epoch: int,
-    offsets: Mapping[SharePartitionKey, int],
-    done: Callable[[StateErrors], None],
-    *,
-    undo: bool = True,
-) -> None:
-    """Have the state of partitions initialized, and note that it was; `done` is told what became of each.
+    shard: Shard, group_id: str, state_epoch: int, offsets: Mapping[SharePartitionKey, int], *, undo: bool = True
+) -> Pending[StateErrors]:
+    """Have the share coordinators initialize partitions, record the result in the group, and return each error code.
 
-    If one of them failed, none is noted, and with `undo` they are noted as not begun, so that all are done again.
+    If one partition fails, none becomes `initialized`; with `undo` all of them leave `initializing` and are retried.
     """
 
-    def finished(errors: StateErrors) -> None:
-        if not shard.closed:
-            failed = any(errors.values())
-            if failed:
-                log.warning("group %s: share state was not initialized: %s", group_id, set(errors.values()))
-            note = _uninitialized if failed else _initialized
-            partitions = _by_topic(offsets)
-            if undo or not failed:
-                shard.run(lambda: note(shard, group_id, partitions), lambda code, _: _not_noted(group_id, code))
-        done(errors)
+    def record_result(errors: StateErrors) -> StateErrors:
+        failed = any(errors.values())
+        if failed:
+            log.warning("group %s: share state was not initialized: %s", group_id, set(errors.values()))
+        change = _uninitialized if failed else _initialized
+        if not shard.closed and (undo or not failed):
+            operation = partial(change, shard, group_id, _by_topic(offsets))
+            shard.execute(("share state", group_id), operation)
+        return errors
 
-    _for_all(offsets, lambda key: shard.share_states.initialize(key, state_epoch, offsets[key]), finished)
+    return _for_all(offsets, lambda key: shard.share_states.initialize(key, state_epoch, offsets[key])).map(
+        record_result
+    )
 
 
 def initialize_later(shard: Shard, group_id: str, state_epoch: int, topics: Mapping[Uuid, InitializedTopic]) -> None:
-    """The same for partitions that were never read, once the request at hand is done with."""
+    """Initialize partitions without a start offset on the next turn of the event loop."""
     keys = {
         SharePartitionKey(group_id, topic_id, partition): NO_START_OFFSET
         for topic_id, topic in topics.items()
@@ -98,69 +94,70 @@ def initialize_later(shard: Shard, group_id: str, state_epoch: int, topics: Mapp
 
     def begin() -> None:
         if not shard.closed:
-            initialize(shard, group_id, state_epoch, keys, lambda _: None)
+            initialize(shard, group_id, state_epoch, keys)
 
     shard.clock.call_soon(begin)
 
 
-def delete(shard: Shard, keys: Iterable[SharePartitionKey], done: Callable[[StateErrors], None]) -> None:
-    """Have the state of partitions deleted; `done` is told what became of each."""
-    _for_all(keys, shard.share_states.delete, done)
+def delete(shard: Shard, keys: Iterable[SharePartitionKey]) -> Pending[StateErrors]:
+    """Have the share coordinators delete the state of partitions; return each error code."""
+    return _for_all(keys, shard.share_states.delete)
 
 
 def forget_deleted_topics(shard: Shard, topic_ids: Collection[Uuid]) -> Outcome[None]:
-    """Topics are no more; their state goes without being asked to, and here too nothing is left of them."""
+    """Remove deleted topics from the groups; the share coordinators drop their state on their own."""
     written = []
     for group in shard.groups.values():
         state = group.state_partitions if isinstance(group, ShareGroup) else None
         if state is None or not any(
-            topic_id in each
-            for each in (state.initializing, state.initialized, state.deleting)
+            topic_id in topics
+            for topics in (state.initializing, state.initialized, state.deleting)
             for topic_id in topic_ids
         ):
             continue
         left = StatePartitions(
-            {key: each for key, each in state.initializing.items() if key not in topic_ids},
-            {key: each for key, each in state.initialized.items() if key not in topic_ids},
-            {key: name for key, name in state.deleting.items() if key not in topic_ids},
+            {topic_id: topic for topic_id, topic in state.initializing.items() if topic_id not in topic_ids},
+            {topic_id: topic for topic_id, topic in state.initialized.items() if topic_id not in topic_ids},
+            {topic_id: name for topic_id, name in state.deleting.items() if topic_id not in topic_ids},
         )
         written.append(share_records.state_partitions(group.group_id, left))
     return Outcome(None, written, atomic=False)
 
 
-# Inside
+# Private parts
 
 
 def _for_all(
-    keys: Iterable[SharePartitionKey],
-    ask: Callable[[SharePartitionKey], Pending[ErrorCode]],
-    done: Callable[[StateErrors], None],
-) -> None:
-    wanted = list(dict.fromkeys(keys))
+    keys: Iterable[SharePartitionKey], request: Callable[[SharePartitionKey], Pending[ErrorCode]]
+) -> Pending[StateErrors]:
+    """Send one request per distinct key; return all error codes when the last one is known."""
+    distinct = list(dict.fromkeys(keys))
+    if not distinct:
+        return kept({})
     errors: StateErrors = {}
-    if not wanted:
-        done(errors)
+    completed: Pending[StateErrors] = Pending()
 
-    def answered(key: SharePartitionKey, code: ErrorCode) -> None:
+    def complete(key: SharePartitionKey, code: ErrorCode) -> None:
         errors[key] = code
-        if len(errors) == len(wanted):
-            done({each: errors[each] for each in wanted})
+        if len(errors) == len(distinct):
+            completed.complete({key: errors[key] for key in distinct})
 
-    for key in wanted:
-        ask(key).on_complete(lambda code, key=key: answered(key, code))  # type: ignore[misc]
+    for key in distinct:
+        request(key).on_complete(partial(complete, key))
+    return completed
 
 
 def _by_topic(keys: Iterable[SharePartitionKey]) -> dict[Uuid, frozenset[int]]:
-    found: dict[Uuid, set[int]] = {}
+    by_topic: dict[Uuid, set[int]] = {}
     for key in keys:
-        found.setdefault(key.topic_id, set()).add(key.partition)
-    return {topic_id: frozenset(partitions) for topic_id, partitions in found.items()}
+        by_topic.setdefault(key.topic_id, set()).add(key.partition)
+    return {topic_id: frozenset(partitions) for topic_id, partitions in by_topic.items()}
 
 
 def _initialized(shard: Shard, group_id: str, partitions: TopicPartitions) -> Outcome[None]:
     group = shard.groups.get(group_id)
     if not isinstance(group, ShareGroup) or not partitions:
-        return Outcome(None)
+        return nothing()
     state = group.state_partitions or StatePartitions()
     now = shard.clock.now_ms()
     topics = {}
@@ -177,13 +174,9 @@ def _uninitialized(shard: Shard, group_id: str, partitions: TopicPartitions) -> 
     group = shard.groups.get(group_id)
     state = group.state_partitions if isinstance(group, ShareGroup) else None
     if state is None or not state.initializing or not partitions:
-        return Outcome(None)
+        return nothing()
     left = replace(state, initializing=_without(state.initializing, partitions))
     return Outcome(None, [share_records.state_partitions(group_id, left)])
-
-
-def _not_noted(group_id: str, code: ErrorCode) -> None:
-    log.warning("group %s: what became of its share state could not be written: %s", group_id, code.name)
 
 
 def _joined(

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.groups.consumer.group import FIRST_COMMIT_VERSION
-from ottla.groups.modern import ModernGroup
+from ottla.groups.modern import MEMBER_EPOCH_COMMIT_VERSION, ModernGroup
 from ottla.groups.streams import records as streams_records
 from ottla.groups.streams.assignor import NO_TASKS, TaskAssignment, Tasks
 from ottla.protocol.error_texts import error_text
@@ -228,7 +227,7 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
         if transactional and member_epoch == -1 and member_id == "" and instance_id is None:
             return None
         member = self.member(member_id)
-        if not transactional and version < FIRST_COMMIT_VERSION:
+        if not transactional and version < MEMBER_EPOCH_COMMIT_VERSION:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 "OffsetCommit version 9 or above must be used by members using the streams group protocol",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ottla.groups.classic.group import ClassicGroup
-from ottla.groups.consumer.group import LEAVE_GROUP_EPOCH, LEAVE_GROUP_STATIC_EPOCH
 from ottla.groups.group_events import LEFT
-from ottla.groups.shard import Outcome
+from ottla.groups.modern import JOIN_EPOCH, LEAVE_GROUP_EPOCH, LEAVE_GROUP_STATIC_EPOCH
+from ottla.groups.outcome import Outcome
 from ottla.groups.streams import records as streams_records
 from ottla.groups.streams import topology as streams_topology
 from ottla.groups.streams.assignor import TaskAssignment
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from ottla.groups.streams.topology import ConfiguredTopology, InternalTopic
 
 V = TypeVar("V")
-JOIN_EPOCH = 0
 
 
 class StreamsHeartbeat(NamedTuple):
@@ -167,9 +165,10 @@ def heartbeat(
 
 def _joined_group(shard: Shard, group_id: str, written: list[GroupRecord]) -> StreamsGroup:
     """The group that a member joins: as it is, in the place of a classic one that nobody is in, or new."""
-    group = shard.groups.get(group_id)
-    if group is None or (isinstance(group, ClassicGroup) and group.is_empty):
-        written += group.tombstones() if group is not None else ()
+    empty = shard.empty_classic_group(group_id)
+    if empty is not None:
+        written += empty.tombstones()
+    if empty is not None or group_id not in shard.groups:
         return StreamsGroup(group_id)
     known = _known_group(shard, group_id)
     most = shard.settings.coordinator().streams_max_size

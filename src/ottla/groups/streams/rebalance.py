@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.groups.shard import Outcome
+from ottla.groups.outcome import Outcome
 from ottla.groups.streams import records as streams_records
 from ottla.groups.streams.assignor import NO_TASKS, StreamsMemberSpec, assign
 from ottla.groups.streams.group import StreamsGroup, StreamsMember, StreamsMemberState, initial_rebalance_timer

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.streams.assignor import TaskAssignment, Tasks
 from ottla.groups.streams.group import (
     NOTHING_OWNED,
@@ -73,10 +72,9 @@ def _group(shard: Shard, group_id: str, *, create: bool) -> StreamsGroup | None:
         return group
     if not create:
         return None
-    if group is None or (isinstance(group, ClassicGroup) and group.is_simple):
-        # Offsets of a compacted log may come before the group that committed them.
-        made = shard.groups[group_id] = StreamsGroup(group_id)
-        return made
+    if shard.may_create_group(group_id):
+        created = shard.groups[group_id] = StreamsGroup(group_id)
+        return created
     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Group {group_id} is not a streams group")
 
 

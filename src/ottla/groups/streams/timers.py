@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.groups.migration.downgrade import REBALANCE, SESSION, cancel_timers, member_timer
-from ottla.groups.shard import Outcome
+from ottla.groups.outcome import Outcome
 from ottla.groups.streams import records as streams_records
 from ottla.groups.streams.group import StreamsGroup
+from ottla.groups.timers import REBALANCE, SESSION, member_timer
 
 if TYPE_CHECKING:
     from ottla.groups.shard import Shard
@@ -67,4 +67,4 @@ def remove_member(shard: Shard, group: StreamsGroup, member_id: str, response: R
             group.assignment_configs,
         ),
     ]
-    return Outcome(response, written, on_appended=partial(cancel_timers, shard, group_id, member_id))
+    return Outcome(response, written, on_appended=partial(shard.timers.cancel_member, group_id, member_id))
