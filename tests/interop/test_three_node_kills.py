@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.ottla_node import OttlaNode
+
     from .apache_kafka import ApacheKafka
     from .java_client import JavaClients
-    from .ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 

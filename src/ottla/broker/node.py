@@ -203,8 +203,14 @@ class Broker:
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition.state.leader != self.node_id:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise self.not_served(partition)
         return partition
+
+    def not_served(self, partition: Partition) -> KafkaError:
+        """Return KAFKA_STORAGE_ERROR for a replica on an offline log directory, else NOT_LEADER_OR_FOLLOWER."""
+        if self.node_id in partition.state.replicas and partition.log.env.failure is not None:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def readable_partition(self, topic: str, topic_id: Uuid, index: int, version: int) -> Partition:
         """A partition that a consumer may read here: one that is led, or one that is followed (KIP-392)."""
@@ -215,7 +221,7 @@ class Broker:
             topic = found.name
         partition = self.partition(topic, index)
         if partition.state.leader != self.node_id and not (version >= 11 and self.node_id in partition.state.isr):
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise self.not_served(partition)
         return partition
 
     def leader_hint(self, listener: str, topic: str, topic_id: Uuid, index: int) -> LeaderHint | None:

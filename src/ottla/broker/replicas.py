@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cluster.brokers import fence_broker
-from ottla.cluster.registrations import NO_LEADER_CHANGE, RECOVERED
+from ottla.cluster.brokers import directories_offline, fence_broker
+from ottla.cluster.registrations import NO_LEADER, NO_LEADER_CHANGE, RECOVERED
 from ottla.protocol.record_schemas.metadata import PartitionChangeRecord
 from ottla.storage.names import TopicPartition
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.cluster import Cluster
+    from ottla.broker.node import Broker
     from ottla.cluster.registrations import Partition, Topic
     from ottla.protocol.schema import Message, Uuid
+    from ottla.storage.directory import LogDirectory
     from ottla.storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -108,6 +110,22 @@ def leave_to_log_owners(cluster: Cluster) -> list[Message]:
         if owned is not None and state.leader in cluster.nodes and owned.node_id in state.replicas:
             records += _change(topic, index, state, owned.node_id, [owned.node_id])
     return records
+
+
+def take_directory_offline(cluster: Cluster, node: Broker, directory: LogDirectory) -> None:
+    """Leave the partitions on a failed log directory without a leader, as Kafka's controller does.
+
+    Replicas on other nodes cannot take over, because they share the log that failed.
+    """
+    if not directory.is_open or not cluster.image.broker_is_active(node.node_id):
+        return
+    records: list[Message] = []
+    for topic, index, state in _replicated(cluster):
+        if TopicPartition(topic.name, index) in directory.logs:
+            records += _change(topic, index, state, NO_LEADER, [node.node_id])
+    cluster.change(records)
+    lost = node.directory_ids[directory.path]
+    cluster.change(directories_offline(cluster.image, node.node_id, [lost], layers=node.layers))
 
 
 def _replicated(cluster: Cluster) -> list[tuple[Topic, int, Partition]]:

@@ -15,8 +15,10 @@ from ottla.broker.replicas import (
     fence_absent_brokers,
     leave_to_log_owners,
     owners_at_start,
+    take_directory_offline,
 )
 from ottla.broker.security import make_authorizer
+from ottla.broker.voters import CONTROLLER_ENDPOINT
 from ottla.cluster.brokers import (
     begin_controlled_shutdown,
     fence_broker,
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Where Apache Kafka's controller would listen; it corrects this itself when it opens the directory.
-CONTROLLER_ENDPOINT = ("CONTROLLER", "localhost", 9093)
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -114,7 +114,13 @@ def _open(
         assert config.node_id is not None
         for directory in directories[config.node_id]:
             ids[directory.path] = _identify(
-                world, directory, identities[directory.path], config.node_id, cluster_id, metadata_path
+                world,
+                directory,
+                identities[directory.path],
+                config.node_id,
+                cluster_id,
+                metadata_path,
+                static_voters=bool(config.value("controller.quorum.voters")),
             )
     metadata_directory = next(d for d in directories[first.node_id] if d.path == metadata_path.rstrip("/"))
     metadata = MetadataLog.open(metadata_directory, first.node_id, MetadataLogConfig.from_broker(first.layers()))
@@ -236,6 +242,9 @@ def _directory_failed(cluster: Cluster, node: Broker, directory: LogDirectory, e
     log.error("log directory %s is offline: %s", directory.path, error)
     if directory is cluster.metadata.directory or not any(each.online for each in node.directories):
         cluster.storage_lost.set()
+    else:
+        # The failure may come in the middle of an append.
+        cluster.world.clock.call_soon(take_directory_offline, cluster, node, directory)
 
 
 def _cluster_id(world: World, identities: Mapping[str, MetaProperties | None], wanted: str | None) -> str:
@@ -254,6 +263,8 @@ def _identify(
     node_id: int,
     cluster_id: str,
     metadata_path: str,
+    *,
+    static_voters: bool = False,
 ) -> Uuid:
     """The directory's id; a directory without an identity gets one, and keeps whatever else is in it."""
     now = world.clock.now_ms()
@@ -266,7 +277,7 @@ def _identify(
             fresh,
             now_ms=now,
             voters=()
-            if holds_metadata_log(world.disk, directory.path)
+            if static_voters or holds_metadata_log(world.disk, directory.path)
             else (Voter(node_id, fresh.directory_id, (CONTROLLER_ENDPOINT,)),),
             holds_metadata=directory.path == metadata_path.rstrip("/"),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.features import KRAFT_VERSION
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -11,6 +11,10 @@ from ottla.protocol.schema import ZERO_UUID
 if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.protocol.schema import Uuid
+
+
+# Where Apache Kafka's controller would listen; it corrects this itself when it opens the directory.
+CONTROLLER_ENDPOINT: Final = ("CONTROLLER", "localhost", 9093)
 
 
 def check_quorum_id(cluster: Cluster, cluster_id: str | None) -> None:
@@ -30,6 +34,23 @@ def check_can_change_voters(cluster: Cluster, doing: str) -> None:
             ErrorCode.UNSUPPORTED_VERSION,
             f"Cluster doesn't support {doing} voter because the {KRAFT_VERSION} feature is {level}",
         )
+
+
+def voter_endpoints(cluster: Cluster) -> tuple[tuple[str, str, int], ...]:
+    """Return listener name, host and port of the voter, as the VotersRecord or `controller.quorum.voters` has them."""
+    controller = cluster.controller
+    for voter in cluster.metadata.voters:
+        if voter.id == controller.node_id and voter.endpoints:
+            return voter.endpoints
+    config = controller.server_config
+    name = config.values.get("controller.listener.names", CONTROLLER_ENDPOINT[0]).split(",")[0].strip()
+    voters = config.value("controller.quorum.voters")
+    for text in voters if isinstance(voters, tuple) else ():
+        voter_id, _, address = text.partition("@")
+        host, _, port = address.rpartition(":")
+        if voter_id.strip() == str(controller.node_id) and port.isdigit():
+            return ((name, host, int(port)),)
+    return (CONTROLLER_ENDPOINT,)
 
 
 def replica_key(node_id: int, directory_id: Uuid) -> str:

@@ -314,4 +314,4 @@ def _check_writable(call: Call, partition: Partition) -> None:
     if broker.cluster.is_internal(partition.topic) and call.client_id != ADMIN_CLIENT:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
     if partition.state.leader != broker.node_id:
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise broker.not_served(partition)

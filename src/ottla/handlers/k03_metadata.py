@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ottla.broker.partition_view import PartitionView
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.names import validate_topic_name
 from ottla.handlers import access
@@ -26,11 +27,14 @@ from ottla.protocol.messages.k03_metadata import (
 from ottla.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ottla.broker.session import Call
     from ottla.cluster.registrations import Topic
     from ottla.protocol.schema import Uuid
+
+LISTENER_ERRORS_FROM = 6
+"""The first version that distinguishes a leader without the client's listener from no leader."""
 
 
 def on_error(request: MetadataRequest, version: int, code: ErrorCode, message: str | None) -> MetadataResponse:
@@ -70,7 +74,8 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
         response.cluster_authorized_operations = call.cluster_operations()
     if wanted is None or (call.version == 0 and not wanted):
         topics = cluster.image.topics.values()
-        response.topics = [_describe(call, topic) for topic in topics if _sees(call, topic.name)]
+        describe = _describer(call)
+        response.topics = [describe(topic) for topic in topics if _sees(call, topic.name)]
     elif ids := _ids(call, wanted):
         response.topics = _by_id(call, ids)
     else:
@@ -111,12 +116,13 @@ def _ids(call: Call, wanted: list[MetadataRequestTopic]) -> list[Uuid]:
 def _by_name(call: Call, request: MetadataRequest, names: Iterable[str]) -> list[MetadataResponseTopic]:
     """Topics by their names, in the order in which Kafka tells them: known ones, unknown ones, others' ones."""
     image = call.broker.cluster.image
+    describe = _describer(call)
     found, missing, hidden = [], [], []
     for name in names:
         if not _sees(call, name):
             hidden.append(_refused(name))
         elif (topic := image.topic(name)) is not None:
-            found.append(_describe(call, topic))
+            found.append(describe(topic))
         else:
             missing.append(name)
     return found + [_missing(call, request, name) for name in missing] + hidden
@@ -131,7 +137,8 @@ def _by_id(call: Call, ids: list[Uuid]) -> list[MetadataResponseTopic]:
         if topic_id not in topics
     ]
     known = [topics[topic_id] for topic_id in ids if topic_id in topics]
-    found = [_describe(call, topic) for topic in known if _sees(call, topic.name)]
+    describe = _describer(call)
+    found = [describe(topic) for topic in known if _sees(call, topic.name)]
     hidden = [_refused(None, topic.id) for topic in known if not _sees(call, topic.name)]
     return unknown + found + hidden
 
@@ -155,26 +162,31 @@ def _missing(call: Call, request: MetadataRequest, name: str) -> MetadataRespons
     return MetadataResponseTopic(error_code=code, name=name, is_internal=broker.cluster.is_internal(name))
 
 
-def _describe(call: Call, topic: Topic) -> MetadataResponseTopic:
+def _describer(call: Call) -> Callable[[Topic], MetadataResponseTopic]:
+    """Return a function that describes a topic as clients of the call's listener can reach it."""
     cluster = call.broker.cluster
-    alive = cluster.nodes
-    partitions = []
-    for index, state in topic.partitions.items():
-        error = ErrorCode.NONE if state.leader in alive else ErrorCode.LEADER_NOT_AVAILABLE
-        partitions.append(
-            MetadataResponsePartition(
-                error_code=error,
-                partition_index=index,
-                leader_id=state.leader,
-                leader_epoch=state.leader_epoch,
-                replica_nodes=list(state.replicas),
-                isr_nodes=list(state.isr),
-                offline_replicas=[replica for replica in state.replicas if replica not in alive],
+    view = PartitionView(cluster, call.session.listener, listener_errors=call.version >= LISTENER_ERRORS_FROM)
+
+    def describe(topic: Topic) -> MetadataResponseTopic:
+        partitions = []
+        for index, state in topic.partitions.items():
+            leader, error = view.leader(state)
+            partitions.append(
+                MetadataResponsePartition(
+                    error_code=error,
+                    partition_index=index,
+                    leader_id=leader,
+                    leader_epoch=state.leader_epoch,
+                    replica_nodes=list(state.replicas),
+                    isr_nodes=list(state.isr),
+                    offline_replicas=view.offline_replicas(state),
+                )
             )
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=cluster.is_internal(topic.name),
+            partitions=partitions,
         )
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=cluster.is_internal(topic.name),
-        partitions=partitions,
-    )
+
+    return describe

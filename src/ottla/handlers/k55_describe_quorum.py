@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.voters import voter_endpoints
 from ottla.cluster.acls import AclOperation
 from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC
 from ottla.handlers import access
@@ -59,30 +60,24 @@ def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuoru
     directories = {each.id: each.directory_id for each in cluster.metadata.voters} if call.version >= 2 else {}
 
     def state(node_id: int) -> ReplicaState:
-        leader = node_id == controller.node_id
         return ReplicaState(
             replica_id=node_id,
             replica_directory_id=directories.get(node_id, ZERO_UUID),
             log_end_offset=cluster.metadata.next_offset,
-            last_fetch_timestamp=now if not leader else -1,
+            last_fetch_timestamp=now,
             last_caught_up_timestamp=now,
         )
 
     described = ResponsePartitionData(
         partition_index=0,
-        error_message=None,
         leader_id=controller.node_id,
         leader_epoch=cluster.metadata.epoch,
         high_watermark=cluster.metadata.next_offset,
         current_voters=[state(controller.node_id)],
         observers=[state(node_id) for node_id in sorted(cluster.nodes) if node_id != controller.node_id],
     )
-    listeners = [
-        Listener(name=each.listener, host=each.host or "localhost", port=each.port)
-        for each in controller.endpoints.values()
-    ]
+    listeners = [Listener(name=name, host=host, port=port) for name, host, port in voter_endpoints(cluster)]
     return DescribeQuorumResponse(
-        error_message=None,
         topics=[ResponseTopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[described])],
         nodes=[Node(node_id=controller.node_id, listeners=listeners)] if call.version >= 2 else [],
     )

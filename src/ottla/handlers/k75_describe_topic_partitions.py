@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.partition_view import PartitionView
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.names import validate_topic_name
 from ottla.handlers import access
@@ -45,6 +46,7 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The topics do not contain the one of the cursor: {first_name}")
     if first_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The cursor's partition is {first_index}")
+    view = PartitionView(cluster, call.session.listener, listener_errors=True)
     response = DescribeTopicPartitionsResponse()
     hidden: list[DescribeTopicPartitionsResponseTopic] = []
     for name in sorted(dict.fromkeys(wanted)):
@@ -64,7 +66,7 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
                 response.topics.append(_missing(cluster, name))
             continue
         indexes = [index for index in sorted(topic.partitions) if index >= start]
-        response.topics.append(_describe(cluster, topic, indexes[:left]))
+        response.topics.append(_describe(view, topic, indexes[:left]))
         if len(indexes) > left:
             response.next_cursor = Cursor(topic_name=name, partition_index=indexes[left])
             break
@@ -88,24 +90,24 @@ def _missing(cluster: Cluster, name: str) -> DescribeTopicPartitionsResponseTopi
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=code, is_internal=cluster.is_internal(name))
 
 
-def _describe(cluster: Cluster, topic: Topic, indexes: list[int]) -> DescribeTopicPartitionsResponseTopic:
+def _describe(view: PartitionView, topic: Topic, indexes: list[int]) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for index in indexes:
         state = topic.partitions[index]
-        alive = state.leader in cluster.nodes
+        leader, error = view.leader(state)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE if alive else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=error,
                 partition_index=index,
-                leader_id=state.leader,
+                leader_id=leader,
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
                 eligible_leader_replicas=list(state.elr),
                 last_known_elr=list(state.last_known_elr),
-                offline_replicas=[each for each in state.replicas if each not in cluster.nodes],
+                offline_replicas=view.offline_replicas(state),
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        name=topic.name, topic_id=topic.id, is_internal=cluster.is_internal(topic.name), partitions=partitions
+        name=topic.name, topic_id=topic.id, is_internal=view.cluster.is_internal(topic.name), partitions=partitions
     )
