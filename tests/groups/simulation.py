@@ -524,7 +524,7 @@ class Simulation:
         loading = Loading(self.shadow)
         for batch in batches[self.fed :]:
             loading.replay(batch)
-        loading.settle()
+        loading.settle_commits()
         self.fed = len(batches)
         replayed, now = dump(self.shadow), dump(live)
         for group_id, state in now["groups"].items():

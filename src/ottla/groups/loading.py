@@ -64,20 +64,20 @@ class Loading:
 
     def _replay_record(self, header: BatchHeader, record: Record) -> None:
         if header.is_control:
-            self._settle_commits()
+            self.settle_commits()
             kind = parse_control_key(record.key)
             if kind in (ControlType.COMMIT, ControlType.ABORT):
                 self._shard.offsets.complete_transaction(header.producer_id, committed=kind is ControlType.COMMIT)
         elif header.is_transactional:
-            self._settle_commits()
+            self.settle_commits()
             self._replay(record, header.producer_id)
         elif record.key is not None and record.key[:2] in _COMMIT_KEYS and record.value is not None:
             self._commits[record.key] = record
         else:
-            self._settle_commits()
+            self.settle_commits()
             self._replay(record, NO_PRODUCER_ID)
 
-    def _settle_commits(self) -> None:
+    def settle_commits(self) -> None:
         """Replay the last commit of each key read so far."""
         for record in self._commits.values():
             self._replay(record, NO_PRODUCER_ID)
@@ -106,7 +106,7 @@ class Loading:
 
         If there are any, the shard stays unloaded and the caller drops it.
         """
-        self._settle_commits()
+        self.settle_commits()
         shard = self._shard
         for group in list(shard.groups.values()):
             if self._unreadable:
