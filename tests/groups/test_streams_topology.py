@@ -21,7 +21,7 @@ from ottla.groups.streams.topology import (
     record_of,
     validate,
 )
-from ottla.hashing.hash_order import hash_map_order
+from ottla.hashing.java import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
 from tests.groups.streams_cases import existing, random_topology

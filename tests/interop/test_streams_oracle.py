@@ -11,7 +11,7 @@ import pytest
 
 from ottla.groups.streams.assignor import assign
 from ottla.groups.streams.topology import ConfiguredTopology, StreamsTopology, configure, described
-from ottla.hashing.hash_order import timeline_map_order
+from ottla.hashing.java import timeline_map_order
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages import k89_streams_group_describe as k89
 from tests.groups.streams_cases import Case, Group, existing, random_group, random_topology

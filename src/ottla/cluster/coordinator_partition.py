@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.hashing.string_hash import java_string_hash
+from ottla.hashing.java import java_string_hash
 
 
 def partition_for(key: str, partition_count: int) -> int:

@@ -8,7 +8,7 @@ from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.share.group import ASSIGNOR
 from ottla.groups.streams import topology as streams_topology
 from ottla.groups.streams.group import StreamsState
-from ottla.hashing.hash_order import hash_map_order
+from ottla.hashing.java import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import k77_share_group_describe as k77
 from ottla.protocol.messages import k89_streams_group_describe as k89

@@ -1,6 +1,5 @@
-"""Hashes and hash orders that must equal Java's and Kafka's bit for bit.
+"""Hashes that must equal Apache Kafka's bit for bit.
 
-Kafka places groups and transactional ids by `String.hashCode`, iterates over hash maps where the order is visible to
-clients (assignments, responses), and hashes topic metadata with XXH3. Python's own hashes differ, so they are
-implemented here.
+Kafka selects a coordinator by `String.hashCode`, lets the order of its hash maps reach assignments and responses, and
+stores an XXH3 hash of topic metadata in group records. Python's `hash` differs from all of them, and between processes.
 """

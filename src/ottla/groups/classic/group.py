@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.groups import records
 from ottla.groups.classic.consumer_protocol import subscribed_topics
-from ottla.hashing.hash_order import hash_map_order
+from ottla.hashing.java import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.messages.k11_join_group import JoinGroupResponse, JoinGroupResponseMember
 from ottla.protocol.messages.k14_sync_group import SyncGroupResponse

@@ -18,7 +18,7 @@ from ottla.groups.modern import MemberState, SubscriptionType, Target
 from ottla.groups.outcome import Outcome, nothing
 from ottla.groups.subscriptions import resolve_regexes, validate_regex
 from ottla.groups.timers import REBALANCE, member_timer
-from ottla.hashing.hash_order import hash_map_order
+from ottla.hashing.java import hash_map_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -11,7 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ottla.groups.modern import Partitions, SubscriptionType
-from ottla.hashing.hash_order import hash_map_order, hash_order
+from ottla.hashing.java import hash_map_order, hash_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -14,7 +14,7 @@ from ottla.groups.share import state as share_state
 from ottla.groups.share.assignor import ShareMemberSpec, assign
 from ottla.groups.share.group import ShareGroup, ShareMember, subscription_type
 from ottla.groups.timers import SESSION, member_timer
-from ottla.hashing.hash_order import hash_map_order
+from ottla.hashing.java import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k76_share_group_heartbeat import (
     Assignment,

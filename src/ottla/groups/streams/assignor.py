@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from ottla.hashing.hash_order import hash_map_order, hash_order
-from ottla.hashing.string_hash import java_string_hash
+from ottla.hashing.java import hash_map_order, hash_order, java_string_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

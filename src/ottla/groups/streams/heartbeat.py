@@ -21,7 +21,7 @@ from ottla.groups.streams.rebalance import (
 )
 from ottla.groups.streams.timers import remove_member, schedule_session_timeout
 from ottla.groups.streams.topology import StatusCode, StreamsTopology, TopologyStatus
-from ottla.hashing.hash_order import hash_map_order
+from ottla.hashing.java import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k88_streams_group_heartbeat import Endpoint as SentEndpoint
 from ottla.protocol.messages.k88_streams_group_heartbeat import (

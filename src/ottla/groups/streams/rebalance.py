@@ -14,7 +14,7 @@ from ottla.groups.streams.group import StreamsGroup, StreamsMember, StreamsMembe
 from ottla.groups.streams.reconciliation import TaskTarget, reconcile
 from ottla.groups.streams.timers import cancel_rebalance_timeout, schedule_rebalance_timeout
 from ottla.groups.streams.topology import ConfiguredTopology, StatusCode, StreamsTopology, TopologyStatus, configure
-from ottla.hashing.hash_order import timeline_map_order
+from ottla.hashing.java import timeline_map_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cluster.names import validate_topic_name
 from ottla.cluster.registrations import INTERNAL_TOPICS
-from ottla.hashing.hash_order import hash_map_order
+from ottla.hashing.java import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
 from ottla.protocol.messages import k89_streams_group_describe as k89
