@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from ottla.security.sasl.scram import (
     ScramServer,
     escape,
     mock_credential,
+    mock_iterations,
     unescape,
 )
 
@@ -44,7 +46,7 @@ def scram_server(mechanism: str, nonce: str = "servernonce") -> ScramServer:
     return ScramServer(
         mechanism,
         lambda name, is_token: None if is_token else known.get(name),
-        lambda name: mock_credential(mechanism, b"secret", name),
+        lambda name, _: mock_credential(mechanism, b"secret", name),
         nonce,
     )
 
@@ -184,11 +186,22 @@ def test_an_unknown_user_fails_like_a_wrong_password(mechanism: str) -> None:
     assert challenge.count(b",") == known_challenge.count(b",")
 
 
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_iterations_of_unknown_users_follow_those_of_known_users(mechanism: str) -> None:
+    def share(counts: dict[int, int]) -> dict[int, float]:
+        drawn = Counter(mock_iterations(counts, mechanism, b"secret", f"user-{number}") for number in range(2000))
+        return {iterations: count / 2000 for iterations, count in drawn.items()}
+
+    assert share({}) == {4096: 1.0}
+    assert share({8192: 3}) == {8192: 1.0}
+    assert share({4096: 1, 8192: 3}) == pytest.approx({4096: 0.25, 8192: 0.75}, abs=0.05)
+
+
 def test_not_even_the_stored_key_logs_a_mock_user_in() -> None:
     """Somebody who knew the mock credential still is nobody."""
     mechanism = "SCRAM-SHA-256"
     fake = credential(mechanism, "guess")
-    server = ScramServer(mechanism, lambda *_: None, lambda _: fake, "servernonce")
+    server = ScramServer(mechanism, lambda *_: None, lambda *_: fake, "servernonce")
     client = ScramClient(mechanism, "nobody", "guess", "clientnonce")
     with pytest.raises(SaslError):
         server.evaluate(client.final(server.evaluate(client.first())))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.configs.effective import listener_value
@@ -18,7 +19,7 @@ from ottla.security.sasl.conversation import Conversation
 from ottla.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN, SaslError
 from ottla.security.sasl.oauthbearer import OAuthBearerServer
 from ottla.security.sasl.plain import PlainServer
-from ottla.security.sasl.scram import MECHANISM_IDS, Login, ScramServer, mock_credential
+from ottla.security.sasl.scram import MECHANISM_IDS, Login, ScramServer, mock_credential, mock_iterations, stable_salt
 from ottla.security.tokens import TokenRules, TokenValidator, read_key_set
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class ListenerAuthentication:
         world = broker.cluster.world
         self._clock = world.clock
         self._random = world.random.fork(f"nonces of {endpoint.listener} on node {broker.node_id}")
-        self._mock_secret = self._random.bytes(32)
+        self._iterations: dict[str, tuple[int, Counter[int]]] = {}
         self._token_credentials: dict[tuple[str, str], ScramCredential] = {}
         self._validator: TokenValidator | None = None
         self._keys: KeyRefresh | None = None
@@ -98,9 +99,32 @@ class ListenerAuthentication:
         return ScramServer(
             mechanism,
             lambda name, is_token: self._find(mechanism, name, is_token),
-            lambda name: mock_credential(mechanism, self._mock_secret, name),
+            lambda name, is_token: self._mock(mechanism, name, is_token),
             nonce,
         )
+
+    @property
+    def _mock_secret(self) -> bytes:
+        """Decides the salts of unknown users: the same on all nodes and after a restart.
+
+        Clients that may see a directory id (DescribeQuorum) may list the users as well: both need DESCRIBE on CLUSTER.
+        """
+        cluster = self._broker.cluster
+        path = cluster.metadata.directory.path
+        return next(node.directory_ids[path] for node in cluster.nodes.values() if path in node.directory_ids)
+
+    def _mock(self, mechanism: str, name: str, is_token: bool) -> ScramCredential:
+        """Return what an unknown user, or an unknown delegation token, seems to have."""
+        secret = self._mock_secret
+        if is_token:
+            return mock_credential(mechanism, secret, name)
+        cluster = self._broker.cluster
+        offset, counts = self._iterations.get(mechanism, (-1, Counter()))
+        if offset != cluster.metadata_offset:
+            users = cluster.image.scram.get(MECHANISM_IDS[mechanism], {})
+            counts = Counter(credential.iterations for credential in users.values())
+            self._iterations[mechanism] = cluster.metadata_offset, counts
+        return mock_credential(mechanism, secret, name, mock_iterations(counts, mechanism, secret, name))
 
     def _read_passwords(self) -> dict[str, str]:
         text = self._config("sasl.jaas.config", PLAIN)
@@ -122,12 +146,15 @@ class ListenerAuthentication:
             return None
         known = self._token_credentials.get((mechanism, name))
         if known is None:
-            # What stands for a token's password is its secret in base64; the salt may change with each start.
+            # A token's password is its HMAC in base64. Its salt is made as that of an unknown token.
             password = base64.b64encode(token_hmac(key, name))
             if len(self._token_credentials) > 1000:
                 self._token_credentials.clear()
             known = self._token_credentials[mechanism, name] = credential_from_password(
-                MECHANISM_IDS[mechanism], password, self._random.bytes(16), MIN_ITERATIONS
+                MECHANISM_IDS[mechanism],
+                password,
+                stable_salt(mechanism, self._mock_secret, name),
+                MIN_ITERATIONS,
             )
         return Login(known, token.owner, token.expiry_ms, by_delegation_token=True)
 

@@ -84,7 +84,12 @@ def serve(
     cluster_id: Annotated[str | None, typer.Option("--cluster-id", help="The cluster's id, else a random one.")] = None,
     as_version: Annotated[
         str | None,
-        typer.Option("--as-version", help="Advertise what this Kafka release did, such as 3.5.", show_default=False),
+        typer.Option(
+            "--as-version",
+            help="Serve no newer API versions and features than this Kafka release, such as 3.5; oldest versions, "
+            "records and config defaults stay those of 4.3.",
+            show_default=False,
+        ),
     ] = None,
     metrics: Annotated[
         str | None,

@@ -1,6 +1,7 @@
-"""What earlier Kafka releases spoke: the newest version of each API that a broker of that release served.
+"""Earlier Kafka releases: the newest version of each API, and the features, that a broker of that release served.
 
-For a broker that plays an older one. Up to 3.9 these are the brokers of a ZooKeeper cluster.
+Restricts what a broker advertises. Not imitated: oldest versions that 4.0 removed (KIP-896), the release's records and
+defaults. Up to 3.9 the table is that of brokers of a ZooKeeper cluster.
 """
 
 from __future__ import annotations

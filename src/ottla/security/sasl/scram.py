@@ -27,7 +27,7 @@ from ottla.security.sasl.mechanism import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 MECHANISM_IDS: Final = {SCRAM_SHA_256: SHA_256_ID, SCRAM_SHA_512: SHA_512_ID}
 HASHES: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
@@ -93,7 +93,7 @@ class ScramServer:
         self,
         mechanism: str,
         find: Callable[[str, bool], Login | None],
-        mock: Callable[[str], ScramCredential],
+        mock: Callable[[str, bool], ScramCredential],
         server_nonce: str,
     ) -> None:
         self._mechanism = mechanism
@@ -131,8 +131,9 @@ class ScramServer:
         if authorization_id and unescape(authorization_id) != name:
             raise SaslError(OTHER_AUTHORIZATION_ID)
         extensions = dict(each.split("=", 1) for each in match["extensions"].split(",") if each)
-        login = self._find(name, extensions.get(TOKEN_AUTH, "").lower() == "true")
-        credential = login.credential if login is not None else self._mock(name)
+        is_token = extensions.get(TOKEN_AUTH, "").lower() == "true"
+        login = self._find(name, is_token)
+        credential = login.credential if login is not None else self._mock(name, is_token)
         self._login = (credential, login)
         self._nonce = match["nonce"] + self._server_nonce
         self._client_first_bare = match["bare"].encode()
@@ -205,26 +206,48 @@ class ScramClient:
             raise SaslError("the server did not prove that it knows the password")
 
 
-def mock_credential(mechanism: str, secret: bytes, name: str) -> ScramCredential:
-    """What a user that does not exist seems to have: the same at each try, and nothing that a proof could match."""
+def mock_credential(mechanism: str, secret: bytes, name: str, iterations: int = MIN_ITERATIONS) -> ScramCredential:
+    """Return the credential that an unknown user seems to have: the same for each attempt, matched by no proof."""
     kind = HASHES[mechanism]
     seed = hmac.digest(secret, name.encode(), kind)
     return ScramCredential(
-        salt=_like_a_salt(hmac.digest(seed, b"salt", kind)),
+        salt=stable_salt(mechanism, secret, name),
         stored_key=hmac.digest(seed, b"stored key", kind),
         server_key=hmac.digest(seed, b"server key", kind),
-        iterations=MIN_ITERATIONS,
+        iterations=iterations,
     )
 
 
-def _like_a_salt(digest: bytes) -> bytes:
-    """Kafka's tools make salts of 130 random bits as digits and letters; one that looks otherwise would tell."""
+def stable_salt(mechanism: str, secret: bytes, name: str) -> bytes:
+    """Return a salt that depends on the secret and the name only, in the form that Kafka's tools make.
+
+    Kafka's tools write 130 random bits as digits and letters; another form would reveal that the user is unknown.
+    """
+    kind = HASHES[mechanism]
+    digest = hmac.digest(hmac.digest(secret, name.encode(), kind), b"salt", kind)
     number = int.from_bytes(digest, "big") >> (8 * len(digest) - 130)
     digits = bytearray()
     while number:
         number, digit = divmod(number, 36)
         digits.append(b"0123456789abcdefghijklmnopqrstuvwxyz"[digit])
     return bytes(reversed(digits))
+
+
+def mock_iterations(counts: Mapping[int, int], mechanism: str, secret: bytes, name: str) -> int:
+    """Return the iteration count of an unknown user, drawn from those of the known users (`counts`: users per count).
+
+    The same name always draws the same place of the distribution.
+    """
+    total = sum(counts.values())
+    if not total:
+        return MIN_ITERATIONS
+    digest = hmac.digest(secret, b"iterations of " + name.encode(), HASHES[mechanism])
+    place = int.from_bytes(digest[:8], "big") * total >> 64
+    for iterations, users in sorted(counts.items()):
+        place -= users
+        if place < 0:
+            return iterations
+    raise AssertionError("the place lies beyond the distribution")
 
 
 def escape(name: str) -> str:
