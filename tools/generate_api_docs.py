@@ -86,8 +86,8 @@ def api_page() -> str:
         "`ottla serve --as-version X.Y` advertises, and accepts, no more than a broker of that release did: "
         f"{', '.join(release_names())}.\n",
         "Only the newest version of each API, and the features, are that release's. Everything else is as in 4.3: the "
-        "oldest versions (Kafka 4.0 removed ListOffsets v0 and others, KIP-896), coordinator and metadata records, config "
-        "defaults and error codes.\n",
+        "oldest versions (Kafka 4.0 removed ListOffsets v0 and others, KIP-896), coordinator and metadata records, "
+        "config defaults and error codes.\n",
     ]
     return "\n".join(out)
 

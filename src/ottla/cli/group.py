@@ -18,7 +18,7 @@ from ottla.cli.connect import (
     one_by_one,
 )
 from ottla.cli.moments import moment
-from ottla.cli.output import counted, examples, fail, print_json, print_rows, print_table, usage
+from ottla.cli.output import counted, echo, examples, fail, print_json, print_rows, print_table, usage
 from ottla.client import Client
 from ottla.client.groups import (
     GroupDescription,
@@ -130,7 +130,7 @@ def describe(
                 print_json(_json(group, rows))
                 continue
             if number:
-                typer.echo()
+                echo()
             _show(group, rows)
 
 
@@ -157,7 +157,7 @@ def lag(
             if as_json:
                 print_json({"group": name, "lag": total, "partitions": rows})
                 continue
-            typer.echo(f"{name}: {counted(total, 'record')} behind")
+            echo(f"{name}: {counted(total, 'record')} behind")
             _table(rows)
     if behind:
         raise fail("; ".join(behind), code=TOO_FAR_BEHIND)
@@ -240,7 +240,7 @@ def reset_offsets(
         right=("PARTITION", "OLD", "NEW"),
     )
     if not execute:
-        typer.echo("nothing was changed; add --execute to do it", err=True)
+        echo("nothing was changed; add --execute to do it", err=True)
 
 
 def delete(
@@ -281,7 +281,7 @@ def delete(
         if as_json:
             print_json(told)
         else:
-            typer.echo(sentence)
+            echo(sentence)
 
     with connected(bootstrap, properties, command_config, timeout) as client:
         one_by_one(names, drop)
@@ -396,7 +396,7 @@ def _json(group: GroupDescription, rows: list[dict[str, Any]]) -> dict[str, Any]
 
 
 def _show(group: GroupDescription, rows: list[dict[str, Any]]) -> None:
-    typer.echo(
+    echo(
         f"{group.group}  {group.type}, {group.state}, {counted(len(group.members), 'member')}, "
         f"coordinator {group.coordinator}, assignor {group.assignor or '-'}"
         + (f", epoch {group.epoch}" if group.epoch is not None else "")
@@ -405,10 +405,10 @@ def _show(group: GroupDescription, rows: list[dict[str, Any]]) -> None:
     for each in group.members:
         tasks = {kind: names for kind, names in (each.tasks or {}).items() if names}
         for kind, names in tasks.items():
-            typer.echo(f"{each.member} ({each.client_id} at {each.host}) has {kind} tasks {', '.join(names)}")
+            echo(f"{each.member} ({each.client_id} at {each.host}) has {kind} tasks {', '.join(names)}")
     idle = [each for each in group.members if not each.assigned]
     for each in idle:
-        typer.echo(f"{each.member} ({each.client_id} at {each.host}) reads nothing")
+        echo(f"{each.member} ({each.client_id} at {each.host}) reads nothing")
 
 
 def _table(rows: list[dict[str, Any]]) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from ottla.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -21,9 +23,14 @@ FAILED = 1
 BAD_USAGE = 2
 
 
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print lines of text, with control characters that a client may have put into a name escaped."""
+    typer.echo(printable(text, keep="\n"), err=err)
+
+
 def fail(problem: str, *, code: int = FAILED) -> typer.Exit:
     """Tell what went wrong on standard error; the exception to raise."""
-    typer.echo(f"ottla: {problem}", err=True)
+    echo(f"ottla: {problem}", err=True)
     return typer.Exit(code)
 
 
@@ -50,7 +57,7 @@ def examples(*lines: str) -> str:
 
 def print_json(value: Any) -> None:
     """One JSON document on one line."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    typer.echo(printable(json.dumps(value, ensure_ascii=False)))
 
 
 def console() -> Console:
@@ -94,7 +101,7 @@ def print_rows(
 def _cell(value: object) -> str:
     from rich.markup import escape
 
-    return "-" if value is None or value == "" else escape(str(value))
+    return "-" if value is None or value == "" else escape(printable(str(value)))
 
 
 def counted(count: int, what: str) -> str:
@@ -138,6 +145,6 @@ def shown_bytes(value: bytes | None) -> str:
     if value is None:
         return "null"
     try:
-        return json.dumps(value.decode("utf-8"), ensure_ascii=False)
+        return printable(json.dumps(value.decode("utf-8"), ensure_ascii=False))
     except UnicodeDecodeError:
         return "0x" + value.hex()

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
-from ottla.cli.output import examples, print_json, print_table, usage
+from ottla.cli.output import echo, examples, print_json, print_table, usage
 from ottla.client.security import Entity, alter_quotas, list_quotas
 from ottla.cluster.client_quotas import CLIENT_ID, IP, USER
 
@@ -82,7 +82,7 @@ def set_(
     if as_json:
         print_json({"entity": entity, "quotas": values})
     else:
-        typer.echo(f"set for {_shown(tuple(entity.items()))}: {', '.join(quotas)}")
+        echo(f"set for {_shown(tuple(entity.items()))}: {', '.join(quotas)}")
 
 
 def remove(
@@ -105,7 +105,7 @@ def remove(
     if as_json:
         print_json({"entity": entity, "removed": quotas})
     else:
-        typer.echo(f"removed for {_shown(tuple(entity.items()))}: {', '.join(quotas)}")
+        echo(f"removed for {_shown(tuple(entity.items()))}: {', '.join(quotas)}")
 
 
 def _entity(user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:

@@ -20,6 +20,7 @@ from ottla.cli.dev_tls import DevTls, make_dev_tls
 from ottla.cli.output import examples
 from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_server_properties, server_config
 from ottla.events import EventFile, Events, log_event
+from ottla.printable import PrintableFormatter
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.releases import find_release
 from ottla.protocol.secrets import is_secret_config
@@ -147,7 +148,9 @@ def serve(
     level = LEVELS.get(log_level)
     if level is None:
         raise _usage(f"--log-level {log_level}: use one of {', '.join(LEVELS)}")
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=level, handlers=[handler])
     tls = None
     try:
         if dev_tls and properties is not None:

@@ -15,7 +15,7 @@ from ottla.cli.connect import (
     connected,
     one_by_one,
 )
-from ottla.cli.output import counted, examples, print_json, print_rows, print_table, usage
+from ottla.cli.output import counted, echo, examples, print_json, print_rows, print_table, usage
 from ottla.client import Client
 from ottla.client.client import TopicInfo
 from ottla.client.configs import Resource, describe_configs
@@ -86,7 +86,7 @@ def describe(
             print_json(topic)
             continue
         if number:
-            typer.echo()
+            echo()
         _show(topic)
 
 
@@ -210,7 +210,7 @@ def _say(as_json: bool, told: dict[str, Any], sentence: str) -> None:
     if as_json:
         print_json(told)
     else:
-        typer.echo(sentence)
+        echo(sentence)
 
 
 def _replication_factor(topic: TopicInfo) -> int:
@@ -247,9 +247,9 @@ def _described(client: Client, topic: TopicInfo) -> dict[str, Any]:
 
 
 def _show(topic: dict[str, Any]) -> None:
-    typer.echo(f"{topic['topic']}  id {topic['id']}, {counted(len(topic['partitions']), 'partition')}")
+    echo(f"{topic['topic']}  id {topic['id']}, {counted(len(topic['partitions']), 'partition')}")
     for key, value in topic["configs"].items():
-        typer.echo(f"  {key}={value}")
+        echo(f"  {key}={value}")
     print_table(
         ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "START", "END", "RECORDS"),
         [

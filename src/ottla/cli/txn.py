@@ -16,7 +16,7 @@ from ottla.cli.connect import (
     Timeout,
     connected,
 )
-from ottla.cli.output import examples, fail, print_json, print_rows, print_table, usage, when
+from ottla.cli.output import echo, examples, fail, print_json, print_rows, print_table, usage, when
 from ottla.client import Client
 from ottla.client.transactions import abort_on_partition, describe_producers, describe_transaction, list_transactions
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -114,12 +114,12 @@ def describe(
                 print_json(row)
                 continue
             since = f", since {row['started']}" if started > 0 else ""
-            typer.echo(
+            echo(
                 f"{name}  {row['state']}{since}; producer {row['producer_id']} epoch {row['producer_epoch']}, "
                 f"coordinator {node}, timeout {row['timeout_ms']} ms"
             )
             for topic, index in partitions:
-                typer.echo(f"  {topic}-{index}")
+                echo(f"  {topic}-{index}")
 
 
 def producers(
@@ -182,7 +182,7 @@ def hanging(
             print_json(row)
         return
     if not rows:
-        typer.echo("no transaction hangs")
+        echo("no transaction hangs")
         return
     print_table(
         ("TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "START OFFSET", "LAST", "TRANSACTIONAL ID"),
@@ -251,7 +251,7 @@ def abort(
     if as_json:
         print_json({"topic": topic, "partition": partition, "producer_id": producer_id, "aborted": True})
     else:
-        typer.echo(f"aborted the transaction of producer {producer_id} on {topic}-{partition}")
+        echo(f"aborted the transaction of producer {producer_id} on {topic}-{partition}")
 
 
 def _hanging(client: Client, topics: list[str] | None, older_than_ms: int) -> list[dict[str, Any]]:

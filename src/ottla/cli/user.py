@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
-from ottla.cli.output import examples, print_json, print_table, usage
+from ottla.cli.output import echo, examples, print_json, print_table, usage
 from ottla.client.security import delete_user, list_users, set_password
 
 ITERATIONS = 4096
@@ -74,7 +74,7 @@ def set_(
     if as_json:
         print_json({"user": name, "mechanisms": {each.value: iterations for each in chosen}})
     else:
-        typer.echo(f"{name} can log in with {', '.join(each.value for each in chosen)}")
+        echo(f"{name} can log in with {', '.join(each.value for each in chosen)}")
 
 
 def delete(
@@ -96,7 +96,7 @@ def delete(
     if as_json:
         print_json({"user": name, "removed": chosen})
     else:
-        typer.echo(f"{name} cannot log in with {', '.join(chosen)} any more")
+        echo(f"{name} cannot log in with {', '.join(chosen)} any more")
 
 
 def _password(name: str) -> str:
