@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Uuid
     from ottla.records.batch import BatchHeader
     from ottla.storage.log import AppendResult, Log
+    from ottla.storage.validation import ValidatedRecords
     from ottla.transactions.verification import Guard
     from ottla.world.disk import Buffer
 
@@ -95,10 +96,12 @@ class Partition:
         verified: bool = True,
         supports_epoch_bump: bool = False,
         transaction_version: int = 0,
+        may_defer: bool = False,
+        validated: ValidatedRecords | None = None,
     ) -> AppendResult:
         """Validate and write batches; `acks` -1 needs as many replicas in sync as `min.insync.replicas` says.
 
-        More than there are replicas it never asks for.
+        More than there are replicas it never asks for. `may_defer` and `validated` are `Log.append_as_leader`'s.
         """
         state = self.state
         if acks == -1 and len(state.isr) < min(self.min_insync_replicas, len(state.replicas)):
@@ -114,6 +117,8 @@ class Partition:
             verified=verified,
             supports_epoch_bump=supports_epoch_bump,
             transaction_version=transaction_version,
+            may_defer=may_defer,
+            validated=validated,
         )
 
     def begin_verification(self, header: BatchHeader, supports_epoch_bump: bool) -> Guard | None:

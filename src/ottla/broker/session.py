@@ -25,6 +25,10 @@ REFUSALS = {
 }
 
 
+LARGE_FRAME = 1 << 20
+"""Bytes of a request above which a connection receives it into a buffer of its own."""
+
+
 class Disconnect(Exception):  # noqa: N818 - it is what happens, not what went wrong
     """Close the connection instead of answering."""
 
@@ -49,6 +53,8 @@ class Session:
     """Nothing more is taken from it, and it is closed when it has its answers."""
     mute: Callable[[float], None] = lambda seconds: None
     """Take nothing from it for some seconds, once what is known is sent (KIP-219)."""
+    close: Callable[[str], None] = lambda reason: None
+    """Close the connection at once and log the reason."""
 
     def authenticated_by(self, conversation: Conversation) -> None:
         """The exchange is over and somebody is known."""
@@ -74,6 +80,13 @@ class Call:
     route: Any = None
     """The dispatcher's own note of where the request goes."""
     began: float = 0.0
+    large_response: bool = False
+    """Set by a handler whose response is large: it is encoded in a worker."""
+
+    @property
+    def owns_frame(self) -> bool:
+        """Whether the request's buffer stays as it is after the handler returned: a large frame has one of its own."""
+        return self.size > LARGE_FRAME
 
     def check_time(self, timeout_ms: int) -> None:
         """Refuse what the controller has no time to do; Kafka's has none for a deadline that is over."""

@@ -8,12 +8,13 @@ them, and refused.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.session import Disconnect
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
-from ottla.handlers.registry import api
+from ottla.handlers.registry import api, kafka_error
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k00_produce import (
@@ -28,7 +29,7 @@ from ottla.protocol.messages.k00_produce import (
 from ottla.records.batch import HEADER_SIZE, TRANSACTIONAL_FLAG
 from ottla.records.compression import CompressionType
 from ottla.records.errors import InvalidRecords
-from ottla.records.validate import next_batch_size, only_batch
+from ottla.records.validate import ValidationDeferredError, next_batch_size, only_batch
 from ottla.storage.names import TopicPartition
 from ottla.transactions.verification import produce_operation
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from ottla.broker.session import Call
     from ottla.protocol.schema import Uuid
     from ottla.records.batch import BatchHeader
+    from ottla.storage.log import Log
+    from ottla.storage.validation import ValidatedRecords
     from ottla.transactions.verification import Guard
 
 ADMIN_CLIENT = "__admin_client"
@@ -96,6 +99,7 @@ def produce(call: Call, request: ProduceRequest) -> ProduceResponse | Pending[Pr
     answer: Pending[ProduceResponse] = Pending(asked.cancel)
 
     def verified(errors: dict[TopicPartition, KafkaError]) -> None:
+        work.check_partitions_again()
         response = work.append_all(errors)
         assert response is not None, "a transactional producer always wants an answer"
         if isinstance(response, Pending):
@@ -118,6 +122,7 @@ class _Entry:
     partition: Partition | None = None
     header: BatchHeader | None = None
     guard: Guard | None = None
+    validated: ValidatedRecords | None = None
 
 
 class _Produce:
@@ -199,17 +204,41 @@ class _Produce:
         return verifier.before_produce(transactional_id, *producer, asked, self.operation)
 
     def keep_records(self) -> None:
-        """Copy what stands in a frame that will be gone."""
+        """Copy the batches out of the frame, whose buffer is reused."""
         for entry in self._entries:
             if entry.partition is not None:
                 entry.records = bytearray(entry.records)
+
+    def check_partitions_again(self) -> None:
+        """Refuse batches whose topic was deleted or whose leader moved while the request waited."""
+        broker = self.call.broker
+        for entry in self._entries:
+            partition = entry.partition
+            if partition is None:
+                continue
+            try:
+                if broker.partition(partition.topic, partition.index) is not partition:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                _check_writable(self.call, partition)
+            except KafkaError as error:
+                self._fail(entry, error)
 
     def append_all(
         self, refused: dict[TopicPartition, KafkaError]
     ) -> ProduceResponse | Pending[ProduceResponse] | None:
         """Append what may be appended, and answer."""
-        written = []
-        for entry in self._entries:
+        written: list[Log] = []
+        deferred = self._append_entries(self._entries, refused, written)
+        if deferred:
+            return self._append_later(deferred, refused, written)
+        return self._answer(written)
+
+    def _append_entries(
+        self, entries: list[_Entry], refused: dict[TopicPartition, KafkaError], written: list[Log]
+    ) -> list[_Entry]:
+        """Append batches to their partitions; return those that have to be validated in a worker first."""
+        deferred = []
+        for entry in entries:
             partition = entry.partition
             if partition is None:
                 continue
@@ -221,10 +250,59 @@ class _Produce:
             try:
                 self._append(partition, entry)
                 written.append(partition.log)
+            except ValidationDeferredError:
+                deferred.append(entry)
             except KafkaError as error:
                 self._fail(entry, error)
                 if error.code not in WITHOUT_LOG_START:
                     entry.answer.log_start_offset = partition.log.log_start_offset
+        return deferred
+
+    def _append_later(
+        self, deferred: list[_Entry], refused: dict[TopicPartition, KafkaError], written: list[Log]
+    ) -> Pending[Any]:
+        """Validate batches in a worker, then append them; the connection's next request waits for that.
+
+        A client that disconnects meanwhile changes nothing: its records are appended, as Kafka does.
+        """
+        answer: Pending[Any] = Pending()
+        if not self.call.owns_frame:
+            for entry in deferred:
+                entry.records = bytearray(entry.records)
+        waiting = list(deferred)
+
+        def validate_next() -> None:
+            entry = waiting.pop(0)
+            assert entry.partition is not None
+            work = entry.partition.log.validation_ahead(entry.records)
+            self.call.broker.cluster.world.workers.submit_request(work, partial(validated, entry))
+
+        def validated(entry: _Entry, result: ValidatedRecords | None, error: Exception | None) -> None:
+            self.check_partitions_again()
+            if entry.partition is not None and error is not None:
+                code, message = kafka_error(error)
+                self._fail(entry, error if isinstance(error, KafkaError) else KafkaError(code, message))
+            elif entry.partition is not None:
+                entry.validated = result
+                waiting.extend(self._append_entries([entry], refused, written))
+            if waiting:
+                validate_next()
+                return
+            try:
+                response = self._answer(written)
+            except Disconnect as reason:
+                self.call.session.close(str(reason))
+                response = None
+            if isinstance(response, Pending):
+                response.on_complete(answer.complete)
+            else:
+                answer.complete(response)
+
+        validate_next()
+        return answer
+
+    def _answer(self, written: list[Log]) -> ProduceResponse | Pending[ProduceResponse] | None:
+        """Answer once everything is appended: at once, or with --sync when it is durable."""
         self.response.node_endpoints = list(self._endpoints.values())
         if self.request.acks == 0:
             if self._failed is not None:
@@ -243,6 +321,8 @@ class _Produce:
             acks=self.request.acks,
             verified=partition.is_verified(header, entry.guard),
             supports_epoch_bump=entry.guard is not None and self.operation.supports_epoch_bump,
+            may_defer=True,
+            validated=entry.validated,
         )
         if header.is_transactional:
             partition.verifications.appended(header.producer_id, header.producer_epoch, control=False)

@@ -6,6 +6,7 @@ past the limit, so a bomb costs no more than the limit whatever it claims.
 
 from __future__ import annotations
 
+import mmap
 import struct
 import zlib
 from enum import IntEnum
@@ -17,6 +18,8 @@ from ottla.records.errors import ErrorCode, InvalidRecords
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+Plain = bytes | bytearray | memoryview
 
 
 class CompressionType(IntEnum):
@@ -36,6 +39,11 @@ MAX_DECOMPRESSED: Final = 128 * 1024 * 1024
 GZIP_DEFAULT_LEVEL: Final = -1
 LZ4_DEFAULT_LEVEL: Final = 9
 ZSTD_DEFAULT_LEVEL: Final = 3
+
+# Reading a block's header costs about as much as decompressing so many bytes: blocks count towards the limit as well.
+_BLOCK_COST: Final = 512
+_LARGE_BUFFER: Final = 1024 * 1024
+_GZIP_PIECE: Final = 1024 * 1024
 
 _INT32 = struct.Struct(">i")
 _UINT32_LE = struct.Struct("<I")
@@ -59,6 +67,10 @@ _ZSTD_SKIPPABLE: Final = 0x184D2A50
 _ZSTD_BLOCK: Final = 128 * 1024
 
 
+class DecompressionLimitError(InvalidRecords):
+    """Records take more work to decompress than the caller allows."""
+
+
 def compress(codec: int, data: ReadableBuffer, level: int | None = None) -> bytes:
     """Compress a batch's records; the level is in the codec's own scale, None for its default."""
     if codec == CompressionType.NONE:
@@ -74,8 +86,12 @@ def compress(codec: int, data: ReadableBuffer, level: int | None = None) -> byte
     raise _unknown_codec(codec)
 
 
-def decompress(codec: int, data: ReadableBuffer, limit: int = MAX_DECOMPRESSED) -> bytes | bytearray:
-    """Decompress a batch's records; more than `limit` bytes of them are refused as too large."""
+def decompress(codec: int, data: ReadableBuffer, limit: int = MAX_DECOMPRESSED) -> Plain:
+    """Decompress a batch's records; raise `DecompressionLimitError` where they can take more than `limit` bytes.
+
+    Blocks count as 512 bytes at least, so that millions of empty ones are no way around the limit. Sizes are read off
+    the structure of the frames where the codec has one, before anything is decompressed.
+    """
     try:
         if codec == CompressionType.NONE:
             return bytes(data)
@@ -102,31 +118,51 @@ def _corrupt(reason: str) -> InvalidRecords:
     return InvalidRecords(ErrorCode.UNKNOWN_SERVER_ERROR, f"failed to decompress records: {reason}")
 
 
-def _too_large(limit: int) -> InvalidRecords:
-    return InvalidRecords(ErrorCode.MESSAGE_TOO_LARGE, f"records decompress to more than {limit} bytes")
+def _too_large(limit: int) -> DecompressionLimitError:
+    return DecompressionLimitError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"records take more than {limit} bytes when they are decompressed"
+    )
 
 
-def _decompress_gzip(data: memoryview, limit: int) -> bytes | bytearray:
+def _buffer(size: int) -> bytearray | memoryview:
+    """Return a buffer for plain bytes; map a large one, because Python holds its lock while it writes zeros."""
+    return bytearray(size) if size <= _LARGE_BUFFER else memoryview(mmap.mmap(-1, size))
+
+
+def _cut(buffer: bytearray | memoryview, size: int) -> bytearray | memoryview:
+    if isinstance(buffer, memoryview):
+        return buffer[:size]
+    del buffer[size:]
+    return buffer
+
+
+def _decompress_gzip(data: memoryview, limit: int) -> Plain:
     if not data:
         raise _corrupt("gzip: no data")
-    first = _gzip_member(data, limit)
-    plain: bytes | bytearray = first[0]
-    rest = first[1]
-    while len(rest) > 1 and rest[0] == 0x1F and rest[1] == 0x8B:  # members may follow one another
-        more, rest = _gzip_member(rest, limit - len(plain))
-        plain = bytearray(plain)
-        plain += more
+    pieces: list[bytes] = []
+    size = members = 0
+    rest: memoryview | bytes = data
+    while not members or (len(rest) > 1 and rest[0] == 0x1F and rest[1] == 0x8B):  # members may follow one another
+        member = zlib.decompressobj(wbits=31)
+        members += 1
+        while not member.eof:
+            piece = member.decompress(rest, _GZIP_PIECE)
+            rest = member.unconsumed_tail
+            size += len(piece)
+            if size + members * _BLOCK_COST > limit + _BLOCK_COST:
+                raise _too_large(limit)
+            if not piece and not member.eof:
+                raise _corrupt("gzip: the stream is cut off")
+            pieces.append(piece)
+        rest = member.unused_data
+    if len(pieces) == 1:
+        return pieces[0]
+    plain = _buffer(size)
+    position = 0
+    for piece in pieces:
+        plain[position : position + len(piece)] = piece
+        position += len(piece)
     return plain
-
-
-def _gzip_member(data: memoryview | bytes, limit: int) -> tuple[bytes, bytes]:
-    member = zlib.decompressobj(wbits=31)
-    plain = member.decompress(data, limit + 1)
-    if len(plain) > limit:
-        raise _too_large(limit)
-    if not member.eof:
-        raise _corrupt("gzip: the stream is cut off")
-    return plain, member.unused_data
 
 
 def _compress_snappy(data: memoryview) -> bytes:
@@ -138,13 +174,13 @@ def _compress_snappy(data: memoryview) -> bytes:
     return b"".join(pieces)
 
 
-def _decompress_snappy(data: memoryview, limit: int) -> bytes | bytearray:
+def _decompress_snappy(data: memoryview, limit: int) -> Plain:
     if not data:
         raise _corrupt("snappy: no data")
     if bytes(data[:8]) != _XERIAL_MAGIC:
         blocks = [data]  # some clients write one raw block without the framing, and Kafka reads it
     else:
-        blocks = _xerial_blocks(data)
+        blocks = _xerial_blocks(data, limit)
     sizes = []
     total = 0
     for block in blocks:
@@ -155,7 +191,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes | bytearray:
         if total > limit:
             raise _too_large(limit)
         sizes.append(size)
-    plain = bytearray(total)
+    plain = _buffer(total)
     position = 0
     with memoryview(plain) as output:
         for block, size in zip(blocks, sizes, strict=True):
@@ -168,7 +204,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes | bytearray:
     return plain
 
 
-def _xerial_blocks(data: memoryview) -> list[memoryview]:
+def _xerial_blocks(data: memoryview, limit: int) -> list[memoryview]:
     blocks = []
     position = len(_XERIAL_HEADER)
     if len(data) < position:
@@ -182,6 +218,8 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
         if size < 0 or size > len(data) - position:
             raise _corrupt("snappy: a block is cut off")
         blocks.append(data[position : position + size])
+        if len(blocks) * _BLOCK_COST > limit + _BLOCK_COST:
+            raise _too_large(limit)
         position += size
     return blocks
 
@@ -206,20 +244,19 @@ def _compress_lz4(data: memoryview, level: int) -> bytes:
     return b"".join(pieces)
 
 
-def _decompress_lz4(data: memoryview, limit: int) -> bytearray:
-    bound, end = _lz4_bound(data)
-    plain = bytearray(min(bound, limit))
+def _decompress_lz4(data: memoryview, limit: int) -> Plain:
+    bound, end = _lz4_bound(data, limit)
+    plain = _buffer(min(bound, limit))
     try:
         written = cramjam.lz4.decompress_into(data[:end], plain)
     except cramjam.DecompressionError:
         if bound > limit:
             raise _too_large(limit) from None
         raise
-    del plain[written:]
-    return plain
+    return _cut(plain, written)
 
 
-def _lz4_bound(data: memoryview) -> tuple[int, int]:
+def _lz4_bound(data: memoryview, limit: int) -> tuple[int, int]:
     """The most that a frame can decompress to, and where it ends; the frame must be one that Kafka reads."""
     if _UINT32_LE.unpack_from(data)[0] != _LZ4_MAGIC:
         raise _corrupt("lz4: not a frame")
@@ -233,7 +270,7 @@ def _lz4_bound(data: memoryview) -> tuple[int, int]:
         raise _corrupt("lz4: unknown block size or reserved bits")
     position = 7 + (8 if flags & 0x08 else 0)
     checksum = 4 if flags & 0x10 else 0
-    bound = 0
+    bound = blocks = 0
     while True:
         (size,) = _UINT32_LE.unpack_from(data, position)
         position += 4
@@ -244,43 +281,48 @@ def _lz4_bound(data: memoryview) -> tuple[int, int]:
             raise _corrupt("lz4: a block is too long or cut off")
         bound += length if size & _LZ4_UNCOMPRESSED else min(block_size, length * _LZ4_MAX_RATIO)
         position += length + checksum
+        blocks += 1
+        if blocks * _BLOCK_COST > limit + _BLOCK_COST:
+            raise _too_large(limit)
     if flags & 0x04:
         position += 4
     return bound, position
 
 
-def _decompress_zstd(data: memoryview, limit: int) -> bytearray:
-    bound = _zstd_bound(data)
-    plain = bytearray(min(bound, limit))
+def _decompress_zstd(data: memoryview, limit: int) -> Plain:
+    bound = _zstd_bound(data, limit)
+    plain = _buffer(min(bound, limit))
     try:
         written = cramjam.zstd.decompress_into(data, plain)
     except cramjam.DecompressionError:
         if bound > limit:
             raise _too_large(limit) from None
         raise
-    del plain[written:]
-    return plain
+    return _cut(plain, written)
 
 
-def _zstd_bound(data: memoryview) -> int:
+def _zstd_bound(data: memoryview, limit: int) -> int:
     """The most that these frames can decompress to: the sizes they state, or what their blocks can hold."""
     if not data:
         raise _corrupt("zstd: no data")
-    bound = 0
+    bound = frames = 0
     position = 0
     while position < len(data):
+        frames += 1
+        if frames * _BLOCK_COST > limit + _BLOCK_COST:
+            raise _too_large(limit)
         (magic,) = _UINT32_LE.unpack_from(data, position)
         if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE:
             position += 8 + _UINT32_LE.unpack_from(data, position + 4)[0]
             continue
         if magic != _ZSTD_MAGIC:
             raise _corrupt("zstd: not a frame")
-        blocks, position = _zstd_frame_bound(data, position + 4)
-        bound += blocks
+        frame, position = _zstd_frame_bound(data, position + 4, limit)
+        bound += frame
     return bound
 
 
-def _zstd_frame_bound(data: memoryview, position: int) -> tuple[int, int]:
+def _zstd_frame_bound(data: memoryview, position: int, limit: int) -> tuple[int, int]:
     (descriptor,) = struct.unpack_from("B", data, position)
     single_segment = bool(descriptor & 0x20)
     content_size_bytes = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
@@ -289,9 +331,12 @@ def _zstd_frame_bound(data: memoryview, position: int) -> tuple[int, int]:
     if content_size_bytes == 2:
         content_size += 256
     position += content_size_bytes
-    bound = 0
+    bound = blocks = 0
     last = False
     while not last:
+        blocks += 1
+        if blocks * _BLOCK_COST > limit + _BLOCK_COST:
+            raise _too_large(limit)
         low, high = struct.unpack_from("<HB", data, position)
         header = low | high << 16
         last = bool(header & 1)

@@ -33,18 +33,36 @@ from ottla.records.batch import (
     stamp_timestamp,
 )
 from ottla.records.builder import seal_batch
-from ottla.records.compression import MAX_DECOMPRESSED, CompressionType, compress, decompress
+from ottla.records.compression import (
+    MAX_DECOMPRESSED,
+    CompressionType,
+    DecompressionLimitError,
+    compress,
+    decompress,
+)
 from ottla.records.errors import ErrorCode, InvalidRecords, RecordError
 from ottla.records.iterate import invalid_record
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+    from ottla.records.compression import Plain
+
 MAX_INT64: Final = 2**63 - 1
 _NONE: Final = int(CompressionType.NONE)  # looked up once: what follows is on the way of every batch
 _LAST_CODEC: Final = int(CompressionType.ZSTD)
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 _LEGACY_OVERHEAD: Final = 14  # the least that any batch of any format has behind its length
+
+
+# What one validation may cost while the event loop waits for it: about two milliseconds.
+INLINE_BYTES: Final = 1024 * 1024  # of uncompressed records
+INLINE_RECOMPRESSED_BYTES: Final = 64 * 1024
+INLINE_REJECTED_RECORDS: Final = 1000
+
+
+class ValidationDeferredError(Exception):
+    """A batch takes more work to validate than the event loop allows; validate it in a worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +108,14 @@ class ValidBatch(NamedTuple):
         return batch
 
 
-def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_version: int | None = None) -> ValidBatch:
-    """Check the one batch that a produce request has for a partition; `InvalidRecords` tells why it is refused.
+def validate(
+    buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_version: int | None = None, inline: bool = False
+) -> ValidBatch:
+    """Check the one batch that a produce request has for a partition; raise `InvalidRecords` to refuse it.
 
     Bytes behind the batch that are no whole batch are left out, as Kafka does. The produce version matters to zstd,
-    which came with version 7.
+    which came with version 7. With `inline` raise `ValidationDeferredError` before more than a few milliseconds of
+    work: the compressed size of a batch says nothing about the size of its records.
     """
     batch, header = only_batch(memoryview(buffer))
     attributes = header.attributes
@@ -103,13 +124,19 @@ def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_versi
         raise InvalidRecords(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd is not allowed in version {produce_version} of Produce"
         )
+    if inline and INLINE_BYTES < len(batch) <= rules.max_message_bytes:
+        raise ValidationDeferredError
     _check_header(batch, header, rules)
 
     start, records = HEADER_SIZE, batch
-    plain: bytes | bytearray | None = None
+    plain: Plain | None = None
     if codec != _NONE:
-        plain = decompress(codec, batch[HEADER_SIZE:], rules.max_decompressed)
+        plain = _decompress(codec, batch[HEADER_SIZE:], rules.max_decompressed, inline)
         start, records = 0, memoryview(plain)
+    target = rules.compression
+    recompress = target is not None and target != codec and (codec != _NONE or not attributes & CONTROL_FLAG)
+    if inline and recompress and len(records) > INLINE_RECOMPRESSED_BYTES:
+        raise ValidationDeferredError
     batch_stamped = attributes & LOG_APPEND_TIME_FLAG != 0
     create_time = rules.timestamp_type == _CREATE_TIME
     walk = kernel.RecordWalk(records, start, len(records), header.record_count)
@@ -124,6 +151,8 @@ def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_versi
         rules.timestamp_after_max_ms,
     )
     if not accepted or (batch_stamped and (not create_time or header.max_timestamp == NO_TIMESTAMP)):
+        if inline and not walk.error and header.record_count > INLINE_REJECTED_RECORDS:
+            raise ValidationDeferredError
         raise _rejected(walk, header, rules, now)
 
     if create_time:
@@ -132,9 +161,10 @@ def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_versi
         max_timestamp = log_append_time = now
     differ = batch_stamped is create_time or max_timestamp != header.max_timestamp
     rewritten = False
-    if rules.compression is not None and rules.compression != codec and (codec or not attributes & CONTROL_FLAG):
+    if recompress:
+        assert target is not None
         body = batch[HEADER_SIZE:] if plain is None else plain
-        batch = _recompress(body, header, rules.compression, rules, max_timestamp)
+        batch = _recompress(body, header, target, rules, max_timestamp)
         rewritten, differ = True, False
     return ValidBatch(
         batch,
@@ -146,6 +176,15 @@ def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_versi
         log_append_time,
         differ,
     )
+
+
+def _decompress(codec: int, data: memoryview, limit: int, inline: bool) -> Plain:
+    if not inline or limit <= INLINE_BYTES:
+        return decompress(codec, data, limit)
+    try:
+        return decompress(codec, data, INLINE_BYTES)
+    except DecompressionLimitError:
+        raise ValidationDeferredError from None
 
 
 def accept(batch: memoryview, rules: LogRules, now: int) -> ValidBatch:
@@ -265,9 +304,7 @@ def _int64(value: int) -> int:
     return (value + 2**63 & 2**64 - 1) - 2**63
 
 
-def _recompress(
-    plain: memoryview | bytes | bytearray, header: BatchHeader, codec: int, rules: LogRules, max_timestamp: int
-) -> memoryview:
+def _recompress(plain: Plain, header: BatchHeader, codec: int, rules: LogRules, max_timestamp: int) -> memoryview:
     """The batch in the codec that the topic asks for; its records stay byte for byte."""
     attributes = header.attributes & KNOWN_ATTRIBUTES & ~(COMPRESSION_MASK | LOG_APPEND_TIME_FLAG)
     if rules.timestamp_type == TimestampType.LOG_APPEND_TIME:

@@ -10,26 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import mmap
 from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ottla.broker.session import LARGE_FRAME
 from ottla.pending import Pending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.session import Session
+    from ottla.server.frame_memory import FrameMemory
     from ottla.world.clock import Clock, Timer
 
 log = logging.getLogger(__name__)
 
 LENGTH = Struct(">i")
 INITIAL_BUFFER = 16 * 1024
-LARGEST_KEPT_BUFFER = 4 * 1024 * 1024
 WRITE_PIECE = 1024 * 1024
 COPIED = 16 * 1024  # what is smaller is copied together: that is cheaper than a vector of small pieces
 MOST_UNANSWERED = 64
+MOST_PER_TURN = 64  # requests of one connection that are handled before other connections have their turn
 
 
 class BadFrameError(Exception):
@@ -58,6 +61,7 @@ class Dispatcher(Protocol):
     """What a connection asks of the broker behind it."""
 
     clock: Clock
+    memory: FrameMemory
 
     @property
     def max_frame_size(self) -> int:
@@ -102,6 +106,12 @@ class Connection(asyncio.BufferedProtocol):
         self._held = False
         self._mute: Timer | None = None
         self._always_allowed = min(dispatcher.max_frame_size, dispatcher.max_sasl_frame_size)
+        self._memory = dispatcher.memory
+        self._reserved = 0
+        self._waits_for_memory = False
+        self._frame: memoryview | None = None  # a large frame that is being received
+        self._frame_end = 0
+        self._continuation: Timer | None = None
         self._transport: asyncio.Transport | None = None
         self.session: Session | None = None
         self.reason: str | None = None
@@ -133,19 +143,28 @@ class Connection(asyncio.BufferedProtocol):
         if self._mute is not None:
             self._mute.cancel()
             self._mute = None
+        self._frame = None
+        self._release_memory()
+        if self._waits_for_memory:
+            self._memory.forget(self._memory_available)
         if self.session is not None:
             session, self.session = self.session, None
             self._dispatcher.disconnected(self, session)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
+        if self._frame is not None:
+            return self._frame[self._frame_end :]
         if self._end == len(self._buffer):
             self._make_room()
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived."""
-        self._end += nbytes
+        if self._frame is None:
+            self._end += nbytes
+        else:
+            self._frame_end += nbytes
         self.last_active = self._clock.monotonic()
         self._work()
 
@@ -215,6 +234,17 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def close(self, reason: str) -> None:
+        """Close at once and log the reason."""
+        log.warning("closing the connection of %s: %s", self.peer, reason)
+        self.reason = reason
+        self.abort()
+
+    def trim(self) -> None:
+        """Give back the memory of a buffer that a past request needed."""
+        if self._start == self._end and len(self._buffer) > INITIAL_BUFFER:
+            self._replace_buffer(INITIAL_BUFFER)
+
     @property
     def unanswered(self) -> int:
         """Requests whose answer is not known yet."""
@@ -238,9 +268,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
             self._write()
         except BadFrameError as error:
-            log.warning("closing the connection of %s: %s", self.peer, error)
-            self.reason = str(error)
-            self.abort()
+            self.close(str(error))
         finally:
             self._busy = False
         self._settle_reading()
@@ -266,19 +294,21 @@ class Connection(asyncio.BufferedProtocol):
         return dispatcher.max_frame_size if self.session.authenticated else dispatcher.max_sasl_frame_size
 
     def _take_frames(self) -> None:
+        if self._continuation is not None:
+            return
+        handled = 0
         while self._may_take():
-            available = self._end - self._start
-            if available < 4:
+            if handled == MOST_PER_TURN:
+                self._continuation = self._clock.call_soon(self._continue)
+                return
+            frame = self._next_frame()
+            if frame is None:
                 break
-            size = LENGTH.unpack_from(self._buffer, self._start)[0]
-            if not 0 <= size <= self._always_allowed and not 0 <= size <= self._largest_frame():
-                raise BadFrameError(f"a frame of {size} bytes, allowed are 0 to {self._largest_frame()}")
-            if available < 4 + size:
-                break
-            begin = self._start + 4
-            self._start = begin + size
+            handled += 1
             assert self.session is not None
-            answer = self._dispatcher.handle(self.session, self._view[begin : self._start])
+            answer = self._dispatcher.handle(self.session, frame)
+            if self._reserved:
+                self._frame_handled(answer)
             if answer is None:
                 continue
             if isinstance(answer, Pending):
@@ -293,10 +323,69 @@ class Connection(asyncio.BufferedProtocol):
                 self._out.extend(answer)
         if self._start == self._end:
             self._start = self._end = 0
-            if len(self._buffer) > LARGEST_KEPT_BUFFER:
+            if len(self._buffer) > INITIAL_BUFFER and self._memory.scarce:
                 self._replace_buffer(INITIAL_BUFFER)
 
+    def _continue(self) -> None:
+        self._continuation = None
+        self._work()
+
+    def _next_frame(self) -> memoryview | None:
+        """Cut the next whole frame; None if it has not arrived, and make room for it."""
+        if self._frame is not None:
+            if self._frame_end < len(self._frame):
+                return None
+            frame, self._frame = self._frame, None
+            return frame
+        available = self._end - self._start
+        if available < 4:
+            return None
+        size = LENGTH.unpack_from(self._buffer, self._start)[0]
+        if not 0 <= size <= self._always_allowed and not 0 <= size <= self._largest_frame():
+            raise BadFrameError(f"a frame of {size} bytes, allowed are 0 to {self._largest_frame()}")
+        if available < 4 + size:
+            if size > INITIAL_BUFFER - 4:
+                self._prepare(size)
+            return None
+        begin = self._start + 4
+        self._start = begin + size
+        return self._view[begin : self._start]
+
+    def _prepare(self, size: int) -> None:
+        """Reserve memory and a buffer for a frame that the first buffer does not hold; wait if none is left."""
+        if not self._reserved:
+            if not self._memory.take(size):
+                if not self._waits_for_memory:
+                    self._waits_for_memory = True
+                    self._memory.wait(self._memory_available)
+                return
+            self._reserved = size
+        if size > LARGE_FRAME:
+            # A mapping costs nothing before bytes arrive, and whoever handles the frame may keep it.
+            self._frame = memoryview(mmap.mmap(-1, size))
+            self._frame_end = self._end - self._start - 4
+            self._frame[: self._frame_end] = self._view[self._start + 4 : self._end]
+            self._start = self._end = 0
+        elif len(self._buffer) < 4 + size:
+            self._replace_buffer(4 + size)
+
+    def _frame_handled(self, answer: Sequence[Part] | Pending[Sequence[Part]] | None) -> None:
+        """Release the memory of a frame, unless its handler goes on with it after this turn."""
+        if not isinstance(answer, Pending) or answer.done or answer.effect_applied:
+            self._release_memory()
+
+    def _release_memory(self) -> None:
+        if self._reserved:
+            released, self._reserved = self._reserved, 0
+            self._memory.release(released)
+
+    def _memory_available(self) -> None:
+        self._waits_for_memory = False
+        self._work()
+
     def _completed(self, _: Sequence[Part]) -> None:
+        if self._reserved:
+            self._release_memory()
         self._work()
 
     def _pass_answers_on(self) -> bool:
@@ -347,7 +436,12 @@ class Connection(asyncio.BufferedProtocol):
         """Read on only while there is a use for the bytes: the kernel's window is the client's back-pressure."""
         if self._transport is None:
             return
-        wanted = not self._held and (self._end < len(self._buffer) or self._may_take())
+        if self._held or self._waits_for_memory:
+            wanted = False
+        elif self._frame is not None:
+            wanted = self._frame_end < len(self._frame)
+        else:
+            wanted = self._end < len(self._buffer) or (self._continuation is None and self._may_take())
         if wanted != self._reading:
             self._reading = wanted
             if wanted:

@@ -6,7 +6,7 @@ import logging
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.broker.session import Call, Disconnect
+from ottla.broker.session import LARGE_FRAME, Call, Disconnect
 from ottla.broker.throttle import throttle
 from ottla.handlers.registry import Api, apis, kafka_error
 from ottla.pending import Pending
@@ -17,6 +17,7 @@ from ottla.protocol.schema import owned
 from ottla.security.sasl.conversation import Event, IllegalStepError, State
 from ottla.security.sasl.mechanism import SaslError
 from ottla.server.connection import BadFrameError, Part
+from ottla.server.produce_skim import has_few_partitions
 from ottla.server.request_events import RequestEvents
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ API_VERSIONS = 18
 FLEXIBLE_API_VERSIONS = 3
 SASL_APIS = frozenset({17, 36})
 BARE_LENGTH = Struct(">i")
+PRODUCE = 0
+INLINE_DECODED_BYTES = 64 * 1024  # a larger request may have thousands of elements and is decoded in a worker
 
 
 class Route:
@@ -74,6 +77,7 @@ class Dispatch:
         self.control: Control | None = None
         self.metrics: RequestMetrics | None = None
         self._clock = broker.cluster.world.clock
+        self._workers = broker.cluster.world.workers
         self._quotas = broker.quotas
         self._events = None
         if broker.events is not None:
@@ -93,13 +97,55 @@ class Dispatch:
             return _unsupported_api_versions(self._apis[API_VERSIONS], correlation_id)
         if conversation is not None:
             _admit(conversation, key)
-        client_id, position = _client_id(frame, client_id_length, route.flexible_request)
+        if len(frame) > INLINE_DECODED_BYTES and not (key == PRODUCE and self._is_quick(frame, route)):
+            return self._decode_elsewhere(session, route, frame)
+        client_id, request = _decode(frame, route)
+        return self._handle_request(session, route, frame, correlation_id, client_id, request)
+
+    def _is_quick(self, frame: memoryview, route: Route) -> bool:
+        """Return whether a large Produce request is large because of its records, and so quick to decode."""
+        _, position = _client_id(frame, HEADER.unpack_from(frame)[3], False)
+        return has_few_partitions(frame, position, route.version, route.flexible_request)
+
+    def _decode_elsewhere(self, session: Session, route: Route, frame: memoryview) -> Pending[Sequence[Part]]:
+        """Decode a large request in a worker; the connection's next request waits for its answer."""
+        correlation_id = HEADER.unpack_from(frame)[2]
+        if len(frame) <= LARGE_FRAME:
+            frame = memoryview(bytearray(frame))  # a larger one has a buffer of its own
+        inner: list[Pending[Sequence[Part]]] = []
+        answer: Pending[Sequence[Part]] = Pending(lambda: inner[0].cancel() if inner else None)
+
+        def decoded(result: tuple[str | None, Any] | None, error: Exception | None) -> None:
+            if answer.settled:
+                return
+            try:
+                if error is not None:
+                    raise error
+                assert result is not None
+                response = self._handle_request(session, route, frame, correlation_id, *result)
+            except BadFrameError as problem:
+                session.close(str(problem))
+                return
+            if isinstance(response, Pending):
+                inner.append(response)
+                response.on_complete(answer.complete)
+            else:
+                answer.complete(response or [])
+
+        self._workers.submit_request(lambda: _decode(frame, route), decoded)
+        return answer
+
+    def _handle_request(
+        self,
+        session: Session,
+        route: Route,
+        frame: memoryview,
+        correlation_id: int,
+        client_id: str | None,
+        request: Any,
+    ) -> Sequence[Part] | Pending[Sequence[Part]] | None:
         session.client_id = client_id
-        try:
-            # Bytes after the request are let be, as Kafka lets them: librdkafka's question for all topics has some.
-            request, _ = route.decode(frame, position, False)
-        except ProtocolError as error:
-            raise BadFrameError(str(error)) from error
+        key, version = route.api.key, route.version
         call = Call(self._broker, session, key, version, correlation_id, client_id, len(frame), route)
         if self._quotas.active:
             call.began = self._clock.monotonic()
@@ -139,10 +185,42 @@ class Dispatch:
         if response is None:
             return None
         if isinstance(response, Pending):
-            if edit is not None:
-                response = response.map(lambda answer: edit(owned(answer)))
-            return response.map(lambda answer: self.encode(call, request, answer, started))
-        return self.encode(call, request, response if edit is None else edit(owned(response)), started)
+            encoded: Pending[Sequence[Part]] = Pending(response.cancel, effect_applied=response.effect_applied)
+
+            def completed(answer: Any) -> None:
+                if answer is None:  # acks=0
+                    encoded.complete([])
+                    return
+                parts = self._encode(call, request, answer, started, edit)
+                if isinstance(parts, Pending):
+                    parts.on_complete(encoded.complete)
+                else:
+                    encoded.complete(parts)
+
+            response.on_complete(completed)
+            return encoded
+        return self._encode(call, request, response, started, edit)
+
+    def _encode(
+        self, call: Call, request: Any, response: Any, started: float, edit: Callable[[Any], Any] | None
+    ) -> Sequence[Part] | Pending[Sequence[Part]]:
+        """Encode a response after `edit` has changed it; a large one in a worker."""
+        if edit is not None:
+            response = edit(owned(response))
+        if not call.large_response:
+            return self.encode(call, request, response, started)
+        encoded: Pending[Sequence[Part]] = Pending()
+
+        def done(parts: list[Part] | None, error: Exception | None) -> None:
+            if parts is None:
+                assert error is not None
+                failed = self._failed(call.route, request, error)
+                encoded.complete(self.encode(call, request, failed, started))
+            else:
+                encoded.complete(self._framed(call, response, parts, started))
+
+        self._workers.submit_request(lambda: response.encode_parts(call.version), done)
+        return encoded
 
     def refusal(self, call: Call, request: Any, code: ErrorCode) -> Any:
         """The response that carries an error of the whole request."""
@@ -193,6 +271,11 @@ class Dispatch:
         except ProtocolError as error:
             response = self._failed(route, request, error)
             parts = response.encode_parts(route.version)
+        return self._framed(call, response, parts, started)
+
+    def _framed(self, call: Call, response: Any, parts: list[Part], started: float) -> Sequence[Part]:
+        """Put length and header before an encoded response, and count it."""
+        route: Route = call.route
         size = len(parts[0]) if len(parts) == 1 else sum([len(part) for part in parts])
         if self.metrics is not None:
             self.metrics.answered(call.api_key, size, self._clock.monotonic() - started)
@@ -221,6 +304,17 @@ def _admit(conversation: Conversation, key: int) -> None:
         conversation.step(Event.API_VERSIONS if key == API_VERSIONS else Event.OTHER)
     except IllegalStepError as error:
         raise BadFrameError(f"API {key} before authentication: {error}") from error
+
+
+def _decode(frame: memoryview, route: Route) -> tuple[str | None, Any]:
+    """Return the client id and the request of a frame."""
+    client_id, position = _client_id(frame, HEADER.unpack_from(frame)[3], route.flexible_request)
+    try:
+        # Ignore trailing bytes, as Kafka does: librdkafka's request for all topics has some.
+        request, _ = route.decode(frame, position, False)
+    except ProtocolError as error:
+        raise BadFrameError(str(error)) from error
+    return client_id, request
 
 
 def _client_id(frame: memoryview, length: int, flexible: bool) -> tuple[str | None, int]:

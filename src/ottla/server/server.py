@@ -13,6 +13,7 @@ from ottla.cluster.configs.effective import BrokerLayers
 from ottla.security.tls import TlsError
 from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatch
+from ottla.server.frame_memory import UNLIMITED, FrameMemory
 from ottla.server.tls import TLS_PROTOCOLS, ListenerTls
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
+TRIM_SECONDS = 10.0  # idle for so long, a connection returns to its first, small buffer
 
 
 class NodeServer:
@@ -43,6 +45,7 @@ class NodeServer:
         self._tls: dict[str, ListenerTls] = {}
         self.dispatch: Dispatch | None = None
         self._ids = itertools.count(1)
+        self.memory = FrameMemory(clock, self._queued_max_request_bytes)
         self.accepted = 0
         self.hangs = False
         self._sweeper: Timer | None = None
@@ -127,6 +130,9 @@ class NodeServer:
         """The largest request of a client that is not authenticated yet."""
         return self.broker.config_int("sasl.server.max.receive.size")
 
+    def _queued_max_request_bytes(self) -> int:
+        return UNLIMITED if self._broker is None else self._broker.config_int("queued.max.request.bytes")
+
     def connected(self, connection: Connection, listener: str) -> Session | None:
         """Take a client in, unless there are too many of them."""
         if self.dispatch is None:
@@ -142,7 +148,7 @@ class NodeServer:
             log.warning("refusing %s:%d: it has %d connections (max.connections.per.ip)", host, port, most_per_host)
             self._tell("connection.refused", listener=listener, host=host, port=port, reason="max.connections.per.ip")
             return None
-        session = Session(next(self._ids), listener, host, port, mute=connection.mute)
+        session = Session(next(self._ids), listener, host, port, mute=connection.mute, close=connection.close)
         if not self._meet(session, connection):
             return None
         if self.broker.quotas.active:
@@ -222,8 +228,11 @@ class NodeServer:
             return
         if self._tls:
             self._renew_certificates()
-        oldest = self.clock.monotonic() - self.broker.config_int("connections.max.idle.ms") / 1000
+        now = self.clock.monotonic()
+        oldest = now - self.broker.config_int("connections.max.idle.ms") / 1000
         for connection in list(self.connections):
+            if connection.last_active < now - TRIM_SECONDS:
+                connection.trim()
             if connection.last_active < oldest and not connection.unanswered:
                 log.info("closing the connection of %s, idle for too long", connection.peer)
                 connection.reason = "idle for too long"
@@ -233,12 +242,13 @@ class NodeServer:
 class _ListenerDispatcher:
     """The node as connections of one listener see it."""
 
-    __slots__ = ("_server", "clock", "listener")
+    __slots__ = ("_server", "clock", "listener", "memory")
 
     def __init__(self, server: NodeServer, listener: str) -> None:
         self._server = server
         self.listener = listener
         self.clock = server.clock
+        self.memory = server.memory
 
     @property
     def max_frame_size(self) -> int:

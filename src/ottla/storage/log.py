@@ -6,10 +6,12 @@ Its files are `log_files`, reads are in `reading`, start-up in `recovery`, what 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.builder import build_end_transaction_marker
+from ottla.records.validate import ValidationDeferredError
 from ottla.storage import reading, recovery, retention
 from ottla.storage.checkpoints import CorruptCheckpointError, decode_epochs, encode_epochs
 from ottla.storage.epochs import LeaderEpochCache
@@ -18,7 +20,13 @@ from ottla.storage.log_files import LogFiles
 from ottla.storage.names import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.producer_state import AppendOrigin, CompletedTxn, ProducerAppend, ProducerState, read_marker
 from ottla.storage.segment import Segment
-from ottla.storage.validation import rules_for, validate_as_leader, validate_raw
+from ottla.storage.validation import (
+    rules_for,
+    stamp_append_time,
+    validate_ahead,
+    validate_as_leader,
+    validate_raw,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.storage.names import TopicPartition
     from ottla.storage.recovery import RecoveryReport
     from ottla.storage.slices import LogRead, TimestampOffset
+    from ottla.storage.validation import ValidatedRecords
     from ottla.world.disk import Buffer
 
 
@@ -241,11 +250,15 @@ class Log(LogFiles):
         verified: bool = True,
         supports_epoch_bump: bool = False,
         transaction_version: int = 0,
+        may_defer: bool = False,
+        validated: ValidatedRecords | None = None,
     ) -> AppendResult:
         """Validate batches, give them offsets and write them. A writable buffer is stamped in place.
 
         `verified` says that the coordinator knows the transaction of a producer that has none open here, and
-        `supports_epoch_bump` that the producer begins each transaction with a new epoch (KIP-890).
+        `supports_epoch_bump` that the producer begins each transaction with a new epoch (KIP-890). With `may_defer`
+        raise `ValidationDeferredError`, and change nothing, where validation would take more than a few milliseconds:
+        run `validation_ahead` in a worker then, and append with its result as `validated`.
         """
         if not self._loaded:
             self.load()
@@ -259,7 +272,12 @@ class Log(LogFiles):
             rules = self._client_rules = rules_for(config, True)
         if origin is not AppendOrigin.CLIENT:
             rules = rules_for(config, False)
-        batches = validate_as_leader(records, rules, now, produce_version)
+        if validated is None:
+            batches = validate_as_leader(records, rules, now, produce_version, inline=may_defer)
+        elif validated.rules == rules:
+            batches = stamp_append_time(validated.batches, now)
+        else:  # the topic's config changed meanwhile
+            raise ValidationDeferredError
         first = offset = self._log_end_offset
         size, max_timestamp = 0, -1
         producers: dict[int, ProducerAppend] | None = None
@@ -301,6 +319,10 @@ class Log(LogFiles):
         except OSError as error:
             raise env.fail(error) from error
         return AppendResult(first, offset - 1, batches[0].log_append_time, self._log_start_offset, False)
+
+    def validation_ahead(self, records: Buffer) -> Callable[[], ValidatedRecords]:
+        """Return a function that validates a client's batch in a worker; nothing may change `records` meanwhile."""
+        return partial(validate_ahead, records, rules_for(self.config, True), self.env.clock.now_ms())
 
     def _write_as_leader(self, segment: Segment, batches: list[ValidBatch], offset: int, leader_epoch: int) -> None:
         """Stamp batches with their offsets and the epoch, write them in one call, and index each."""

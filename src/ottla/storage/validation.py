@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import BatchHeader, TimestampType, check_crc, iter_batches
@@ -46,12 +46,39 @@ def rules_for(config: LogConfig, from_client: bool) -> LogRules:
     )
 
 
-def validate_as_leader(records: Buffer, rules: LogRules, now_ms: int, produce_version: int | None) -> list[ValidBatch]:
-    """Check what is to get offsets: one batch of a client, which is not trusted, or one that a coordinator built."""
+class ValidatedRecords(NamedTuple):
+    """Batches that were validated ahead of their append, and the rules that they passed."""
+
+    batches: list[ValidBatch]
+    rules: LogRules
+
+
+def validate_as_leader(
+    records: Buffer, rules: LogRules, now_ms: int, produce_version: int | None, *, inline: bool = False
+) -> list[ValidBatch]:
+    """Check what is to get offsets: one batch of a client, which is not trusted, or one that a coordinator built.
+
+    With `inline` raise `ValidationDeferredError` for a client's batch that would hold the event loop for long.
+    """
     view = memoryview(records)
     if rules.from_client:
-        return [validate(view, rules, now_ms, produce_version=produce_version)]
+        return [validate(view, rules, now_ms, produce_version=produce_version, inline=inline)]
     return [accept(view, rules, now_ms)]
+
+
+def validate_ahead(records: Buffer, rules: LogRules, now_ms: int) -> ValidatedRecords:
+    """Validate a client's batch before its append, in a worker: nothing that the event loop owns is touched."""
+    return ValidatedRecords(validate_as_leader(records, rules, now_ms, None), rules)
+
+
+def stamp_append_time(batches: list[ValidBatch], now_ms: int) -> list[ValidBatch]:
+    """Set LogAppendTime to the time of the append where batches were validated ahead of it."""
+    return [
+        batch
+        if batch.log_append_time < 0
+        else batch._replace(max_timestamp=now_ms, log_append_time=now_ms, timestamps_differ=True)
+        for batch in batches
+    ]
 
 
 def validate_raw(records: Buffer, next_offset: int) -> list[BatchHeader]:

@@ -26,6 +26,10 @@ class Workers(Protocol):
         """Do `work` elsewhere, then call `done(result, error)` on the loop."""
         ...
 
+    def submit_request(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
+        """Do the same for work that a client waits for: it never queues behind background work such as compaction."""
+        ...
+
     def submit_waiting(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
         """The same for work that waits for somebody else: it holds up no other work, and closing does not wait."""
         ...
@@ -35,22 +39,31 @@ class Workers(Protocol):
         ...
 
 
+REQUEST_THREADS = 2  # as many batches are decompressed at once, which bounds the memory that they take
+
+
 class ThreadWorkers:
-    """One thread beside the loop, made when it is first needed."""
+    """One thread for background work and two for requests, each started when it is first needed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._executor: ThreadPoolExecutor | None = None
+        self._background: ThreadPoolExecutor | None = None
+        self._requests: ThreadPoolExecutor | None = None
         self._closed = False
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
-        """Do `work` in the thread, then call `done(result, error)` on the loop."""
+        """Do `work` in the background thread, then call `done(result, error)` on the loop."""
         assert not self._closed, "work was given to workers that are closed"
-        if self._executor is None:
-            from concurrent.futures import ThreadPoolExecutor
+        if self._background is None:
+            self._background = _threads(1, "ottla-worker")
+        self._background.submit(self._run, work, done)
 
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="ottla-worker")
-        self._executor.submit(self._run, work, done)
+    def submit_request(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
+        """Do `work` in a thread for requests, then call `done(result, error)` on the loop."""
+        assert not self._closed, "work was given to workers that are closed"
+        if self._requests is None:
+            self._requests = _threads(REQUEST_THREADS, "ottla-request")
+        self._requests.submit(self._run, work, done)
 
     def submit_waiting(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
         """Do `work` in a thread of its own, then call `done(result, error)` on the loop."""
@@ -60,9 +73,10 @@ class ThreadWorkers:
     def close(self) -> None:
         """Wait for what was begun."""
         self._closed = True
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
+        for threads in (self._background, self._requests):
+            if threads is not None:
+                threads.shutdown(wait=True, cancel_futures=True)
+        self._background = self._requests = None
 
     def _run(self, work: Callable[[], Any], done: Callable[[Any, Exception | None], object]) -> None:
         result, error = _attempt(work)
@@ -86,7 +100,7 @@ class InlineWorkers:
         """Do `work` on the next turn."""
         self._clock.call_soon(self._run, work, done)
 
-    submit_waiting = submit
+    submit_request = submit_waiting = submit
 
     def close(self) -> None:
         """Call nobody back any more."""
@@ -95,6 +109,12 @@ class InlineWorkers:
     def _run(self, work: Callable[[], Any], done: Callable[[Any, Exception | None], object]) -> None:
         if not self._closed:
             done(*_attempt(work))
+
+
+def _threads(count: int, name: str) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # a broker that never needs it starts without it
+
+    return ThreadPoolExecutor(count, thread_name_prefix=name)
 
 
 def _attempt(work: Callable[[], Any]) -> tuple[Any, Exception | None]:

@@ -32,6 +32,7 @@ from ottla.protocol.framing import (
     encode_response_parts,
 )
 from ottla.server.connection import BadFrameError, Connection
+from ottla.server.frame_memory import UNLIMITED, FrameMemory
 from ottla.testing.control.requests import SeenRequest, read_request
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ class Door:
     def __init__(self, tap: TapEngine, target: Address) -> None:
         self.tap = tap
         self.clock = tap.clock
+        self.memory = FrameMemory(tap.clock, lambda: UNLIMITED)
         self.target = target
         self.node: int | None = None
         self.port = 0
