@@ -10,8 +10,8 @@ import random
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.analysis.parse.log_directory import folder_events
+from ottla.groups.offsets.records import offset_commit
 from ottla.groups.offsets.store import OffsetAndMetadata
-from ottla.groups.records import offset_commit
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import ControlType
 from ottla.storage.config import LogConfig

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from ottla.groups import records
+from ottla.groups.offsets import records
 from ottla.groups.offsets.store import OffsetAndMetadata
+from ottla.groups.records import GroupRecord, decode_record
 from ottla.records.builder import build_batch, build_end_transaction_marker
 from ottla.records.control import ControlType
 from ottla.records.iterate import Record
 
 from .world import World
-
-if TYPE_CHECKING:
-    from ottla.groups.records import GroupRecord
 
 PRODUCERS = (7, 8)
 
@@ -82,11 +80,10 @@ def test_passing_over_what_was_overtaken_changes_nothing(seed: int) -> None:
 
 def test_a_commit_that_was_overtaken_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
-    decode = records.decode_record
 
     def counting(key: bytes | None, value: bytes | None) -> GroupRecord | None:
         decoded.append(key)
-        return decode(key, value)
+        return decode_record(key, value)
 
     monkeypatch.setattr("ottla.groups.loading.decode_record", counting)
     commits = [records.offset_commit("g", "t", 0, OffsetAndMetadata(at, 0, "", 1000)) for at in range(100)]

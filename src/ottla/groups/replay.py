@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ottla.groups.classic import group as classic
+from ottla.groups.classic.group import classic_group_from_record
 from ottla.groups.consumer import replay as consumer_replay
 from ottla.groups.offsets.store import OffsetAndMetadata
 from ottla.groups.share import replay as share_replay
@@ -35,7 +35,7 @@ def replay(shard: Shard, record: GroupRecord, offset: int, producer_id: int) -> 
         if value is None:
             shard.groups.pop(key.group, None)
         else:
-            shard.groups[key.group] = classic.from_record(key, cast("GroupMetadataValue", value))
+            shard.groups[key.group] = classic_group_from_record(key, cast("GroupMetadataValue", value))
     elif isinstance(key, share_replay.ShareKey):
         share_replay.replay(shard, key, record)
     elif isinstance(key, StreamsKey):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from ottla.groups import records
+from ottla.groups.classic import records
 from ottla.groups.classic.consumer_protocol import subscribed_topics
 from ottla.hashing.java import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -425,7 +425,7 @@ class ClassicGroup:
         return None
 
 
-def from_record(key: GroupMetadataKey, value: GroupMetadataValue) -> ClassicGroup:
+def classic_group_from_record(key: GroupMetadataKey, value: GroupMetadataValue) -> ClassicGroup:
     """The group that a record holds; of each member's protocols only the one that was chosen was kept."""
     group = ClassicGroup(
         key.group,

@@ -9,7 +9,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ottla.groups import records
+from ottla.groups.classic import records
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState, Protocols
 from ottla.groups.classic.membership import (
     cancel_timers,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.groups import records
+from ottla.groups.classic import records
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.group_events import LEFT
 from ottla.groups.outcome import Outcome, nothing

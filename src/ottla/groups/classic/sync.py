@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.groups import records
+from ottla.groups.classic import records
 from ottla.groups.classic.group import ClassicGroup, ClassicState
 from ottla.groups.classic.membership import (
     propagate_assignments,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.groups import records
+from ottla.groups.consumer import records
 from ottla.groups.group_events import LEFT
 from ottla.groups.migration.downgrade import downgrade, may_downgrade_without
 from ottla.groups.outcome import Outcome

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.groups import records
+from ottla.groups.consumer import records
 from ottla.groups.modern import (
     MEMBER_EPOCH_COMMIT_VERSION,
     MemberState,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ottla.groups import records
+from ottla.groups.consumer import records
 from ottla.groups.consumer.fencing import fence_members, member_tombstones
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember, PartitionEpochs
 from ottla.groups.consumer.rebalance import (

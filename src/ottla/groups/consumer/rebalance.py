@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.groups import records
+from ottla.groups.consumer import records
 from ottla.groups.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember, count_topics, subscription_type
 from ottla.groups.consumer.reconciliation import reconcile, subscribed_topic_ids

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.groups import records
 from ottla.groups.classic import consumer_protocol
 from ottla.groups.classic.group import CONSUMER_PROTOCOL, ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.membership import prepare_rebalance, schedule_session_timeout
+from ottla.groups.classic.records import classic_group
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 
@@ -57,7 +57,7 @@ def downgrade(
         raise KafkaError(
             ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the classic group {group.group_id}: {error}."
         ) from None
-    written.append(records.classic_group(classic, classic.assignments()))
+    written.append(classic_group(classic, classic.assignments()))
 
     def install() -> None:
         shard.index_topics(group.group_id, group.subscribed_topics, ())

@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.groups import records
 from ottla.groups.classic import consumer_protocol
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.classic.membership import cancel_timers
+from ottla.groups.consumer import records
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember, PartitionEpochs
 from ottla.groups.consumer.timers import schedule_session_timeout
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError

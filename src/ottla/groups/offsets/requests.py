@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.groups import records
 from ottla.groups.classic.group import ClassicGroup, ClassicState
 from ottla.groups.classic.membership import schedule_session_timeout
+from ottla.groups.offsets import records
 from ottla.groups.offsets.store import OffsetAndMetadata
 from ottla.groups.outcome import Outcome
 from ottla.groups.share.group import ShareGroup

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from ottla.groups.modern import MemberState, ModernGroup, Partitions, SubscriptionType, add_count
-from ottla.groups.share import records as share_records
+from ottla.groups.share import records
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -100,7 +100,7 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
 
     def tombstones(self) -> list[GroupRecord]:
         """What deletes the group."""
-        return share_records.group_tombstones(self.group_id, self.members)
+        return records.group_tombstones(self.group_id, self.members)
 
     # What may be done to it
 

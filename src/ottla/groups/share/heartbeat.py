@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ottla.groups.group_events import LEFT
 from ottla.groups.modern import JOIN_EPOCH, LEAVE_GROUP_EPOCH, MemberState, Partitions, Target
 from ottla.groups.outcome import Outcome
-from ottla.groups.share import records as share_records
+from ottla.groups.share import records
 from ottla.groups.share import state as share_state
 from ottla.groups.share.assignor import ShareMemberSpec, assign
 from ottla.groups.share.group import ShareGroup, ShareMember, subscription_type
@@ -68,7 +68,7 @@ def heartbeat(
     )
     written: list[GroupRecord] = []
     if updated != member or member_id not in group.members:
-        written.append(share_records.member_subscription(group_id, updated))
+        written.append(records.member_subscription(group_id, updated))
     bump = updated.subscribed_topic_names != member.subscribed_topic_names or (
         group.assignment_epoch >= group.group_epoch and _initialized_but_unassigned(group)
     )
@@ -79,7 +79,7 @@ def heartbeat(
         bump = bump or metadata_hash != group.metadata_hash
         if bump:
             epoch += 1
-            written.append(share_records.group_epoch(group_id, epoch, metadata_hash))
+            written.append(records.group_epoch(group_id, epoch, metadata_hash))
         group.metadata_refreshed(epoch)
     target = _update_target(shard, group, epoch, updated, topics, written)
     updated = _reconcile(shard, group_id, updated, target, written, subscription_changed=bump)
@@ -191,11 +191,11 @@ def _update_target(
     assignable = {topic_id: _existing(shard, topic_id, topic.partitions) for topic_id, topic in initialized.items()}
     targets = assign(specs, assignable, subscription_type(topics, len(members)))
     written.extend(
-        share_records.target_assignment(group.group_id, each, targets.get(each, {}))
+        records.target_assignment(group.group_id, each, targets.get(each, {}))
         for each in members
         if group.targets.get(each) != targets.get(each, {})
     )
-    written.append(share_records.target_assignment_epoch(group.group_id, epoch, shard.clock.now_ms()))
+    written.append(records.target_assignment_epoch(group.group_id, epoch, shard.clock.now_ms()))
     return Target(epoch, targets.get(member_id, {}))
 
 
@@ -233,7 +233,7 @@ def _reconcile(
             assigned=assigned,
         )
     if updated != member:
-        written.append(share_records.current_assignment(group_id, updated))
+        written.append(records.current_assignment(group_id, updated))
     return updated
 
 
@@ -270,8 +270,8 @@ def _remove(shard: Shard, group: ShareGroup, member: ShareMember, response: R, r
     if shard.events is not None:
         shard.events.leaving(group, [member_id], reason)
     metadata_hash = shard.topic_hashes.of_topics(group.topics_after(member, None))
-    written = share_records.member_tombstones(group_id, member_id)
-    written.append(share_records.group_epoch(group_id, group.group_epoch + 1, metadata_hash))
+    written = records.member_tombstones(group_id, member_id)
+    written.append(records.group_epoch(group_id, group.group_epoch + 1, metadata_hash))
     return Outcome(
         response, written, on_appended=lambda: shard.timers.cancel(member_timer(SESSION, group_id, member_id))
     )

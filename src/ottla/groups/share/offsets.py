@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.groups import delete
 from ottla.groups.outcome import Outcome, nothing
-from ottla.groups.share import records as share_records
+from ottla.groups.share import records
 from ottla.groups.share import state as share_state
 from ottla.groups.share.group import InitializedTopic, ShareGroup, StatePartitions
 from ottla.groups.share.heartbeat import share_group
@@ -128,9 +128,7 @@ def delete_offsets(shard: Shard, request: DeleteShareGroupOffsetsRequest) -> Out
             continue
         names[topic.id] = topic.name
         keys += [SharePartitionKey(request.group_id, topic.id, partition) for partition in partitions]
-    record = share_records.state_partitions(
-        request.group_id, StatePartitions(state.initializing, initialized, deleting)
-    )
+    record = records.state_partitions(request.group_id, StatePartitions(state.initializing, initialized, deleting))
     if not keys:
         return Outcome(response, [record])
     pending: Pending[DeleteShareGroupOffsetsResponse] = Pending(effect_applied=True)
@@ -170,7 +168,7 @@ def _remove_from_deleting(shard: Shard, group_id: str, topics: dict[Uuid, str]) 
         return nothing()
     deleting = {topic_id: name for topic_id, name in state.deleting.items() if topic_id not in topics}
     remaining = StatePartitions(state.initializing, state.initialized, deleting)
-    return Outcome(None, [share_records.state_partitions(group_id, remaining)])
+    return Outcome(None, [records.state_partitions(group_id, remaining)])
 
 
 # DeleteGroups
@@ -213,7 +211,7 @@ def delete_group(shard: Shard, group_id: str) -> Outcome[DeletableGroupResult]:
 
     if group.state_partitions is None:
         return Outcome(pending, on_durable=delete_state)
-    record = share_records.state_partitions(group_id, StatePartitions(deleting=deleting))
+    record = records.state_partitions(group_id, StatePartitions(deleting=deleting))
     return Outcome(pending, [record], on_durable=delete_state)
 
 

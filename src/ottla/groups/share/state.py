@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.groups.outcome import Outcome, nothing
-from ottla.groups.share import records as share_records
+from ottla.groups.share import records
 from ottla.groups.share.group import InitializedTopic, ShareGroup, StatePartitions
 from ottla.pending import Pending, kept
 from ottla.shares.environment import NO_START_OFFSET, SharePartitionKey
@@ -58,7 +58,7 @@ def initializing_record(group: ShareGroup, topics: Mapping[Uuid, InitializedTopi
     state = group.state_partitions or StatePartitions()
     initializing = _joined(state.initializing, topics)
     deleting = {topic_id: name for topic_id, name in state.deleting.items() if topic_id not in initializing}
-    return share_records.state_partitions(group.group_id, StatePartitions(initializing, state.initialized, deleting))
+    return records.state_partitions(group.group_id, StatePartitions(initializing, state.initialized, deleting))
 
 
 def initialize(
@@ -120,7 +120,7 @@ def forget_deleted_topics(shard: Shard, topic_ids: Collection[Uuid]) -> Outcome[
             {topic_id: topic for topic_id, topic in state.initialized.items() if topic_id not in topic_ids},
             {topic_id: name for topic_id, name in state.deleting.items() if topic_id not in topic_ids},
         )
-        written.append(share_records.state_partitions(group.group_id, left))
+        written.append(records.state_partitions(group.group_id, left))
     return Outcome(None, written, atomic=False)
 
 
@@ -167,7 +167,7 @@ def _initialized(shard: Shard, group_id: str, partitions: TopicPartitions) -> Ou
     left = replace(
         state, initializing=_without(state.initializing, partitions), initialized=_joined(state.initialized, topics)
     )
-    return Outcome(None, [share_records.state_partitions(group_id, left)])
+    return Outcome(None, [records.state_partitions(group_id, left)])
 
 
 def _uninitialized(shard: Shard, group_id: str, partitions: TopicPartitions) -> Outcome[None]:
@@ -176,7 +176,7 @@ def _uninitialized(shard: Shard, group_id: str, partitions: TopicPartitions) -> 
     if state is None or not state.initializing or not partitions:
         return nothing()
     left = replace(state, initializing=_without(state.initializing, partitions))
-    return Outcome(None, [share_records.state_partitions(group_id, left)])
+    return Outcome(None, [records.state_partitions(group_id, left)])
 
 
 def _joined(

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.groups.modern import MEMBER_EPOCH_COMMIT_VERSION, ModernGroup
-from ottla.groups.streams import records as streams_records
+from ottla.groups.streams import records
 from ottla.groups.streams.assignor import NO_TASKS, TaskAssignment, Tasks
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -214,7 +214,7 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
 
     def tombstones(self) -> list[GroupRecord]:
         """What deletes the group."""
-        return streams_records.group_tombstones(self.group_id, self.members)
+        return records.group_tombstones(self.group_id, self.members)
 
     # What may be done to it
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ottla.groups.group_events import LEFT
 from ottla.groups.modern import JOIN_EPOCH, LEAVE_GROUP_EPOCH, LEAVE_GROUP_STATIC_EPOCH
 from ottla.groups.outcome import Outcome
-from ottla.groups.streams import records as streams_records
+from ottla.groups.streams import records
 from ottla.groups.streams import topology as streams_topology
 from ottla.groups.streams.assignor import TaskAssignment
 from ottla.groups.streams.group import Endpoint, StreamsGroup, StreamsMember
@@ -123,7 +123,7 @@ def heartbeat(
     _check_epoch(member, request)
     updated = _updated(member, context, request)
     if updated != member:
-        written.append(streams_records.member_metadata(group_id, updated))
+        written.append(records.member_metadata(group_id, updated))
     topology = _topology(group, request, written)
     configured = resolve_topology(shard, group, topology)
     _check_tasks(configured, request)
@@ -242,7 +242,7 @@ def _topology(
     record = streams_topology.record_of(request.topology)
     sent = StreamsTopology.of_record(record)
     if known is None:
-        written.append(streams_records.topology(group.group_id, record))
+        written.append(records.topology(group.group_id, record))
         return sent
     if known.epoch <= sent.epoch and known != sent:
         raise _invalid("Topology updates are not supported yet.")

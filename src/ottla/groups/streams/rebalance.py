@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.groups.outcome import Outcome
-from ottla.groups.streams import records as streams_records
+from ottla.groups.streams import records
 from ottla.groups.streams.assignor import NO_TASKS, StreamsMemberSpec, assign
 from ottla.groups.streams.group import StreamsGroup, StreamsMember, StreamsMemberState, initial_rebalance_timer
 from ottla.groups.streams.reconciliation import TaskTarget, reconcile
@@ -63,7 +63,7 @@ def update_epoch(
     )
     epoch = group.group_epoch + bump
     if bump:
-        written.append(streams_records.group_epoch(group.group_id, epoch, configured.metadata_hash, validated, configs))
+        written.append(records.group_epoch(group.group_id, epoch, configured.metadata_hash, validated, configs))
     return GroupEpoch(epoch, configured, configs)
 
 
@@ -104,11 +104,11 @@ def update_target(
         return TaskTarget(group.assignment_epoch, last), _delayed("assignment interval")
     targets = _targets(group, epoch, updated)
     written += [
-        streams_records.target_assignment(group_id, member_id, target)
+        records.target_assignment(group_id, member_id, target)
         for member_id, target in targets.items()
         if group.targets.get(member_id) != target
     ]
-    written.append(streams_records.target_assignment_epoch(group_id, epoch.epoch, now))
+    written.append(records.target_assignment_epoch(group_id, epoch.epoch, now))
     return TaskTarget(epoch.epoch, targets[updated.member_id] if updated is not None else NO_TASKS), None
 
 
@@ -153,7 +153,7 @@ def reconcile_member(
     updated = reconcile(member, target, owned, group.owners)
     if updated == member:
         return member, None
-    written.append(streams_records.current_assignment(group.group_id, updated))
+    written.append(records.current_assignment(group.group_id, updated))
     if updated.state is StreamsMemberState.UNREVOKED_TASKS:
         return updated, lambda: schedule_rebalance_timeout(shard, group.group_id, updated)
     return updated, lambda: cancel_rebalance_timeout(shard, group.group_id, updated.member_id)

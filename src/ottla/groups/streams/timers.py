@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.groups.outcome import Outcome
-from ottla.groups.streams import records as streams_records
+from ottla.groups.streams import records
 from ottla.groups.streams.group import StreamsGroup
 from ottla.groups.timers import REBALANCE, SESSION, member_timer
 
@@ -58,8 +58,8 @@ def remove_member(shard: Shard, group: StreamsGroup, member_id: str, response: R
     if shard.events is not None:
         shard.events.leaving(group, [member_id], reason)
     written = [
-        *streams_records.member_tombstones(group_id, member_id),
-        streams_records.group_epoch(
+        *records.member_tombstones(group_id, member_id),
+        records.group_epoch(
             group_id,
             group.group_epoch + 1,
             group.metadata_hash,
