@@ -83,13 +83,20 @@ class Conversation:
             return {
                 field.name: self._request_tree(getattr(value, field.name), version, field.name)
                 for field in value.__schema__.fields
-                if version in field.versions and getattr(value, field.name) != getattr(default, field.name)
+                if version in field.versions
+                and (field.name.endswith("producer_id") or getattr(value, field.name) != getattr(default, field.name))
             }
         if isinstance(value, list):
             return [self._request_tree(entry, version, name) for entry in value]
         if isinstance(value, bytes | bytearray | memoryview) and not isinstance(value, Uuid):
             return self._records(bytes(value)) if name == "records" else escaped(bytes(value))
+        if name.endswith(("producer_id", "producer_id_filters")):
+            return self.producer(value)
         return self.leaf(value, name)
+
+    def producer(self, producer_id: int) -> object:
+        """Return what stands for a producer id in a request."""
+        return "<producer id>" if producer_id >= 0 else producer_id
 
     def _records(self, data: bytes) -> Any:
         try:
@@ -99,7 +106,7 @@ class Conversation:
         return [
             {
                 "count": header.record_count,
-                "producer_id": self.leaf(header.producer_id, "producer_id"),
+                "producer_id": self.producer(header.producer_id),
                 "producer_epoch": header.producer_epoch,
                 "base_sequence": header.base_sequence,
                 "transactional": header.is_transactional,

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Transcript = dict[str, Any]
-_NUMBER = re.compile(r"\b\d{3} ")
+_NUMBER = re.compile(r"^(producers: )?\d{3} ")
 
 
 def write_recording(path: Path, transcript: Transcript) -> None:
     """Write a conversation to its file."""
     lines = []
-    for label, answer in transcript.items():
+    for label, answer in _ordered(transcript):
         step = _step(label)
         lines.append(f"{'>' if _is_request(step) else '='} {step}")
         if isinstance(answer, list):
@@ -58,18 +58,21 @@ def assert_as_recorded(folder: Path, name: str, transcript: Transcript, broker: 
     """Assert that a broker was sent the recorded requests and answered like Apache Kafka."""
     assert_alike(
         read_recording(folder / f"{name}.txt"),
-        {f"{at:03} {_step(label)}": answer for at, (label, answer) in _as_json(transcript)},
+        {f"{position:03} {_step(label)}": answer for position, (label, answer) in enumerate(_ordered(transcript), 1)},
         f"{name}: ",
         who=("the recording of Kafka", broker),
     )
 
 
-def _as_json(transcript: Transcript) -> Any:
-    return enumerate(json.loads(json.dumps(transcript)).items(), 1)
+def _ordered(transcript: Transcript) -> list[tuple[str, Any]]:
+    """Return the numbered steps in their order, then what the logs hold, by name: its order is that of made-up ids."""
+    steps = list(json.loads(json.dumps(transcript)).items())
+    numbered = [step for step in steps if _NUMBER.search(step[0])]
+    return numbered + sorted(step for step in steps if not _NUMBER.search(step[0]))
 
 
 def _step(label: str) -> str:
-    step = _NUMBER.sub("", label, count=1)
+    step = _NUMBER.sub(r"\1", label)
     return step if _is_request(step) else _json(step)[1:-1]  # a group's name may have line breaks
 
 

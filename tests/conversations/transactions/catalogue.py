@@ -28,6 +28,7 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
     "group.initial.rebalance.delay.ms": "0",
 }
+NO_PRODUCER = 900_000  # an id, or a distance to one, that no broker has given to a producer
 RECORDINGS = Path(__file__).with_name("recorded")
 CONVERSATIONS: dict[str, Callable[[TransactionTalk, str], None]] = {}
 
@@ -43,7 +44,7 @@ def ids_without_transactions(talk: TransactionTalk, topic: str) -> None:
         talk.init(None, version=version)
         talk.init(None, version=version, timeout_ms=-5)
     for version in (3, 4, 5):
-        talk.init(None, version=version, had=Producer(None, 3, 4))
+        talk.init(None, version=version, had=Producer(None, NO_PRODUCER, 4))
 
 
 @conversation
@@ -57,7 +58,7 @@ def initializing(talk: TransactionTalk, topic: str) -> None:
         talk.init(name, version=version)
         talk.init(f"{name}-{version}", version=version)
     for version in (3, 4, 5):
-        for had in ((-1, 0), (5, -1)):
+        for had in ((-1, 0), (NO_PRODUCER, -1)):
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
             request.producer_id, request.producer_epoch = had
             talk.ask(request, InitProducerIdResponse, version)
@@ -66,9 +67,9 @@ def initializing(talk: TransactionTalk, topic: str) -> None:
         talk.init(name, version=version, had=current)
         talk.init(name, version=version, had=current.at(epoch_by=-1))
         talk.init(name, version=version, had=recovered.at(epoch_by=1))
-        talk.init(name, version=version, had=recovered.at(id_by=1))
+        talk.init(name, version=version, had=recovered.at(id_by=NO_PRODUCER))
         talk.init(name, version=version, had=recovered.at(id_by=1_000_000))
-        talk.init(f"{name}-unknown-{version}", version=version, had=Producer(None, 77, 5))
+        talk.init(f"{name}-unknown-{version}", version=version, had=Producer(None, NO_PRODUCER, 5))
     talk.describe(name, f"{name}-0", f"{name}-nobody", "")
 
 
@@ -92,17 +93,17 @@ def older_clients(talk: TransactionTalk, topic: str) -> None:
 def older_clients_that_are_wrong(talk: TransactionTalk, topic: str) -> None:
     name = f"{topic}-wrong"
     for version in range(4):
-        talk.add(Producer(f"{name}-nobody", 1, 0), (topic, 0), version=version)
-        talk.add(Producer("", 1, 0), (topic, 0), version=version)
-        talk.end(Producer(f"{name}-nobody", 1, 0), committed=True, version=version)
-        talk.end(Producer("", 1, 0), committed=True, version=version)
-        talk.add_offsets(Producer(f"{name}-nobody", 1, 0), f"{topic}-group", version=version)
-        talk.add_offsets(Producer("", 1, 0), f"{topic}-group", version=version)
+        talk.add(Producer(f"{name}-nobody", NO_PRODUCER, 0), (topic, 0), version=version)
+        talk.add(Producer("", NO_PRODUCER, 0), (topic, 0), version=version)
+        talk.end(Producer(f"{name}-nobody", NO_PRODUCER, 0), committed=True, version=version)
+        talk.end(Producer("", NO_PRODUCER, 0), committed=True, version=version)
+        talk.add_offsets(Producer(f"{name}-nobody", NO_PRODUCER, 0), f"{topic}-group", version=version)
+        talk.add_offsets(Producer("", NO_PRODUCER, 0), f"{topic}-group", version=version)
     for version in range(4):
         producer = talk.init(f"{name}-{version}", version=version)
         talk.end(producer, committed=True, version=version)
         talk.end(producer, committed=False, version=version)
-        for stranger in (producer.at(id_by=1), producer.at(epoch_by=1), producer.at(epoch_by=-1)):
+        for stranger in (producer.at(id_by=NO_PRODUCER), producer.at(epoch_by=1), producer.at(epoch_by=-1)):
             talk.add(stranger, (topic, 0), version=version)
             talk.add_offsets(stranger, f"{topic}-group", version=version)
             talk.end(stranger, committed=True, version=version)
@@ -111,7 +112,7 @@ def older_clients_that_are_wrong(talk: TransactionTalk, topic: str) -> None:
         talk.add(producer, version=version)
         talk.describe(f"{name}-{version}")
         talk.add(producer, (topic, 0), version=version)
-        for stranger in (producer.at(id_by=1), producer.at(epoch_by=1), producer.at(epoch_by=-1)):
+        for stranger in (producer.at(id_by=NO_PRODUCER), producer.at(epoch_by=1), producer.at(epoch_by=-1)):
             talk.end(stranger, committed=True, version=version)
         talk.end(producer, committed=False, version=version)
 
@@ -137,10 +138,10 @@ def newer_clients(talk: TransactionTalk, topic: str) -> None:
     talk.end(producer, committed=True)
     talk.end(aborted.at(epoch_by=1), committed=True)
     talk.end(aborted.at(epoch_by=-5), committed=True)
-    talk.end(aborted.at(id_by=1), committed=True)
+    talk.end(aborted.at(id_by=NO_PRODUCER), committed=True)
     talk.describe(name)
-    talk.end(Producer(f"{name}-nobody", 1, 0), committed=True)
-    talk.end(Producer("", 1, 0), committed=True)
+    talk.end(Producer(f"{name}-nobody", NO_PRODUCER, 0), committed=True)
+    talk.end(Producer("", NO_PRODUCER, 0), committed=True)
 
 
 @conversation
@@ -172,7 +173,7 @@ def producing_outside_of_a_transaction(talk: TransactionTalk, topic: str) -> Non
             talk.produce(producer, (topic, 0), 0, version=version)
         talk.produce(producer.at(epoch_by=-1), (topic, 1), 0, version=version)
         talk.produce(producer.at(epoch_by=1), (topic, 1), 0, version=version)
-        talk.produce(producer.at(id_by=500), (topic, 1), 0, version=version)
+        talk.produce(producer.at(id_by=NO_PRODUCER), (topic, 1), 0, version=version)
         talk.produce(producer._replace(transactional_id=f"{topic}-stranger"), (topic, 1), 0, version=version)
         talk.produce(producer, (topic, 1), 0, version=version, name_id=False)
         talk.produce(producer, (topic, 1), 5, version=version)
@@ -234,9 +235,11 @@ def brokers_that_add_and_verify(talk: TransactionTalk, topic: str) -> None:
         )
         talk.add_for((producer.at(epoch_by=1), True, [(topic, 0)]), version=version)
         talk.add_for((producer.at(epoch_by=1), False, [(topic, 0)]), version=version)
-        talk.add_for((producer.at(id_by=9), True, [(topic, 0)]), version=version)
+        talk.add_for((producer.at(id_by=NO_PRODUCER), True, [(topic, 0)]), version=version)
         talk.add_for(
-            (Producer("", 1, 1), True, [(topic, 0)]), (Producer("x", 1, 1), False, [(topic, 0)]), version=version
+            (Producer("", NO_PRODUCER, 1), True, [(topic, 0)]),
+            (Producer("x", NO_PRODUCER, 1), False, [(topic, 0)]),
+            version=version,
         )
         producer = talk.end(producer, committed=True)
     talk.add_for((producer, False, [("__consumer_offsets", 0)]))
@@ -258,7 +261,7 @@ def offsets_in_transactions(talk: TransactionTalk, topic: str) -> None:
         talk.commit_offset(producer, group, (f"{topic}-none", 0), 5, version=version)
         talk.commit_offset(producer, "", (topic, 0), 5, version=version)
         talk.commit_offset(producer.at(epoch_by=1), f"{group}-2", (topic, 0), 5, version=version)
-        talk.commit_offset(producer.at(id_by=1), f"{group}-3", (topic, 0), 5, version=version)
+        talk.commit_offset(producer.at(id_by=NO_PRODUCER), f"{group}-3", (topic, 0), 5, version=version)
         if version >= 3:
             talk.commit_offset(producer, group, (topic, 0), 6, version=version, member=("somebody", 3))
             talk.commit_offset(producer, group, (topic, 0), 6, version=version, member=("", 3))

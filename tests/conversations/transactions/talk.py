@@ -69,11 +69,13 @@ class TransactionTalk(Conversation):
         super().__init__(talk, pause)
         self.producers: dict[int, str] = {}
         self._first = 0
+        self._earlier: frozenset[int] = frozenset()
 
     def begin(self) -> None:
         """Begin a conversation: producers are counted from one again."""
         super().begin()
         self._first = len(self.producers)
+        self._earlier = frozenset(self.producers)
 
     # Requests
 
@@ -273,11 +275,17 @@ class TransactionTalk(Conversation):
 
     # How it is written down
 
+    def producer(self, producer_id: int) -> object:
+        """Return the name of a known producer."""
+        if producer_id < 0:
+            return producer_id
+        return (
+            "another producer" if producer_id in self._earlier else self.producers.get(producer_id, "another producer")
+        )
+
     def leaf(self, value: Any, name: str) -> Any:
         """Producers are told apart by the order in which they appear."""
         if name == "producer_id" and value >= 0:
-            if not self._names_ids:
-                return self.producers.get(value, "another producer")
             return self.producers.setdefault(value, f"producer {len(self.producers) - self._first + 1}")
         return value
 
