@@ -1,6 +1,6 @@
 """How fast the storage layer is: append, sequential read, recovery, and opening many partitions.
 
-    python bench/storage.py [append|read|recover|open ...] [--mib N] [--partitions N] [--dir PATH]
+    python bench/storage.py [append|read|recover|open|restart ...] [--mib N] [--partitions N] [--dir PATH]
 
 Prints one line a measurement. Append and read work in the page cache; nothing is synced while the clock runs. Recovery
 is measured next to Apache Kafka's on a copy of the same files, where Java and Maven are there: the time that its log
@@ -241,6 +241,54 @@ def bench_open(path: str, partitions: int) -> None:
     shutil.rmtree(f"{path}/open")
 
 
+def bench_restart(path: str, partitions: int) -> None:
+    """Start and stop a broker with two partitions a topic: after a kill, then after a clean stop. One process each."""
+    import os
+    import subprocess
+
+    home = f"{path}/restart"
+    for step in ("build", "start after a kill", "start after a clean stop"):
+        command = [sys.executable, __file__, "--restart-step", step, "--partitions", str(partitions), "--dir", home]
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        subprocess.run(command, check=True, env=environment)
+    shutil.rmtree(home)
+
+
+def restart_step(step: str, home: str, partitions: int) -> None:
+    """Open the broker in `home` in this process and print the time; `build` creates the topics and dies."""
+    import asyncio
+    import os
+
+    from ottla.broker.start import close_cluster, open_cluster
+    from ottla.cluster.server_config import Endpoint, server_config
+    from ottla.protocol.messages.k19_create_topics import CreatableTopic
+    from ottla.world.world import World
+
+    async def run() -> None:
+        world = World.real(asyncio.get_running_loop())
+        config = server_config({"node.id": "1", "listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": home})
+        advertised = {1: [Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)]}
+        cpu, start = time.process_time(), time.perf_counter()
+        cluster = open_cluster(world, [config], advertised)
+        if step == "build":
+            for first in range(0, partitions // 2, 1000):
+                names = [f"topic-{number}" for number in range(first, min(first + 1000, partitions // 2))]
+                cluster.add_topics(
+                    [CreatableTopic(name=each, num_partitions=2, replication_factor=1) for each in names]
+                )
+            os._exit(0)
+        _print_step(f"{partitions} partitions: {step}", cpu, start)
+        cpu, start = time.process_time(), time.perf_counter()
+        close_cluster(cluster)
+        _print_step(f"{partitions} partitions: clean stop after it", cpu, start)
+
+    asyncio.run(run())
+
+
+def _print_step(name: str, cpu: float, start: float) -> None:
+    print(f"{name}: {time.process_time() - cpu:.2f} s CPU, {time.perf_counter() - start:.2f} s", flush=True)
+
+
 def memory_of(path: str, partitions: int) -> float:
     """Resident megabytes of a process that has just opened the directory."""
     import subprocess
@@ -265,11 +313,15 @@ def memory_of(path: str, partitions: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", default=["append", "read", "recover", "open"])
+    parser.add_argument("what", nargs="*", default=["append", "read", "recover", "open", "restart"])
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--dir", default=None)
+    parser.add_argument("--restart-step", default=None, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.restart_step is not None:
+        restart_step(arguments.restart_step, arguments.dir, arguments.partitions)
+        return
     print(f"kernel {'compiled' if COMPILED else 'not compiled'}, Python {sys.version.split()[0]}")
     with tempfile.TemporaryDirectory(dir=arguments.dir) as path:
         for what in arguments.what:
@@ -281,6 +333,8 @@ def main() -> None:
                 bench_recover(path, arguments.mib << 20)
             elif what == "open":
                 bench_open(path, arguments.partitions)
+            elif what == "restart":
+                bench_restart(path, 2 * arguments.partitions)
             else:
                 sys.exit(f"unknown measurement {what!r}")
 

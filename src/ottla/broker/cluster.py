@@ -287,7 +287,12 @@ class Cluster:
         known = self._log_configs.get((topic, node.node_id))
         if known is not None:
             return known
-        values = topic_values(self.image.config(ConfigResourceType.TOPIC, topic), node.layers)
+        overrides = self.image.config(ConfigResourceType.TOPIC, topic)
+        if not overrides and topic:
+            # Topics without configs of their own share one LogConfig: a start with many topics computes it once.
+            shared = self._log_configs[topic, node.node_id] = self.log_config("", node)
+            return shared
+        values = topic_values(overrides, node.layers)
         fields = {field: values[name] for name, field in LOG_CONFIG_FIELDS.items() if name in values}
         insync = values["min.insync.replicas"]
         assert isinstance(insync, int)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.features import CORDONED_LOG_DIRS_FROM, DIRECTORIES_FROM, supported_features
 from ottla.cluster.partition_change import (
     Election,
@@ -259,6 +260,26 @@ def _among(topics: Iterable[Topic], wanted: Callable[[Partition], bool]) -> _Pla
     return [(topic, index) for topic in topics for index, partition in topic.partitions.items() if wanted(partition)]
 
 
+class _ElectionRules:
+    """Kind of election and min.insync.replicas by topic; topics without configs of their own are looked up once."""
+
+    def __init__(self, image: ClusterImage, layers: BrokerLayers) -> None:
+        self._image = image
+        self._layers = layers
+        self._known: dict[tuple[str, int], tuple[Election, int]] = {}
+
+    def of_topic(self, topic: Topic) -> tuple[Election, int]:
+        has_configs = bool(self._image.config(ConfigResourceType.TOPIC, topic.name))
+        replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else -1
+        key = (topic.name if has_configs else "", replicas)
+        rules = self._known.get(key)
+        if rules is None:
+            unclean = unclean_election_enabled(self._image, topic, self._layers)
+            rules = Election.UNCLEAN if unclean else Election.ONLINE, min_isr(self._image, topic, self._layers)
+            self._known[key] = rules
+        return rules
+
+
 def _elections(
     image: ClusterImage,
     places: _Places,
@@ -274,12 +295,9 @@ def _elections(
         return broker_id == added or image.broker_is_active(broker_id)
 
     records: list[Message] = []
-    wants: dict[str, tuple[Election, int]] = {}
+    rules = _ElectionRules(image, layers)
     for topic, index in places:
-        if topic.name not in wants:
-            unclean = unclean_election_enabled(image, topic, layers)
-            wants[topic.name] = Election.UNCLEAN if unclean else Election.ONLINE, min_isr(image, topic, layers)
-        election, lowest = wants[topic.name]
+        election, lowest = rules.of_topic(topic)
         isr = [each for each in topic.partitions[index].isr if each not in (removed, unclean_shutdown)]
         change = PartitionChange(image, topic, index, layers, may_lead, election, isr=isr, min_isr=lowest)
         if unclean_shutdown >= 0:

@@ -121,6 +121,15 @@ class StorageEnvironment:
         """Replace a small file atomically; without `sync` a power loss may leave it empty, and it is rebuilt."""
         write_atomic(self.disk, path, data, sync=sync)
 
+    def create_empty(self, path: str) -> None:
+        """Create an empty file, or empty the one that is there."""
+        file = self.disk.open(path, create=True)
+        try:
+            if file.size():
+                file.truncate(0)
+        finally:
+            file.close()
+
     def remove_if_exists(self, path: str) -> bool:
         """Delete a file that may be gone already."""
         self.files.drop(path)

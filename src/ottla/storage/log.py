@@ -154,11 +154,23 @@ class Log(LogFiles):
         except FileNotFoundError:
             self.env.disk.make_dirs(self._folder)
             names = []
-        if self.clean and self._take_names(names):
+        if self._take_names(names) and (self.clean or self._is_empty_on_disk()):
+            self.clean = True
             self._log_start_offset = max(self._log_start_offset, self.bases[0])
             return
         report = recovery.load(self, names)
         self.report = report if report.noteworthy else None
+
+    def _is_empty_on_disk(self) -> bool:
+        """Whether the log never held a record, so that there is nothing to recover."""
+        base = self.bases[0]
+        return (
+            len(self.bases) == 1
+            and not self.snapshots
+            and self.recovery_point <= base
+            and self._log_start_offset <= base
+            and self._segments[0].has_empty_files()
+        )
 
     def load(self) -> None:
         """Read what opening put off: where the log ends, its producers and its epochs."""
@@ -706,6 +718,8 @@ class Log(LogFiles):
     def _write_epochs(self) -> None:
         if self.epochs.dirty:
             path = f"{self._folder}/{LEADER_EPOCH_CHECKPOINT}"
+            if self._log_end_offset == 0 and not self.env.disk.exists(path):
+                return  # epochs without records carry nothing: a stop with thousands of empty logs writes no files
             self.env.write_file(path, encode_epochs(self.epochs.entries()), sync=self.env.sync)
             self.epochs.dirty = False
 

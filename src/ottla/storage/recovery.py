@@ -19,6 +19,7 @@ from ottla.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
@@ -93,7 +94,10 @@ def load(log: Log, names: list[str]) -> RecoveryReport:
         _finish_swaps(log, names, report)
         names = log.env.disk.list(log.folder)
     to_check = _find_segments(log, names, report)
-    log.read_epochs()
+    if LEADER_EPOCH_CHECKPOINT in names:
+        log.read_epochs()
+    else:
+        log.epochs.dirty = True
     if not log.clean:
         to_check = log.segments_from(log.recovery_point) if log.segments else []
     _recover(log, to_check, report)
@@ -249,6 +253,8 @@ def recover_segment(log: Log, segment: Segment, report: RecoveryReport) -> int:
     The number of bytes cut off.
     """
     report.segments_checked += 1
+    if segment.has_empty_files():
+        return 0
     segment.reset_indexes()
     segment.write_txn_index(TransactionIndex())
     if segment.base_offset in log.txn_bases:

@@ -93,13 +93,16 @@ class Segment:
 
     @classmethod
     def create(cls, env: StorageEnvironment, folder: str, base_offset: int, mark: str = "") -> Segment:
-        """A new, empty segment; files of that name that an earlier life left are replaced."""
+        """Create an empty segment with empty index files; files of that name that a crash left are emptied."""
         segment = cls(env, folder, base_offset, mark)
-        for suffix in SEGMENT_SUFFIXES[1:]:
-            env.remove_if_exists(segment.path(suffix))
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            env.create_empty(segment.path(suffix))
+        env.remove_if_exists(segment.path(TXN_INDEX_SUFFIX))
         env.files.drop(segment.log_path)
-        env.files.get(segment.log_path, create=True).truncate(0)
-        segment._size = 0
+        log_file = env.files.get(segment.log_path, create=True)
+        if log_file.size():
+            log_file.truncate(0)
+        segment._size = segment._saved_size = 0
         segment._offset_index = OffsetIndex(base_offset)
         segment._time_index = TimeIndex(base_offset)
         segment._txn_index = TransactionIndex()
@@ -113,6 +116,22 @@ class Segment:
     def path(self, suffix: str) -> str:
         """The path of one of the segment's files."""
         return f"{self.folder}/{offset_name(self.base_offset, suffix)}{self.mark}"
+
+    def has_empty_files(self) -> bool:
+        """Whether the segment has no records and its index files are there and empty, as `create` left them."""
+        if self.size or self.mark:
+            return False
+        try:
+            if self.env.disk.size(self.path(INDEX_SUFFIX)) or self.env.disk.size(self.path(TIME_INDEX_SUFFIX)):
+                return False
+        except FileNotFoundError:
+            return False
+        if self.env.disk.exists(self.path(TXN_INDEX_SUFFIX)):
+            return False
+        self.reset_indexes()
+        self._txn_index = TransactionIndex()
+        self._saved_size = 0
+        return True
 
     def file(self) -> File:
         """The records' file, for use now."""
