@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.broker.session import Session
 from ottla.broker.start import close_cluster, open_cluster
@@ -15,6 +16,7 @@ from ottla.protocol.messages.k01_fetch import FetchPartition, FetchRequest, Fetc
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
 from ottla.server.dispatch import Dispatch
+from ottla.testing import Cluster
 from ottla.world.world import World
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -98,3 +100,26 @@ def test_who_has_no_replica_refuses_and_so_does_a_follower_to_old_clients() -> N
     assert three.fetch(three.stranger, "north").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert three.fetch(three.follower, "", 10).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     close_cluster(three.cluster)
+
+
+def test_consumer_of_a_test_cluster_fetches_from_the_replica_in_its_rack() -> None:
+    topics = {"t": {"partitions": 1, "replication_factor": 2}}
+    with Cluster(2, racks=["north", "south"], topics=topics) as cluster:
+        leader = cluster.partition("t", 0).leader
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        producer.produce("t", b"x")
+        assert producer.flush(120) == 0
+        settings = {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "g",
+            "client.rack": ["south", "north"][leader - 1],
+        }
+        consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
+        consumer.assign([TopicPartition("t", 0, 0)])
+        message = consumer.poll(120)
+        assert message is not None
+        assert message.value() == b"x"
+        consumer.close()
+        assert cluster.requests("Fetch", node=3 - leader) != []
+    with pytest.raises(ValueError, match="racks= names 1 racks for 2 brokers"):
+        Cluster(2, racks=["north"])

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from ottla.cli import build
 from ottla.client import Client
+from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.record_schemas.metadata import PartitionRecord, TopicRecord
 from ottla.protocol.record_values import encode_metadata_record
 from ottla.protocol.schema import Uuid
@@ -260,3 +261,33 @@ def test_serving_loads_nothing_that_it_does_not_need() -> None:
         "ottla.world.disk_faulty", "ottla.world.transport_simulated", "ottla.cli.decode", "ottla.protocol.inspector",
     }  # fmt: skip
     assert sorted(loaded & heavy) == []
+
+
+def test_start_message_lists_every_listener(serve: Serving) -> None:
+    listeners = "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0"
+    configs = [f"listeners={listeners}", "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"]
+    words = [word for text in [*configs, "inter.broker.listener.name=INSIDE"] for word in ("-c", text)]
+    listed = serve(*words)["listeners"]
+    assert [(each["node"], each["listener"], each["protocol"]) for each in listed] == [
+        (1, "INSIDE", "PLAINTEXT"),
+        (1, "OUTSIDE", "PLAINTEXT"),
+    ]
+    process = serve.start(*words, "-l", "none")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(3)]
+    assert [line.split()[:2] for line in lines[1:]] == [["listener", "INSIDE"], ["listener", "OUTSIDE"]]
+    for each in listed:
+        with Client(each["address"]) as client:
+            assert client.brokers == {1: ("127.0.0.1", int(each["address"].rpartition(":")[2]))}
+
+
+def test_racks_let_a_consumer_fetch_from_its_rack(serve: Serving) -> None:
+    bootstrap = serve("-p", "0,0", "--racks", "north,south", "-c", "default.replication.factor=2")["bootstrap"]
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce("t", b"x")
+    assert producer.flush(SECONDS) == 0
+    with Client(bootstrap) as client:
+        response = client.to_any(MetadataRequest(topics=[]), MetadataResponse)
+    assert {broker.node_id: broker.rack for broker in response.brokers} == {1: "north", 2: "south"}
+    refused = serve.start("-p", "0,0", "--racks", "north")
+    assert refused.wait(SECONDS) == 2

@@ -22,6 +22,7 @@ from ottla.security.dev_tls import Authority, write_private
 from ottla.security.tls import PrincipalMapper, TlsError, TlsSettings, distinguished_name, server_context
 from ottla.testing import Cluster
 from ottla.testing.security import AUTHORIZER
+from tests.testing.clients import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -268,3 +269,31 @@ def test_serve_makes_a_throw_away_authority() -> None:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
     assert not os.path.exists(told["ca"])
+
+
+def test_failed_handshake_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ottla.world.transport_tls")
+    with Cluster(tls=True, configs={"ssl.client.auth": "required"}) as cluster:
+        host, _, port = cluster.bootstrap.rpartition(":")
+
+        def reason_of(attempt: Callable[[socket.socket], object]) -> str:
+            caplog.clear()
+            with socket.create_connection((host, int(port))) as wire:
+                name = "{}:{}".format(*wire.getsockname())
+                with contextlib.suppress(OSError):
+                    attempt(wire)
+            eventually(lambda: caplog.messages != [])
+            message = caplog.messages[0]
+            assert message.startswith(f"TLS handshake with {name} failed: ")
+            return message.partition("failed: ")[2]
+
+        def without_certificate(wire: socket.socket) -> None:
+            trusting = ssl.create_default_context(cadata=cluster.ca_pem)
+            trusting.wrap_socket(wire, server_hostname="localhost").recv(1)
+
+        assert "does not speak TLS" in reason_of(lambda wire: (wire.sendall(b"\0\0\0\x10" + bytes(16)), wire.recv(1)))
+        assert "does not trust the broker's certificate" in reason_of(
+            lambda wire: ssl.create_default_context().wrap_socket(wire, server_hostname="localhost")
+        )
+        assert "no certificate, which ssl.client.auth=required" in reason_of(without_certificate)
+        assert "closed the connection" in reason_of(lambda wire: wire.sendall(b"\x16\x03\x01"))

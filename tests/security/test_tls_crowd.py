@@ -16,7 +16,7 @@ from ottla.security.dev_tls import Authority, write_private
 from ottla.security.tls import TlsSettings, server_context
 from ottla.testing import Cluster
 from ottla.world import LoopTransport, transport_tls
-from ottla.world.transport_tls import TlsDoor
+from ottla.world.transport_tls import TlsAcceptor
 from tests.testing.clients import eventually
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def test_who_is_silent_or_stops_half_way_is_cut_off(
 def test_of_too_many_who_are_silent_the_oldest_goes(
     runner: asyncio.Runner, context: ssl.SSLContext, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport_tls, "MOST_SILENT", 3)
+    monkeypatch.setattr(transport_tls, "MAX_SILENT", 3)
 
     async def main() -> None:
         listener = await LoopTransport(asyncio.get_running_loop()).listen(Noted, "127.0.0.1", 0, ssl=context)
@@ -163,7 +163,7 @@ def test_closing_lets_go_of_handshakes_that_are_not_over(
         silent = socket.create_connection(("127.0.0.1", listener.port), timeout=60)
         half = Half(listener.port, authority)
         (door,) = listener._servers
-        assert isinstance(door, TlsDoor)
+        assert isinstance(door, TlsAcceptor)
         async with asyncio.timeout(300):
             while not (door._silent and door._tasks):  # each has come as far as it goes
                 await asyncio.sleep(0)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-RACK_AWARE_SELECTOR = "RackAwareReplicaSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class LeaderHint(NamedTuple):
@@ -242,7 +242,7 @@ class Broker:
         selector = self.config("replica.selector.class")
         if not rack or call.version < 11 or partition.state.leader != self.node_id:
             return None
-        if not isinstance(selector, str) or not selector.endswith(RACK_AWARE_SELECTOR) or rack == self.rack:
+        if not isinstance(selector, str) or not selector.endswith("RackAwareReplicaSelector") or rack == self.rack:
             return None
         for replica in partition.state.replicas:
             node = self.cluster.nodes.get(replica)

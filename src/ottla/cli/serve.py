@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ottla import __version__
+from ottla.broker.node import RACK_AWARE_SELECTOR
 from ottla.broker.start import StartError
 from ottla.cli.dev_tls import DevTls, make_dev_tls
 from ottla.cli.output import examples
@@ -25,7 +26,7 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.releases import find_release
 from ottla.protocol.secrets import is_secret_config
 from ottla.security.tls import TlsError
-from ottla.server.run import RunningCluster
+from ottla.server.run import RunningCluster, address
 from ottla.server.web_options import CONTROL_TOKEN_VARIABLE, parse_web_options
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -73,6 +74,14 @@ def serve(
     ports: Annotated[
         str | None,
         typer.Option("--ports", "-p", help="One port per node, with commas; 0 takes a free one.", show_default=False),
+    ] = None,
+    racks: Annotated[
+        str | None,
+        typer.Option(
+            "--racks",
+            help="One rack per node, with commas; consumers with a client.rack then fetch from their rack (KIP-392).",
+            show_default=False,
+        ),
     ] = None,
     config: Annotated[
         list[str] | None, typer.Option("--config", "-c", help="A broker config, key=value; may be repeated.")
@@ -157,7 +166,7 @@ def serve(
             raise ValueError("--dev-tls and a properties file cannot be used together: the file has listeners")
         tls = make_dev_tls() if dev_tls else None
         overrides = {**(tls.configs if tls is not None else {}), **_pairs(config or [])}
-        configs = node_configs(properties, data_dir, ports, overrides, "SSL" if dev_tls else "PLAINTEXT")
+        configs = node_configs(properties, data_dir, ports, overrides, "SSL" if dev_tls else "PLAINTEXT", racks)
         topics = [_topic(each) for each in seed_topic or []]
         release = None if as_version is None else find_release(as_version)
         names = http_host or []
@@ -203,9 +212,12 @@ def node_configs(
     ports: str | None,
     overrides: Mapping[str, str],
     protocol: str = "PLAINTEXT",
+    racks: str | None = None,
 ) -> list[ServerConfig]:
-    """The configuration of each node that a command line asks for."""
+    """Return the configuration of each node that a command line asks for."""
     if properties is not None:
+        if racks is not None:
+            raise ValueError("--racks and a properties file cannot be used together: the file has broker.rack")
         values = dict(overrides)
         if data_dir is not None:
             values["log.dirs"] = data_dir
@@ -216,6 +228,9 @@ def node_configs(
             config = load_server_properties(RealDisk(), properties, {**values, "node.id": "1"})
         return [config]
     wanted = _ports(ports or "9092")
+    names = None if racks is None else [name.strip() for name in racks.split(",")]
+    if names is not None and (len(names) != len(wanted) or not all(names)):
+        raise ValueError(f"--racks {racks}: write one rack for each of the {len(wanted)} nodes, with commas between")
     root = data_dir or MEMORY_DIR
     found = []
     for number, port in enumerate(wanted, 1):
@@ -224,6 +239,8 @@ def node_configs(
             "listeners": f"{protocol}://127.0.0.1:{port}",
             "log.dirs": root if len(wanted) == 1 else f"{root}/node-{number}",
         }
+        if names is not None:
+            values |= {"broker.rack": names[number - 1], "replica.selector.class": RACK_AWARE_SELECTOR}
         found.append(server_config({**values, **overrides}))
     return found
 
@@ -415,6 +432,10 @@ def _announce(running: RunningCluster, wanted: _Wanted, pages: Mapping[str, str 
             "cluster_id": running.cluster.cluster_id,
             "data": wanted.place,
             "pid": os.getpid(),
+            "listeners": [
+                {"node": node, "listener": each.listener, "protocol": each.security_protocol, "address": address(each)}
+                for node, each in running.listeners
+            ],
         }
         if wanted.tls is not None:
             told |= {"ca": wanted.tls.authority, "client_properties": wanted.tls.client_properties}
@@ -426,6 +447,9 @@ def _announce(running: RunningCluster, wanted: _Wanted, pages: Mapping[str, str 
     for name, url in pages.items():
         if url is not None:
             typer.echo(f"  {name:<9} {url}")
+    if len(running.listeners) > len(running.cluster.nodes):
+        for node, each in running.listeners:
+            typer.echo(f"  listener  {each.listener} ({each.security_protocol}) of node {node}: {address(each)}")
     typer.echo(f"  connect   bootstrap.servers={running.bootstrap} in any Kafka client")
     login = ""
     if wanted.tls is not None:

@@ -54,8 +54,13 @@ class RunningCluster:
     def bootstrap(self) -> str:
         """host:port of the first listener of every node, as clients want it."""
         assert self.cluster is not None
-        firsts = [next(iter(node.endpoints.values())) for node in self.cluster.nodes.values()]
-        return ",".join(f"{each.host or 'localhost'}:{each.port}" for each in firsts)
+        return ",".join(address(next(iter(node.endpoints.values()))) for node in self.cluster.nodes.values())
+
+    @property
+    def listeners(self) -> list[tuple[int, Endpoint]]:
+        """Node id and advertised endpoint of every listener of every node."""
+        assert self.cluster is not None
+        return [(node.node_id, each) for node in self.cluster.nodes.values() for each in node.endpoints.values()]
 
     async def start(self) -> Cluster:
         """Bind every listener, open the data, let clients in."""
@@ -148,6 +153,12 @@ class RunningCluster:
         if self._events is not None:
             for node_id in cluster.nodes:
                 self._events.of_node(node_id).emit("node.stopped", reason="stopped")
+
+
+def address(endpoint: Endpoint) -> str:
+    """Return host:port, with an IPv6 address in brackets."""
+    host = endpoint.host or "localhost"
+    return f"[{host}]:{endpoint.port}" if ":" in host else f"{host}:{endpoint.port}"
 
 
 def _advertised(config: ServerConfig, ports: dict[str, int]) -> list[Endpoint]:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.node import RACK_AWARE_SELECTOR
 from ottla.cluster.server_config import server_config
 from ottla.events import EventFile, Events
 from ottla.protocol.releases import find_release
@@ -57,14 +58,18 @@ TOPIC_FIELDS = frozenset({"partitions", "replication_factor", "configs"})
 # Clients stamp their records with a time of their own, which is in the future of a clock that stands still.
 VIRTUAL_CONFIGS = {"log.message.timestamp.after.max.ms": str(2**63 - 1)}
 
+RACK_CONFIGS = {"replica.selector.class": RACK_AWARE_SELECTOR}
+
 
 class Cluster(ControlledCluster):
     """One or more brokers in this process, for a test.
 
-    `topics` are names, `name:partitions`, or names with partitions and configs in a dict. With `data_dir` the data is
-    on disk, in Apache Kafka's format, else in memory. With `clock` time moves only by `advance`. With `seed` ids and
-    choices are the same in every run. With `as_version` clients see the APIs of that release of Kafka, and with
-    `events` the event log is also appended to that file.
+    `racks` has one rack per broker; consumers with a `client.rack` then fetch from the in-sync replica in their rack
+    (KIP-392). `topics` are names, `name:partitions`, or names with partitions and configs in a dict.
+
+    With `data_dir` the data is on disk, in Apache Kafka's format, else in memory. With `clock` time moves only by
+    `advance`. With `seed` ids and choices are the same in every run. With `as_version` clients see the APIs of that
+    release of Kafka, and with `events` the event log is also appended to that file.
 
     `users` are names with passwords, for PLAIN and SCRAM over SASL_PLAINTEXT, or `User`s with a mechanism and ACLs of
     their own; `superusers` are such users too, or names of them. With `superusers` or ACLs (see
@@ -81,6 +86,7 @@ class Cluster(ControlledCluster):
         brokers: int = 1,
         *,
         ports: Iterable[int] | None = None,
+        racks: Iterable[str] | None = None,
         topics: Iterable[str] | Mapping[str, int | Mapping[str, Any]] = (),
         configs: Mapping[str, str | int | bool] | None = None,
         data_dir: str | None = None,
@@ -104,12 +110,16 @@ class Cluster(ControlledCluster):
         self._ports = list(ports) if ports is not None else [0] * brokers
         if not self._ports:
             raise ValueError("a cluster has at least one broker")
+        self._racks = None if racks is None else list(racks)
+        if self._racks is not None and len(self._racks) != len(self._ports):
+            raise ValueError(f"racks= names {len(self._racks)} racks for {len(self._ports)} brokers")
         self._logins = Logins(users, superusers, acls)
         self._allow_unsigned_tokens = allow_unsigned_tokens
         self.authority = throw_away_authority(tls)
         self._configs = {
             **TEST_CONFIGS,
             **(VIRTUAL_CONFIGS if clock is not None else {}),
+            **(RACK_CONFIGS if racks is not None else {}),
             **self._logins.configs(self.authority),
             **config_texts(configs or {}),
         }
@@ -306,6 +316,7 @@ class Cluster(ControlledCluster):
                 "node.id": str(number),
                 "listeners": f"{self._logins.listener(self.authority)}://127.0.0.1:{port}",
                 "log.dirs": f"{root}/node-{number}" if several else root,
+                **({"broker.rack": self._racks[number - 1]} if self._racks and number <= len(self._racks) else {}),
                 **self._configs,
             }
         )

@@ -14,7 +14,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ottla.world.transport_tls import TlsDoor
+from ottla.world.transport_tls import TlsAcceptor
 
 if TYPE_CHECKING:
     import ssl as tls
@@ -91,7 +91,7 @@ class LoopListener:
 
     __slots__ = ("_servers", "addresses")
 
-    def __init__(self, servers: list[asyncio.AbstractServer | TlsDoor], addresses: list[Address]) -> None:
+    def __init__(self, servers: list[asyncio.AbstractServer | TlsAcceptor], addresses: list[Address]) -> None:
         self._servers = servers
         self.addresses = addresses
 
@@ -108,19 +108,19 @@ class LoopListener:
     def renew(self, ssl: tls.SSLContext) -> None:
         """Accept with another TLS context; the sockets, and who waits in them, stay the same."""
         for server in self._servers:
-            assert isinstance(server, TlsDoor), "only a listener with TLS has a context"
+            assert isinstance(server, TlsAcceptor), "only a listener with TLS has a context"
             server.context = ssl
 
     def pause(self) -> None:
         """Begin no TLS handshakes."""
         for server in self._servers:
-            if isinstance(server, TlsDoor):
+            if isinstance(server, TlsAcceptor):
                 server.pause()
 
     def resume(self) -> None:
         """Begin handshakes again."""
         for server in self._servers:
-            if isinstance(server, TlsDoor):
+            if isinstance(server, TlsAcceptor):
                 server.resume()
 
 
@@ -146,14 +146,14 @@ class LoopTransport:
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         wanted: list[tuple[int, tuple[Any, ...]]] = list(dict.fromkeys((entry[0], entry[4]) for entry in found))
         sockets = _bind(wanted, port, reuse_port)
-        servers: list[asyncio.AbstractServer | TlsDoor] = []
+        servers: list[asyncio.AbstractServer | TlsAcceptor] = []
         try:
             for listening in sockets:
                 listening.listen(backlog)
                 servers.append(
                     await self._loop.create_server(factory, sock=listening, backlog=backlog)
                     if ssl is None
-                    else TlsDoor(self._loop, listening, factory, ssl)
+                    else TlsAcceptor(self._loop, listening, factory, ssl)
                 )
         except BaseException:
             for server in servers:

@@ -1,9 +1,7 @@
-"""Accepting over TLS so that a crowd of handshakes holds up nobody who is already connected.
+"""Accepts TLS connections so that many handshakes at once do not delay connected clients.
 
-A handshake costs the loop about a millisecond, and a loop that is told of a hundred first messages at once would answer
-them all before it turns to anything else. Here a connection waits until its first bytes are there, and one handshake
-begins per turn of the loop: between two of them everybody else's requests are served. Who sends nothing costs no more
-than a socket, and is cut off in the end.
+A handshake takes about a millisecond of the loop. A connection waits until its first bytes have arrived, and one
+handshake starts per turn of the loop, so that other requests are served in between. An idle connection costs a socket.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import asyncio
 import logging
 import ssl as tls
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import socket
@@ -21,15 +19,43 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 20.0
-"""Who does not finish a handshake in this time is cut off; until then nobody above knows of the connection."""
-MOST_SILENT = 2000
-"""Those who connect and send nothing; if there are more, the oldest goes. A client sends its first message at once."""
+"""Handshakes time out after this time; the protocol above never sees such a connection."""
+MAX_SILENT = 2000
+"""Connections without a first byte. Beyond this number the oldest is closed: a client sends its first one at once."""
 PAUSE_SECONDS = 1.0
-"""How long nobody is accepted when the system has no more descriptors."""
+"""Pause of accepting when the system has no free file descriptors."""
+
+_EXPLANATIONS: Final = {
+    "WRONG_VERSION_NUMBER": "the client does not speak TLS (check its security.protocol)",
+    "HTTP_REQUEST": "the client speaks HTTP",
+    "UNEXPECTED_MESSAGE": "the client sent no TLS handshake, or no TLS version that ssl.enabled.protocols allows",
+    "UNSUPPORTED_PROTOCOL": "the client offers no TLS version that ssl.enabled.protocols allows",
+    "NO_SHARED_CIPHER": "the client offers no cipher suite that ssl.cipher.suites allows",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate, which ssl.client.auth=required demands",
+    "CERTIFICATE_VERIFY_FAILED": "the client's certificate is not trusted (ssl.truststore)",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the broker's certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not accept the broker's certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not accept the broker's certificate",
+}
 
 
-class TlsDoor:
-    """One listening socket whose connections begin with a handshake."""
+def handshake_problem(error: Exception) -> str:
+    """Return why a handshake failed: an explanation where there is one, and OpenSSL's reason."""
+    if isinstance(error, tls.SSLError):
+        reason = error.reason or str(error)
+        detail = getattr(error, "verify_message", None)
+        explanation = _EXPLANATIONS.get(reason)
+        text = reason if explanation is None else f"{explanation}; {reason}"
+        return f"{text}, {detail}" if detail else text
+    if isinstance(error, TimeoutError) or "timed out" in str(error) or "taking longer" in str(error):
+        return f"it took longer than {HANDSHAKE_SECONDS:.0f} s"
+    if isinstance(error, ConnectionError) or not str(error):
+        return "the client closed the connection"
+    return str(error)
+
+
+class TlsAcceptor:
+    """Accepts connections of one listening socket; each begins with a handshake."""
 
     def __init__(
         self,
@@ -50,89 +76,99 @@ class TlsDoor:
         self._watch()
 
     def close(self) -> None:
-        """Accept no more, and let go of those whose handshake is not over. Closing twice is fine."""
+        """Stop accepting and close connections whose handshake is not finished. Closing twice does nothing."""
         if self._closed:
             return
         self._closed = True
         self._loop.remove_reader(self._listening)
         for task in self._tasks:
             task.cancel()
-        for made in list(self._silent):
-            self._drop(made)
+        for accepted in list(self._silent):
+            self._drop(accepted)
         while self._ready:
             self._ready.popleft().close()
         self._listening.close()
 
     def pause(self) -> None:
-        """Begin no handshakes: who connects waits."""
+        """Start no handshakes until `resume`; new connections wait."""
         self._paused = True
 
     def resume(self) -> None:
-        """Begin handshakes again."""
+        """Start handshakes again."""
         if self._paused:
             self._paused = False
-            self._loop.call_soon(self._next)
+            self._loop.call_soon(self._start_next)
 
     def _watch(self) -> None:
         if not self._closed:
             self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        """Take all that have connected."""
+        """Accept all pending connections."""
         while True:
             try:
-                made, _ = self._listening.accept()
+                accepted, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionError:
                 continue
             except OSError as error:
-                log.error("no connection can be accepted for now: %s", error)
+                log.error("accepting connections is paused for %.0f s: %s", PAUSE_SECONDS, error)
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(PAUSE_SECONDS, self._watch)
                 return
-            if len(self._silent) >= MOST_SILENT:
+            if len(self._silent) >= MAX_SILENT:
                 self._drop(next(iter(self._silent)))
-            made.setblocking(False)
-            self._silent[made] = self._loop.call_later(HANDSHAKE_SECONDS, self._drop, made)
-            self._loop.add_reader(made, self._speaks, made)
+            accepted.setblocking(False)
+            self._silent[accepted] = self._loop.call_later(HANDSHAKE_SECONDS, self._drop_silent, accepted)
+            self._loop.add_reader(accepted, self._first_bytes, accepted)
 
-    def _speaks(self, made: socket.socket) -> None:
-        """A client's first bytes are there: its handshake comes when it is its turn."""
-        self._forget(made)
-        self._ready.append(made)
+    def _first_bytes(self, accepted: socket.socket) -> None:
+        """Queue a connection for its handshake."""
+        self._forget(accepted)
+        self._ready.append(accepted)
         if len(self._ready) == 1:
-            self._loop.call_soon(self._next)
+            self._loop.call_soon(self._start_next)
 
-    def _next(self) -> None:
+    def _start_next(self) -> None:
         if self._paused or not self._ready:
             return
-        task = self._loop.create_task(self._shake_hands(self._ready.popleft()))
+        task = self._loop.create_task(self._handshake(self._ready.popleft()))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if self._ready:
-            self._loop.call_soon(self._next)
+            self._loop.call_soon(self._start_next)
 
-    async def _shake_hands(self, made: socket.socket) -> None:
-        peer = "somebody"
+    async def _handshake(self, accepted: socket.socket) -> None:
+        peer = _peer(accepted)
         try:
-            peer = "{}:{}".format(*made.getpeername()[:2])
             await self._loop.connect_accepted_socket(
-                self._factory, made, ssl=self.context, ssl_handshake_timeout=HANDSHAKE_SECONDS
+                self._factory, accepted, ssl=self.context, ssl_handshake_timeout=HANDSHAKE_SECONDS
             )
         except (OSError, tls.SSLError) as error:
-            log.info("the TLS handshake of %s failed: %s", peer, getattr(error, "reason", None) or error)
-            made.close()
+            log.info("TLS handshake with %s failed: %s", peer, handshake_problem(error))
+            accepted.close()
         except asyncio.CancelledError:
-            made.close()
+            accepted.close()
             raise
 
-    def _drop(self, made: socket.socket) -> None:
-        self._forget(made)
-        made.close()
+    def _drop_silent(self, accepted: socket.socket) -> None:
+        log.info("TLS handshake with %s failed: no bytes within %.0f s", _peer(accepted), HANDSHAKE_SECONDS)
+        self._drop(accepted)
 
-    def _forget(self, made: socket.socket) -> None:
-        timer = self._silent.pop(made, None)
+    def _drop(self, accepted: socket.socket) -> None:
+        self._forget(accepted)
+        accepted.close()
+
+    def _forget(self, accepted: socket.socket) -> None:
+        timer = self._silent.pop(accepted, None)
         if timer is not None:
             timer.cancel()
-        self._loop.remove_reader(made)
+        self._loop.remove_reader(accepted)
+
+
+def _peer(accepted: socket.socket) -> str:
+    try:
+        return "{}:{}".format(*accepted.getpeername()[:2])
+    except OSError:
+        return "an unknown address"
