@@ -53,7 +53,7 @@ from tests.shares.sharing import DictionaryStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
 
 GROUP, ANN, BOB = "g", "ann", "bob"
 GROUP_RESOURCE = 32

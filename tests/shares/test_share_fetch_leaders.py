@@ -19,7 +19,7 @@ from tests.shares.test_share_fetch import ANN, BOB, Talk, acquired, parts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
 
 
 class TwoNodes(Talk):

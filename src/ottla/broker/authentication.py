@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
     from ottla.cluster.configs import Value
     from ottla.cluster.registrations import ScramCredential
     from ottla.cluster.server_config import Endpoint

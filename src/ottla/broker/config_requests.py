@@ -17,7 +17,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
     from ottla.broker.session import Call
     from ottla.protocol.schema import Message
 

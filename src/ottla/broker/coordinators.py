@@ -29,9 +29,9 @@ from ottla.transactions.environment import NO_LEADER, ProducerIdBlock, Transacti
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ottla.broker.cluster import Cluster
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
     from ottla.broker.partition import Partition
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.cluster.registrations import Topic as TopicState
     from ottla.groups.environment import Topic
     from ottla.protocol.schema import Uuid
@@ -83,7 +83,7 @@ class GroupTopic:
 
     __slots__ = ("_cluster", "_state")
 
-    def __init__(self, cluster: Cluster, state: TopicState) -> None:
+    def __init__(self, cluster: BrokerRuntime, state: TopicState) -> None:
         self._cluster = cluster
         self._state = state
 
@@ -112,7 +112,7 @@ class GroupTopic:
 class GroupTopics:
     """The topics of the cluster, as they are now."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: BrokerRuntime) -> None:
         self._cluster = cluster
 
     @property
@@ -231,7 +231,7 @@ class TransactionWorld:
         return self._broker.cluster.image.features.get(TRANSACTION_VERSION, 0)
 
 
-def write_marker(cluster: Cluster, place: TopicPartition, marker: TransactionMarker) -> ErrorCode:
+def write_marker(cluster: BrokerRuntime, place: TopicPartition, marker: TransactionMarker) -> ErrorCode:
     """Write a marker to one partition, and let offsets that were part of the transaction count or go."""
     partition = cluster.partitions.get((place.topic, place.partition))
     if partition is None:
@@ -257,7 +257,7 @@ def write_marker(cluster: Cluster, place: TopicPartition, marker: TransactionMar
     return ErrorCode.NONE
 
 
-def _tell_marker(cluster: Cluster, place: TopicPartition, marker: TransactionMarker, code: ErrorCode) -> None:
+def _tell_marker(cluster: BrokerRuntime, place: TopicPartition, marker: TransactionMarker, code: ErrorCode) -> None:
     if cluster.events is None:
         return
     cluster.events.of_node(cluster.partitions[place.topic, place.partition].state.leader).emit(

@@ -14,8 +14,8 @@ from ottla.protocol.errors import KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ottla.broker.cluster import Cluster
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.storage.directory import LogDirectory
     from ottla.world.clock import Timer
 
@@ -28,7 +28,7 @@ NEVER_MS = 2**62
 class Housekeeping:
     """The regular work of one process."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: BrokerRuntime) -> None:
         self._cluster = cluster
         self._timers: dict[str, Timer] = {}
         self._cleaning = False

@@ -16,9 +16,9 @@ from ottla.storage.names import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.broker.cluster import Cluster
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
     from ottla.broker.partition import Partition
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.cluster.registrations import Topic
     from ottla.protocol.schema import Message, Uuid
     from ottla.storage.directory import LogDirectory
@@ -58,7 +58,7 @@ def move_log(broker: Broker, topic: str, index: int, path: str) -> None:
     _step(broker, partition, source, target, future)
 
 
-def resume_moves(cluster: Cluster) -> None:
+def resume_moves(cluster: BrokerRuntime) -> None:
     """Go on with the moves that were under way when the cluster stopped."""
     for broker in cluster.nodes.values():
         for target in broker.directories:

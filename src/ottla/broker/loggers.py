@@ -17,7 +17,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
     from ottla.cluster.config_changes import ConfigChange
 
 ROOT: Final = "ottla"

@@ -24,12 +24,12 @@ from ottla.protocol.schema import Uuid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ottla.broker.cluster import Cluster
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.cluster.registrations import Partition, Topic
 
 
-def stop_node(cluster: Cluster, node_id: int) -> None:
+def stop_node(cluster: BrokerRuntime, node_id: int) -> None:
     """A node is gone: others lead what it led, and what nobody else holds has no leader."""
     node = cluster.nodes[node_id]
     if not cluster.image.broker_is_active(node_id):
@@ -40,7 +40,7 @@ def stop_node(cluster: Cluster, node_id: int) -> None:
         node.events.emit("node.stopped", reason="stopped by the test kit")
 
 
-def start_node(cluster: Cluster, node_id: int) -> None:
+def start_node(cluster: BrokerRuntime, node_id: int) -> None:
     """A stopped node is back, without its sessions, and in sync with what it follows."""
     node = cluster.nodes[node_id]
     node.fetch_sessions = FetchSessions(
@@ -66,13 +66,13 @@ def start_node(cluster: Cluster, node_id: int) -> None:
     _catch_up(cluster, node)
 
 
-def fence_node(cluster: Cluster, node_id: int) -> None:
+def fence_node(cluster: BrokerRuntime, node_id: int) -> None:
     """The controller has not heard of a node for too long: others lead what it led, without its knowing."""
     if any(each != node_id and cluster.image.broker_is_active(each) for each in cluster.nodes):
         cluster.change(fence_broker(cluster.image, node_id, layers=cluster.nodes[node_id].layers))
 
 
-def unfence_node(cluster: Cluster, node_id: int) -> None:
+def unfence_node(cluster: BrokerRuntime, node_id: int) -> None:
     """A node that was fenced is heard of again, and in sync with what it follows."""
     if not cluster.image.broker_is_active(node_id):
         node = cluster.nodes[node_id]
@@ -80,7 +80,7 @@ def unfence_node(cluster: Cluster, node_id: int) -> None:
         _catch_up(cluster, node)
 
 
-def _catch_up(cluster: Cluster, node: Broker) -> None:
+def _catch_up(cluster: BrokerRuntime, node: Broker) -> None:
     for topic in list(cluster.image.topics.values()):
         for index, state in list(topic.partitions.items()):
             if node.node_id in state.replicas and node.node_id not in state.isr and state.leader >= 0:
@@ -88,7 +88,7 @@ def _catch_up(cluster: Cluster, node: Broker) -> None:
                 cluster.change(change_isr(cluster.image, topic.name, index, isr, layers=node.layers))
 
 
-def remove_node(cluster: Cluster, node_id: int) -> Broker:
+def remove_node(cluster: BrokerRuntime, node_id: int) -> Broker:
     """A node leaves for good: what it held is held by the others."""
     if len(cluster.nodes) == 1:
         raise ValueError("the last node cannot be removed")
@@ -106,7 +106,7 @@ def remove_node(cluster: Cluster, node_id: int) -> Broker:
     return cluster.nodes.pop(node_id)
 
 
-def move_leader(cluster: Cluster, topic: str, index: int, node_id: int) -> None:
+def move_leader(cluster: BrokerRuntime, topic: str, index: int, node_id: int) -> None:
     """Let a node lead a partition; if it was no replica it takes the place of the leader before."""
     found, state = _find(cluster, topic, index)
     if not cluster.image.broker_is_active(node_id):
@@ -118,7 +118,7 @@ def move_leader(cluster: Cluster, topic: str, index: int, node_id: int) -> None:
     cluster.change([_change(cluster, found, index, replicas, isr, node_id)])
 
 
-def set_replicas(cluster: Cluster, topic: str, index: int, replicas: Sequence[int]) -> None:
+def set_replicas(cluster: BrokerRuntime, topic: str, index: int, replicas: Sequence[int]) -> None:
     """Let these nodes hold a partition, all in sync; the leader stays if it is one of them."""
     found, state = _find(cluster, topic, index)
     unknown = [each for each in replicas if each not in cluster.nodes]
@@ -129,7 +129,7 @@ def set_replicas(cluster: Cluster, topic: str, index: int, replicas: Sequence[in
     cluster.change([_change(cluster, found, index, replicas, isr or replicas[:1], leader)])
 
 
-def _find(cluster: Cluster, topic: str, index: int) -> tuple[Topic, Partition]:
+def _find(cluster: BrokerRuntime, topic: str, index: int) -> tuple[Topic, Partition]:
     found = cluster.image.topic(topic)
     if found is None or index not in found.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
@@ -137,7 +137,7 @@ def _find(cluster: Cluster, topic: str, index: int) -> tuple[Topic, Partition]:
 
 
 def _change(
-    cluster: Cluster, topic: Topic, index: int, replicas: Iterable[int], isr: Iterable[int], leader: int
+    cluster: BrokerRuntime, topic: Topic, index: int, replicas: Iterable[int], isr: Iterable[int], leader: int
 ) -> PartitionChangeRecord:
     members = list(replicas)
     state = topic.partitions[index]
@@ -152,5 +152,5 @@ def _change(
     )
 
 
-def _directory(cluster: Cluster, node_id: int) -> Uuid:
+def _directory(cluster: BrokerRuntime, node_id: int) -> Uuid:
     return cluster.image.brokers[node_id].directories[0]

@@ -9,7 +9,7 @@ from ottla.cluster.registrations import NO_LEADER
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster import Cluster
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.cluster.registrations import Partition
 
 
@@ -18,7 +18,7 @@ class PartitionView:
 
     __slots__ = ("_directory_offline", "_listener_errors", "_reachable", "cluster")
 
-    def __init__(self, cluster: Cluster, listener: str, *, listener_errors: bool) -> None:
+    def __init__(self, cluster: BrokerRuntime, listener: str, *, listener_errors: bool) -> None:
         self.cluster = cluster
         self._reachable = {broker[0] for broker in cluster.reachable_brokers(listener)}
         self._listener_errors = listener_errors

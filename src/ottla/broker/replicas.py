@@ -17,8 +17,8 @@ from ottla.storage.names import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.broker.cluster import Cluster
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.cluster.registrations import Partition, Topic
     from ottla.protocol.schema import Message, Uuid
     from ottla.storage.directory import LogDirectory
@@ -34,7 +34,7 @@ class OwnedLog(NamedTuple):
     log: Log
 
 
-def find_log(cluster: Cluster, topic_partition: TopicPartition, state: Partition) -> OwnedLog | None:
+def find_log(cluster: BrokerRuntime, topic_partition: TopicPartition, state: Partition) -> OwnedLog | None:
     """Return the log that serves a partition, or None if no node of this process has one.
 
     Directories that several Kafka brokers wrote hold several copies. Copies of in-sync replicas come first, then the
@@ -58,7 +58,7 @@ def find_log(cluster: Cluster, topic_partition: TopicPartition, state: Partition
     return max(in_sync or copies, key=completeness)
 
 
-def owners_at_start(cluster: Cluster) -> dict[tuple[Uuid, int], int]:
+def owners_at_start(cluster: BrokerRuntime) -> dict[tuple[Uuid, int], int]:
     """Return the node that must lead each replicated partition, by topic id and index, before any node registers.
 
     Leave out a partition whose in-sync replicas are on brokers outside this process: a copy here may lack records.
@@ -76,7 +76,7 @@ def owners_at_start(cluster: Cluster) -> dict[tuple[Uuid, int], int]:
     return owners
 
 
-def bring_replicas_in_sync(cluster: Cluster, owners: dict[tuple[Uuid, int], int]) -> list[Message]:
+def bring_replicas_in_sync(cluster: BrokerRuntime, owners: dict[tuple[Uuid, int], int]) -> list[Message]:
     """Return the records that let each partition's log owner lead, with all replicas of this process in sync.
 
     Registration removes each node from every ISR, as Kafka's controller does for a broker that restarts. Kafka's
@@ -92,7 +92,7 @@ def bring_replicas_in_sync(cluster: Cluster, owners: dict[tuple[Uuid, int], int]
     return records
 
 
-def fence_absent_brokers(cluster: Cluster) -> list[Message]:
+def fence_absent_brokers(cluster: BrokerRuntime) -> list[Message]:
     """Return the records that fence registered brokers without a node in this process: none of them can serve."""
     records: list[Message] = []
     for broker_id, broker in cluster.image.brokers.items():
@@ -102,7 +102,7 @@ def fence_absent_brokers(cluster: Cluster) -> list[Message]:
     return records
 
 
-def leave_to_log_owners(cluster: Cluster) -> list[Message]:
+def leave_to_log_owners(cluster: BrokerRuntime) -> list[Message]:
     """Return the records that leave each partition's log owner as leader and only in-sync replica, before a stop."""
     records: list[Message] = []
     for topic, index, state in _replicated(cluster):
@@ -112,7 +112,7 @@ def leave_to_log_owners(cluster: Cluster) -> list[Message]:
     return records
 
 
-def take_directory_offline(cluster: Cluster, node: Broker, directory: LogDirectory) -> None:
+def take_directory_offline(cluster: BrokerRuntime, node: Broker, directory: LogDirectory) -> None:
     """Leave the partitions on a failed log directory without a leader, as Kafka's controller does.
 
     Replicas on other nodes cannot take over, because they share the log that failed.
@@ -128,7 +128,7 @@ def take_directory_offline(cluster: Cluster, node: Broker, directory: LogDirecto
     cluster.change(directories_offline(cluster.image, node.node_id, [lost], layers=node.layers))
 
 
-def _replicated(cluster: Cluster) -> list[tuple[Topic, int, Partition]]:
+def _replicated(cluster: BrokerRuntime) -> list[tuple[Topic, int, Partition]]:
     return [
         (topic, index, state)
         for topic in cluster.image.topics.values()

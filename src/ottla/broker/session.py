@@ -12,7 +12,7 @@ from ottla.security.authorizer import OPERATIONS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
     from ottla.security.sasl.conversation import Conversation
 
 ANONYMOUS = "User:ANONYMOUS"

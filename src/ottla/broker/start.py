@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster import Cluster
+from ottla.broker.broker import Broker
 from ottla.broker.log_moves import misplaced, resume_moves
-from ottla.broker.node import Broker
 from ottla.broker.replicas import (
     bring_replicas_in_sync,
     fence_absent_brokers,
@@ -17,7 +16,7 @@ from ottla.broker.replicas import (
     owners_at_start,
     take_directory_offline,
 )
-from ottla.broker.security import make_authorizer
+from ottla.broker.runtime import BrokerRuntime
 from ottla.broker.voters import CONTROLLER_ENDPOINT
 from ottla.cluster.brokers import (
     begin_controlled_shutdown,
@@ -33,6 +32,7 @@ from ottla.cluster.quorum import Voter
 from ottla.cluster.registrations import Listener
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.schema import Uuid
+from ottla.security.authorizer import authorizer_from_config
 from ottla.storage.directory import LogDirectory
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def open_cluster(
     cluster_id: str | None = None,
     events: Events | None = None,
     allow_unsigned_tokens: bool = False,
-) -> Cluster:
+) -> BrokerRuntime:
     """Open the directories of all nodes, load what they hold, and register the nodes.
 
     `advertised` says by node where clients reach each listener. The first node keeps the metadata log.
@@ -95,7 +95,7 @@ def _open(
     cluster_id: str | None,
     events: Events | None,
     allow_unsigned_tokens: bool,
-) -> Cluster:
+) -> BrokerRuntime:
     directories: dict[int, list[LogDirectory]] = {}
     for config in configs:
         assert config.node_id is not None
@@ -128,7 +128,7 @@ def _open(
         log.warning("%s", problem)
     insync = first.value("min.insync.replicas")
     metadata.start_epoch(min_insync_replicas=insync if isinstance(insync, int) else 1)
-    cluster = Cluster(world, metadata, cluster_id=cluster_id, sync=sync, events=events)
+    cluster = BrokerRuntime(world, metadata, cluster_id=cluster_id, sync=sync, events=events)
     cluster.allow_unsigned_tokens = allow_unsigned_tokens
     for config in configs:
         assert config.node_id is not None
@@ -140,7 +140,7 @@ def _open(
         broker.directory_ids = {directory.path: ids[directory.path] for directory in directories[config.node_id]}
         cluster.nodes[config.node_id] = broker
     try:
-        cluster.authorizer = make_authorizer(cluster, first)
+        cluster.authorizer = authorizer_from_config(first, lambda: cluster.image.acls.values())
     except ValueError as error:
         raise StartError(str(error)) from error
     for node in cluster.nodes.values():
@@ -157,7 +157,7 @@ def _open(
     return cluster
 
 
-def add_node(cluster: Cluster, config: ServerConfig, advertised: Sequence[Endpoint]) -> Broker:
+def add_node(cluster: BrokerRuntime, config: ServerConfig, advertised: Sequence[Endpoint]) -> Broker:
     """Open the directories of one more node and register it."""
     assert config.node_id is not None
     world = cluster.world
@@ -189,7 +189,7 @@ def add_node(cluster: Cluster, config: ServerConfig, advertised: Sequence[Endpoi
     return broker
 
 
-def close_cluster(cluster: Cluster) -> None:
+def close_cluster(cluster: BrokerRuntime) -> None:
     """Stop cleanly: everything is durable and the next start needs no recovery."""
     cluster.housekeeping.stop()
     cluster.world.workers.close()
@@ -238,7 +238,7 @@ def _open_directory(world: World, path: str, sync: bool, opened: list[LogDirecto
     return directory
 
 
-def _directory_failed(cluster: Cluster, node: Broker, directory: LogDirectory, error: OSError) -> None:
+def _directory_failed(cluster: BrokerRuntime, node: Broker, directory: LogDirectory, error: OSError) -> None:
     log.error("log directory %s is offline: %s", directory.path, error)
     if directory is cluster.metadata.directory or not any(each.online for each in node.directories):
         cluster.storage_lost.set()
@@ -291,7 +291,7 @@ def _identify(
     return meta.directory_id
 
 
-def _load_logs(cluster: Cluster) -> None:
+def _load_logs(cluster: BrokerRuntime) -> None:
     def stray(partition: TopicPartition, topic_id: Uuid | None) -> bool:
         topic = cluster.image.topic(partition.topic)
         if topic is None or partition.partition not in topic.partitions:
@@ -321,7 +321,7 @@ def _tell_recovery(directory: LogDirectory) -> None:
         log.warning("%s/%s: the metadata knows no such partition; the folder is set aside", directory.path, stray)
 
 
-def _register(cluster: Cluster) -> None:
+def _register(cluster: BrokerRuntime) -> None:
     random = cluster.world.random
     owners = owners_at_start(cluster)
     controller = cluster.controller

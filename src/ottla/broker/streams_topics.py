@@ -14,7 +14,7 @@ from ottla.protocol.messages.k19_create_topics import CreatableTopic, CreatableT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ottla.broker.cluster import Cluster
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.groups.streams.topology import InternalTopic
 
 _MOST_ERRORS: Final = 1_000
@@ -25,7 +25,7 @@ class StreamsTopics:
 
     __slots__ = ("_cluster", "_errors")
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: BrokerRuntime) -> None:
         self._cluster = cluster
         self._errors: dict[str, tuple[str, int]] = {}  # why, and until when that is remembered; the oldest first
 

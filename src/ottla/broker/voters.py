@@ -9,7 +9,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster import Cluster
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.protocol.schema import Uuid
 
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CONTROLLER_ENDPOINT: Final = ("CONTROLLER", "localhost", 9093)
 
 
-def check_quorum_id(cluster: Cluster, cluster_id: str | None) -> None:
+def check_quorum_id(cluster: BrokerRuntime, cluster_id: str | None) -> None:
     """Refuse a request that is meant for another cluster."""
     if cluster_id is not None and cluster_id != cluster.cluster_id:
         raise KafkaError(
@@ -26,17 +26,17 @@ def check_quorum_id(cluster: Cluster, cluster_id: str | None) -> None:
         )
 
 
-def check_can_change_voters(cluster: Cluster, doing: str) -> None:
+def check_can_change_voters(cluster: BrokerRuntime, doing: str) -> None:
     """Refuse where the voters are a fixed list in everybody's configuration (kraft.version 0)."""
     level = cluster.metadata.kraft_version
     if level < 1:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"Cluster doesn't support {doing} voter because the {KRAFT_VERSION} feature is {level}",
+            f"BrokerRuntime doesn't support {doing} voter because the {KRAFT_VERSION} feature is {level}",
         )
 
 
-def voter_endpoints(cluster: Cluster) -> tuple[tuple[str, str, int], ...]:
+def voter_endpoints(cluster: BrokerRuntime) -> tuple[tuple[str, str, int], ...]:
     """Return listener name, host and port of the voter, as the VotersRecord or `controller.quorum.voters` has them."""
     controller = cluster.controller
     for voter in cluster.metadata.voters:
@@ -59,6 +59,6 @@ def replica_key(node_id: int, directory_id: Uuid) -> str:
     return f"ReplicaKey(id={node_id}, directoryId={shown})"
 
 
-def voter_keys(cluster: Cluster) -> str:
+def voter_keys(cluster: BrokerRuntime) -> str:
     """All voters as Kafka writes them in messages."""
     return "[" + ", ".join(replica_key(each.id, each.directory_id) for each in cluster.metadata.voters) + "]"

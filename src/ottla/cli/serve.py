@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ottla import __version__
-from ottla.broker.node import RACK_AWARE_SELECTOR
+from ottla.broker.broker import RACK_AWARE_SELECTOR
 from ottla.broker.start import StartError
 from ottla.cli.dev_tls import DevTls, make_dev_tls
 from ottla.cli.output import examples

@@ -19,7 +19,7 @@ from ottla.protocol.messages.k75_describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster import Cluster
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.broker.session import Call
     from ottla.cluster.registrations import Topic
 
@@ -81,7 +81,7 @@ def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _missing(cluster: Cluster, name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing(cluster: BrokerRuntime, name: str) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         validate_topic_name(name)

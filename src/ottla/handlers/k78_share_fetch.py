@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.share_fetch import ShareFetch, ShareFetchLimits, error_data, let_go, rotated
+from ottla.broker.share.fetch import ShareFetch, ShareFetchLimits, error_data, let_go, rotated
 from ottla.broker.throttle import most_to_fetch
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ottla.broker.session import Call
-    from ottla.broker.share_fetch import Answers
+    from ottla.broker.share.fetch import Answers
     from ottla.handlers.share_acknowledgements import Outcome
     from ottla.shares.sessions import SessionKey, ShareContext
 

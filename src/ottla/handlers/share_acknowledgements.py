@@ -16,7 +16,7 @@ from ottla.shares.sessions import Place, SessionKey
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ottla.broker.node import LeaderHint
+    from ottla.broker.broker import LeaderHint
     from ottla.broker.session import Call
     from ottla.protocol.messages.k78_share_fetch import ShareFetchRequest
     from ottla.protocol.messages.k79_share_acknowledge import ShareAcknowledgeRequest

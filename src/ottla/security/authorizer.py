@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from ottla.cluster.registrations import Acl
+    from ottla.cluster.server_config import ServerConfig
 
 STANDARD_AUTHORIZER: Final = "StandardAuthorizer"
 ANYBODY: Final = "User:*"
@@ -212,3 +213,20 @@ def parse_super_users(text: str) -> list[str]:
             raise ValueError(f"super.users: {principal!r} is no principal; write User:name, several with ; between")
         found.append(principal)
     return found
+
+
+def authorizer_from_config(config: ServerConfig, acls: Callable[[], Collection[Acl]]) -> Authorizer | None:
+    """Return the authorizer that `authorizer.class.name` selects, or None; raise ValueError for an unknown class."""
+    name = config.value("authorizer.class.name")
+    if not name:
+        return None
+    if not isinstance(name, str) or name.rpartition(".")[2] != STANDARD_AUTHORIZER:
+        raise ValueError(
+            f"authorizer.class.name: {name} is not supported; use "
+            f"org.apache.kafka.metadata.authorizer.{STANDARD_AUTHORIZER}, or leave it empty for no authorizer"
+        )
+    return Authorizer(
+        acls,
+        super_users=parse_super_users(config.values.get("super.users", "")),
+        allow_everyone_if_no_acl=config.values.get("allow.everyone.if.no.acl.found", "").strip().lower() == "true",
+    )

@@ -23,7 +23,7 @@ from ottla.server.request_events import RequestEvents
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
     from ottla.broker.session import Session
     from ottla.security.sasl.conversation import Conversation
     from ottla.server.metrics import RequestMetrics

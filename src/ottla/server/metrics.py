@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from ottla.broker.cluster import Cluster
-    from ottla.broker.share_partitions import SharePartitions
+    from ottla.broker.runtime import BrokerRuntime
+    from ottla.broker.share.partitions import SharePartitions
     from ottla.server.run import RunningCluster
     from ottla.server.server import NodeServer
 
@@ -144,7 +144,7 @@ class ClusterMetrics(Collector):
 
     def __init__(self, running: RunningCluster, *, process: bool = False) -> None:
         assert running.cluster is not None
-        self._cluster: Cluster = running.cluster
+        self._cluster: BrokerRuntime = running.cluster
         self._servers = running.servers
         for server in running.servers.values():
             assert server.dispatch is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
     from ottla.broker.session import Call
     from ottla.events import NodeEvents
     from ottla.protocol.schema import Struct

@@ -13,8 +13,8 @@ from ottla.server.server import NodeServer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.broker.cluster import Cluster
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.cluster.server_config import Endpoint, ServerConfig
     from ottla.events import Events
     from ottla.protocol.releases import Release
@@ -47,7 +47,7 @@ class RunningCluster:
         self._release = release
         self._allow_unsigned_tokens = allow_unsigned_tokens
         self.servers: dict[int, NodeServer] = {}
-        self.cluster: Cluster | None = None
+        self.cluster: BrokerRuntime | None = None
         self._removed: list[Broker] = []
 
     @property
@@ -62,7 +62,7 @@ class RunningCluster:
         assert self.cluster is not None
         return [(node.node_id, each) for node in self.cluster.nodes.values() for each in node.endpoints.values()]
 
-    async def start(self) -> Cluster:
+    async def start(self) -> BrokerRuntime:
         """Bind every listener, open the data, let clients in."""
         try:
             advertised = {}
@@ -132,7 +132,7 @@ class RunningCluster:
         self._removed.append(broker)
 
     @property
-    def _serving(self) -> Cluster:
+    def _serving(self) -> BrokerRuntime:
         assert self.cluster is not None
         return self.cluster
 

@@ -19,7 +19,7 @@ from ottla.server.tls import TLS_PROTOCOLS, ListenerTls
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
     from ottla.cluster.server_config import Endpoint
     from ottla.pending import Pending
     from ottla.server.connection import Part

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.node import RACK_AWARE_SELECTOR
+from ottla.broker.broker import RACK_AWARE_SELECTOR
 from ottla.cluster.server_config import server_config
 from ottla.events import EventFile, Events
 from ottla.protocol.releases import find_release

@@ -26,7 +26,7 @@ from ottla.protocol.schema import Uuid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ottla.broker.cluster import Cluster
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.protocol.schema import Message
     from ottla.security.dev_tls import Authority
 
@@ -176,7 +176,7 @@ class Logins:
             found["super.users"] = ";".join(each if ":" in each else f"User:{each}" for each in self._superusers)
         return found
 
-    def write(self, cluster: Cluster) -> None:
+    def write(self, cluster: BrokerRuntime) -> None:
         """Write down the SCRAM credentials and the entries, as clients would have them written."""
         random = cluster.world.random.fork("users of a test")
         records: list[Message] = []

@@ -13,13 +13,13 @@ from ottla.storage import compaction
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ottla.broker.cluster import Cluster
     from ottla.broker.partition import Partition
+    from ottla.broker.runtime import BrokerRuntime
 
 GROUP, TRANSACTION = "group", "transaction"
 
 
-def coordinator_partition(cluster: Cluster, key: str, kind: str) -> tuple[str, int]:
+def coordinator_partition(cluster: BrokerRuntime, key: str, kind: str) -> tuple[str, int]:
     """The partition that decides who coordinates a group or a transactional id; it is made if it is not there yet."""
     if kind not in (GROUP, TRANSACTION):
         raise ValueError(f"a coordinator is of a {GROUP!r} or a {TRANSACTION!r}, not of a {kind!r}")
@@ -30,18 +30,18 @@ def coordinator_partition(cluster: Cluster, key: str, kind: str) -> tuple[str, i
     return topic, (node.groups if kind == GROUP else node.transactions).partition_for(key)
 
 
-def move_coordinator(cluster: Cluster, key: str, node_id: int, kind: str) -> None:
+def move_coordinator(cluster: BrokerRuntime, key: str, node_id: int, kind: str) -> None:
     """Let a node coordinate a group or a transactional id, and all that share its partition."""
     move_leader(cluster, *coordinator_partition(cluster, key, kind), node_id)
 
 
-def coordinator_of(cluster: Cluster, key: str, kind: str) -> int:
+def coordinator_of(cluster: BrokerRuntime, key: str, kind: str) -> int:
     """The node that coordinates."""
     topic, index = coordinator_partition(cluster, key, kind)
     return cluster.partitions[topic, index].state.leader
 
 
-def rehash_coordinators(cluster: Cluster) -> None:
+def rehash_coordinators(cluster: BrokerRuntime) -> None:
     """Let another node coordinate each group and transactional id."""
     for name in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
         topic = cluster.image.topic(name)
@@ -49,7 +49,7 @@ def rehash_coordinators(cluster: Cluster) -> None:
             _move_on(cluster, name, index)
 
 
-def shuffle_leaders(cluster: Cluster, topics: Sequence[str] = ()) -> None:
+def shuffle_leaders(cluster: BrokerRuntime, topics: Sequence[str] = ()) -> None:
     """Let each partition be led by another node than now, as far as there are others."""
     for name in topics:
         if cluster.image.topic(name) is None:
@@ -59,39 +59,39 @@ def shuffle_leaders(cluster: Cluster, topics: Sequence[str] = ()) -> None:
             _move_on(cluster, name, index)
 
 
-def _move_on(cluster: Cluster, topic: str, index: int) -> None:
+def _move_on(cluster: BrokerRuntime, topic: str, index: int) -> None:
     state = cluster.partitions[topic, index].state
     others = [each for each in cluster.nodes if each != state.leader and cluster.image.broker_is_active(each)]
     if others:
         move_leader(cluster, topic, index, others[cluster.world.random.below(len(others))])
 
 
-def set_followers(cluster: Cluster, topic: str, index: int, followers: Iterable[int]) -> None:
+def set_followers(cluster: BrokerRuntime, topic: str, index: int, followers: Iterable[int]) -> None:
     """Let these nodes follow a partition, in sync with its leader."""
     leader = cluster.partitions[topic, index].state.leader
     set_replicas(cluster, topic, index, [leader, *(each for each in followers if each != leader)])
 
 
-def _chosen(cluster: Cluster, topic: str | None) -> Iterator[Partition]:
+def _chosen(cluster: BrokerRuntime, topic: str | None) -> Iterator[Partition]:
     found = [each for (name, _), each in cluster.partitions.items() if topic is None or name == topic]
     if topic is not None and not found:
         raise KeyError(topic)
     yield from found
 
 
-def roll_segments(cluster: Cluster, topic: str | None = None) -> None:
+def roll_segments(cluster: BrokerRuntime, topic: str | None = None) -> None:
     """Close the active segments that have records in them."""
     for partition in _chosen(cluster, topic):
         if partition.log.log_end_offset > partition.log.active_segment.base_offset:
             partition.log.roll()
 
 
-def apply_retention(cluster: Cluster, topic: str | None = None) -> int:
+def apply_retention(cluster: BrokerRuntime, topic: str | None = None) -> int:
     """Delete what has outlived its retention, now; returns how many segments went."""
     return sum(partition.log.delete_old_segments() for partition in _chosen(cluster, topic))
 
 
-def compact(cluster: Cluster, topic: str | None = None) -> None:
+def compact(cluster: BrokerRuntime, topic: str | None = None) -> None:
     """Compact, now and whole, all that is to be compacted: the active segments are closed for it."""
     now = cluster.world.clock.now_ms()
     logs = {partition.log.topic_partition: partition.log for partition in _chosen(cluster, topic)}
@@ -107,7 +107,7 @@ def compact(cluster: Cluster, topic: str | None = None) -> None:
                 directory.cleaned(log, compaction.clean(cleanable, now))
 
 
-def expire_transaction(cluster: Cluster, transactional_id: str) -> None:
+def expire_transaction(cluster: BrokerRuntime, transactional_id: str) -> None:
     """Let an open transaction time out now; KeyError if there is none."""
     for node in cluster.nodes.values():
         if node.transactions.time_out(transactional_id):
@@ -115,7 +115,7 @@ def expire_transaction(cluster: Cluster, transactional_id: str) -> None:
     raise KeyError(f"no open transaction of {transactional_id}")
 
 
-def expire_member(cluster: Cluster, group_id: str, member_id: str | None = None) -> None:
+def expire_member(cluster: BrokerRuntime, group_id: str, member_id: str | None = None) -> None:
     """Let the session of a member, or of all members, of a group time out now; KeyError if there is none."""
     found = False
     for node in cluster.nodes.values():
@@ -129,7 +129,7 @@ def expire_member(cluster: Cluster, group_id: str, member_id: str | None = None)
         raise KeyError(f"no member {member_id or ''} in group {group_id}")
 
 
-def delete_everything(cluster: Cluster) -> None:
+def delete_everything(cluster: BrokerRuntime) -> None:
     """Delete all topics, and with the broker's own ones all groups and transactional ids."""
     wanted = [DeleteTopicState(name=name) for name in cluster.image.topic_ids]
     cluster.change(delete_topics(cluster.image, wanted)[1])

@@ -21,7 +21,7 @@ from ottla.testing.control.rules import Control, Controls, Rule
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
 
-    from ottla.broker.cluster import Cluster as BrokerCluster
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.events import Events
     from ottla.server.run import RunningCluster
     from ottla.testing.control.requests import SeenRequest
@@ -72,7 +72,7 @@ class ControlledCluster(StateReading, Interventions):
             if server.dispatch is not None and server.dispatch.control is None:
                 server.dispatch.control = NodeControl(self.controls, server)
 
-    def _create_topics(self, cluster: BrokerCluster) -> None:
+    def _create_topics(self, cluster: BrokerRuntime) -> None:
         for name, wanted in self._topics.items():
             cluster.create_topic(
                 name, wanted.get("partitions", 1), wanted.get("replication_factor", 1), wanted.get("configs")
@@ -155,7 +155,7 @@ class ControlledCluster(StateReading, Interventions):
 
     # Running things on the loop.
 
-    def call(self, look: Callable[[BrokerCluster], T]) -> T:
+    def call(self, look: Callable[[BrokerRuntime], T]) -> T:
         """Run a function of the broker's state on its loop, and return what it returns."""
         if threading.current_thread() is self._loop_thread:
             return self._look(look)
@@ -174,7 +174,7 @@ class ControlledCluster(StateReading, Interventions):
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return run_on(self._loop, coroutine, "the cluster is not running")
 
-    def _look(self, look: Callable[[BrokerCluster], T]) -> T:
+    def _look(self, look: Callable[[BrokerRuntime], T]) -> T:
         assert self._running is not None
         if self._running.cluster is None:
             raise RuntimeError("the cluster is not running")

@@ -11,7 +11,7 @@ from ottla.testing.control.rules import check_seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-    from ottla.broker.cluster import Cluster as BrokerCluster
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.cluster.server_config import ServerConfig
     from ottla.server.run import RunningCluster
     from ottla.testing.control.disk import ControlledDisk
@@ -34,7 +34,7 @@ class Interventions:
         def controls(self) -> Controls: ...  # noqa: D102
         @property
         def disk(self) -> ControlledDisk: ...  # noqa: D102
-        def call(self, look: Callable[[BrokerCluster], T]) -> T: ...  # noqa: D102
+        def call(self, look: Callable[[BrokerRuntime], T]) -> T: ...  # noqa: D102
         def call_async(self, action: Callable[[], Coroutine[Any, Any, T]]) -> T: ...  # noqa: D102
         def _node_config(self, number: int, port: int) -> ServerConfig: ...
         def _attach(self) -> None: ...
@@ -138,7 +138,7 @@ class Interventions:
         if seconds > 0:
             self.controls.on("Produce", node=node, times=None, where=_is_slow_disk).delay_response(seconds)
 
-    def _slow_syncs(self, cluster: BrokerCluster, seconds: float, node: int | None) -> None:
+    def _slow_syncs(self, cluster: BrokerRuntime, seconds: float, node: int | None) -> None:
         for path in _folders(cluster, node):
             if seconds > 0:
                 self.disk.sync_seconds[path] = seconds
@@ -148,7 +148,7 @@ class Interventions:
     def full_disk(self, node: int | None = None, *, full: bool = True) -> None:
         """Let the disk of a node, or of all, be full: as in Kafka, the first write takes the log directory offline."""
 
-        def change(cluster: BrokerCluster) -> None:
+        def change(cluster: BrokerRuntime) -> None:
             for path in _folders(cluster, node):
                 if full:
                     self.disk.full.add(path)
@@ -213,7 +213,7 @@ def _is_slow_disk(_: object) -> bool:
     return True
 
 
-def _folders(cluster: BrokerCluster, node: int | None) -> list[str]:
+def _folders(cluster: BrokerRuntime, node: int | None) -> list[str]:
     if node is not None and node not in cluster.nodes:
         raise ValueError(f"there is no node {node}, only {sorted(cluster.nodes)}")
     nodes = cluster.nodes.values() if node is None else [cluster.nodes[node]]

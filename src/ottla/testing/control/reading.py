@@ -11,7 +11,7 @@ from ottla.testing.control.rules import api_keys
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ottla.broker.cluster import Cluster as BrokerCluster
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.events import Event, RecentEvents
     from ottla.server.run import RunningCluster
     from ottla.testing.control import state
@@ -32,7 +32,7 @@ class StateReading:
 
         @property
         def controls(self) -> Controls: ...  # noqa: D102
-        def call(self, look: Callable[[BrokerCluster], T]) -> T: ...  # noqa: D102
+        def call(self, look: Callable[[BrokerRuntime], T]) -> T: ...  # noqa: D102
 
     @property
     def cluster_id(self) -> str:
@@ -42,7 +42,7 @@ class StateReading:
     def nodes(self) -> dict[int, str]:
         """The nodes that run, with the address at which clients reach each."""
 
-        def look(cluster: BrokerCluster) -> dict[int, str]:
+        def look(cluster: BrokerRuntime) -> dict[int, str]:
             return {
                 node_id: "{0.host}:{0.port}".format(next(iter(node.endpoints.values())))
                 for node_id, node in sorted(cluster.nodes.items())
@@ -65,7 +65,7 @@ class StateReading:
         """All partitions of a topic; KeyError if there is no such topic."""
         from ottla.testing.control.state import read_partition
 
-        def look(cluster: BrokerCluster) -> list[state.PartitionState]:
+        def look(cluster: BrokerRuntime) -> list[state.PartitionState]:
             found = [index for name, index in cluster.partitions if name == topic]
             if not found:
                 raise KeyError(f"there is no topic {topic}")

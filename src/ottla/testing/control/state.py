@@ -14,8 +14,8 @@ from ottla.records.iterate import iter_all_records
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ottla.broker.cluster import Cluster
     from ottla.broker.partition import Partition
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.groups.consumer.group import ConsumerGroup
     from ottla.groups.shard import Group, Shard
     from ottla.groups.share.group import ShareGroup
@@ -115,7 +115,7 @@ class ConnectionState:
     unanswered: int
 
 
-def find_partition(cluster: Cluster, topic: str, index: int) -> Partition:
+def find_partition(cluster: BrokerRuntime, topic: str, index: int) -> Partition:
     """The broker's own partition; KeyError if there is none."""
     found = cluster.partitions.get((topic, index))
     if found is None:
@@ -123,7 +123,7 @@ def find_partition(cluster: Cluster, topic: str, index: int) -> Partition:
     return found
 
 
-def read_partition(cluster: Cluster, topic: str, index: int) -> PartitionState:
+def read_partition(cluster: BrokerRuntime, topic: str, index: int) -> PartitionState:
     """One partition; KeyError if there is none."""
     found = find_partition(cluster, topic, index)
     state, log = found.state, found.log
@@ -140,7 +140,7 @@ def read_partition(cluster: Cluster, topic: str, index: int) -> PartitionState:
     )
 
 
-def read_records(cluster: Cluster, topic: str, index: int) -> list[StoredRecord]:
+def read_records(cluster: BrokerRuntime, topic: str, index: int) -> list[StoredRecord]:
     """All records of a partition, those of open and aborted transactions too, control records left out."""
     log = find_partition(cluster, topic, index).log
     found: list[StoredRecord] = []
@@ -158,7 +158,7 @@ def read_records(cluster: Cluster, topic: str, index: int) -> list[StoredRecord]
     return found
 
 
-def read_groups(cluster: Cluster) -> list[GroupState]:
+def read_groups(cluster: BrokerRuntime) -> list[GroupState]:
     """All groups, of whichever node."""
     return [
         GroupState(
@@ -179,7 +179,7 @@ def read_groups(cluster: Cluster) -> list[GroupState]:
     ]
 
 
-def _shards(cluster: Cluster) -> Iterator[tuple[int, Shard]]:
+def _shards(cluster: BrokerRuntime) -> Iterator[tuple[int, Shard]]:
     for node_id, node in sorted(cluster.nodes.items()):
         for shard in node.groups.shards():
             yield node_id, shard
@@ -197,7 +197,7 @@ def _classic_members(group: ClassicGroup) -> Iterator[MemberState]:
         )
 
 
-def _members(cluster: Cluster, group: Group) -> Iterator[MemberState]:
+def _members(cluster: BrokerRuntime, group: Group) -> Iterator[MemberState]:
     if isinstance(group, ClassicGroup):
         return _classic_members(group)
     return _streams_members(group) if isinstance(group, StreamsGroup) else _modern_members(cluster, group)
@@ -216,7 +216,7 @@ def _streams_members(group: StreamsGroup) -> Iterator[MemberState]:
         )
 
 
-def _modern_members(cluster: Cluster, group: ConsumerGroup | ShareGroup) -> Iterator[MemberState]:
+def _modern_members(cluster: BrokerRuntime, group: ConsumerGroup | ShareGroup) -> Iterator[MemberState]:
     def named(partitions: Mapping[Uuid, Any]) -> dict[str, tuple[int, ...]]:
         topics = cluster.image.topics
         return {
@@ -236,7 +236,7 @@ def _modern_members(cluster: Cluster, group: ConsumerGroup | ShareGroup) -> Iter
         )
 
 
-def read_transactions(cluster: Cluster) -> list[TransactionState]:
+def read_transactions(cluster: BrokerRuntime) -> list[TransactionState]:
     """All transactional ids, of whichever node."""
     found = []
     for node_id, node in sorted(cluster.nodes.items()):
@@ -257,7 +257,7 @@ def read_transactions(cluster: Cluster) -> list[TransactionState]:
     return found
 
 
-def read_sessions(cluster: Cluster) -> list[SessionState]:
+def read_sessions(cluster: BrokerRuntime) -> list[SessionState]:
     """All fetch sessions."""
     topics = cluster.image.topics
     return [

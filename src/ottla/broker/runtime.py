@@ -38,7 +38,7 @@ from ottla.storage.names import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
     from ottla.cluster.image import ClusterImage, ImageChanges
     from ottla.cluster.metadata_log import MetadataLog
     from ottla.cluster.registrations import Partition as PartitionState
@@ -69,7 +69,7 @@ class StorageLost:
         self.then()
 
 
-class Cluster:
+class BrokerRuntime:
     """All nodes of this process and what they share. One loop owns it; nothing in it waits."""
 
     def __init__(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.broker.partition import Partition
-    from ottla.broker.share_partitions import SharePartitions
+    from ottla.broker.share.partitions import SharePartitions
     from ottla.records.batch import BatchHeader
     from ottla.shares.partition import SharePartition
     from ottla.shares.sessions import Place, SessionKey

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionWorld
 from ottla.broker.fetch_sessions import FetchSessions
-from ottla.broker.share_partitions import SharePartitions
-from ottla.broker.share_states import ShareStates, share_config, share_coordinator
+from ottla.broker.share.partitions import SharePartitions
+from ottla.broker.share.states import ShareStates, share_config, share_coordinator
 from ottla.broker.streams_topics import StreamsTopics
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import BrokerLayers, broker_value
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ottla.broker.authentication import ListenerAuthentication
-    from ottla.broker.cluster import Cluster
     from ottla.broker.partition import Partition
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.broker.session import Call, Session
     from ottla.cluster.configs import Value
     from ottla.cluster.registrations import Partition as PartitionState
@@ -52,7 +52,9 @@ class LeaderHint(NamedTuple):
 class Broker:
     """One node of the cluster. ValueError if a listener asks for a login that cannot work."""
 
-    def __init__(self, cluster: Cluster, node_id: int, config: ServerConfig, directories: list[LogDirectory]) -> None:
+    def __init__(
+        self, cluster: BrokerRuntime, node_id: int, config: ServerConfig, directories: list[LogDirectory]
+    ) -> None:
         self.cluster = cluster
         self.node_id = node_id
         self.server_config = config

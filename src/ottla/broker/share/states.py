@@ -19,8 +19,8 @@ from ottla.shares.environment import ShareState
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ottla.broker.cluster import Cluster
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.pending import Pending
     from ottla.protocol.schema import Uuid
     from ottla.shares.environment import SharePartitionKey, StateBatch
@@ -49,12 +49,12 @@ def share_config(broker: Broker) -> ShareConfig:
     )
 
 
-def state_partition_count(cluster: Cluster) -> int:
+def state_partition_count(cluster: BrokerRuntime) -> int:
     """How many partitions `__share_group_state` has, or would be created with."""
     return cluster.partition_count(SHARE_GROUP_STATE_TOPIC, "share.coordinator.state.topic.num.partitions")
 
 
-def _partition_count(cluster: Cluster, topic_id: Uuid) -> int | None:
+def _partition_count(cluster: BrokerRuntime, topic_id: Uuid) -> int | None:
     topic = cluster.image.topics.get(topic_id)
     return None if topic is None else len(topic.partitions)
 
@@ -75,7 +75,7 @@ class _StateLog:
 class ShareStates:
     """The state of every share partition of the cluster, kept by whichever node coordinates it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: BrokerRuntime) -> None:
         self._cluster = cluster
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Pending[ErrorCode]:

@@ -20,7 +20,7 @@ from ottla.shares.settings import BY_DURATION, EARLIEST, ShareSettings, duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ottla.broker.node import Broker
+    from ottla.broker.broker import Broker
     from ottla.broker.partition import Partition
     from ottla.protocol.schema import Uuid
     from ottla.shares.environment import ShareStateStore
