@@ -37,9 +37,10 @@ class LocalTalk:
         )
         self._config, self._sync = config, sync
         self.versions = {key: api.versions for key, api in apis().items()}
-        self._open()
+        self.open()
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Start the node on what its disk holds."""
         advertised = {1: [Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)]}
         self.cluster = open_cluster(self.world, [self._config], advertised, sync=self._sync)
         self._dispatch = Dispatch(self.cluster.nodes[1])
@@ -48,7 +49,7 @@ class LocalTalk:
     def restart(self) -> None:
         """Stop the node cleanly and start it again on what it left."""
         self.close()
-        self._open()
+        self.open()
 
     def quietly(self, request: Message, response: type[R], *, version: int | None = None) -> R:
         """Ask, and let time pass until there is an answer."""

@@ -7,6 +7,7 @@ forgotten when it stops. What coordinators decide is not decided here.
 from __future__ import annotations
 
 import logging
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ottla.cluster.brokers import allocate_producer_ids
@@ -22,7 +23,9 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import check_crc, iter_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import ControlType
+from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
+from ottla.storage.errors import CorruptLogError
 from ottla.storage.producer_state import AppendOrigin
 from ottla.transactions.environment import NO_LEADER, ProducerIdBlock, TransactionConfig
 
@@ -342,33 +345,63 @@ def read_batches(partition: Partition) -> Iterator[bytes | UnreadableRecord]:
     try:
         offset, end = partition.log.log_start_offset, partition.log.high_watermark
         while offset < end:
-            read = partition.log.read(offset, READ_BYTES, end)
-            if read.records is None or not len(read):
+            data = _read_from(partition, offset, end)
+            if not data:
                 return  # the rest was compacted away
-            with read.records as records:
-                data = records.read_all()
+            headers, framing_error = _headers(data)
             start, first_offset = 0, offset
-            for header in iter_batches(data):
-                problem = _find_damage(data, header, offset, end)
-                if problem is not None:
-                    if header.position > start:
-                        yield data[start : header.position]
-                    start = header.end
-                    yield UnreadableRecord(max(header.base_offset, offset), problem)
-                offset = max(offset, min(header.next_offset, end))
-            if start < len(data):
-                yield data[start:]
+            for header, following in zip_longest(headers, headers[1:]):
+                problem = _find_damage(data, header, following, offset, end)
+                if problem is None:
+                    offset = header.next_offset
+                    continue
+                if header.position > start:
+                    yield data[start : header.position]
+                start = header.end
+                yield UnreadableRecord(offset, problem)
+                next_offset = header.next_offset if following is None else following.base_offset
+                offset = min(max(offset + 1, next_offset), end)
+            if headers and start < headers[-1].end:
+                yield data[start : headers[-1].end]
+            if framing_error is not None:
+                raise framing_error
             if offset == first_offset:
-                yield UnreadableRecord(offset, "the batch is cut off")
-                return
+                raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, "the batch is longer than the log")
     except Exception as error:  # damage that the log cannot be read beyond
         yield unreadable(offset, error)
 
 
-def _find_damage(data: bytes, header: BatchHeader, offset: int, end: int) -> str | None:
-    """Say what is wrong with a batch that should begin at or hold an offset, or return None."""
-    if header.last_offset < offset or header.next_offset > end:
-        return f"the batch claims offsets {header.base_offset} to {header.last_offset}, in a log from {offset} to {end}"
+def _read_from(partition: Partition, offset: int, end: int) -> bytes:
+    """Read whole batches from an offset on; if damage is in the way of a large read, read one batch."""
+    try:
+        read = partition.log.read(offset, READ_BYTES, end)
+    except CorruptLogError:
+        read = partition.log.read(offset, 1, end)
+    if read.records is None or not len(read):
+        return b""
+    with read.records as records:
+        return records.read_all()
+
+
+def _headers(data: bytes) -> tuple[list[BatchHeader], InvalidRecords | None]:
+    """Return the headers of the batches in a buffer up to one that cannot be a batch, and what is wrong with that."""
+    headers: list[BatchHeader] = []
+    try:
+        headers.extend(iter_batches(data))
+    except InvalidRecords as error:
+        return headers, error
+    return headers, None
+
+
+def _find_damage(data: bytes, header: BatchHeader, following: BatchHeader | None, offset: int, end: int) -> str | None:
+    """Return what is wrong with a batch of the log's part from `offset` to `end`, or None.
+
+    The CRC does not cover the base offset, which is compared with that of the following batch.
+    """
+    highest = end if following is None or not offset < following.base_offset <= end else following.base_offset
+    if header.last_offset < offset or header.next_offset > highest:
+        claimed = f"offsets {header.base_offset} to {header.last_offset}"
+        return f"the batch has {claimed}, expected offsets from {offset} to {highest - 1}"
     if not check_crc(data, header):
         return "the CRC of the batch is wrong"
     return None

@@ -275,13 +275,13 @@ class Cleaning:
             records = memoryview(record_bytes(whole, header._replace(position=0)))
             tombstones = self._mark(records, header, horizon, marks)
         if not any(marks):
-            return (_empty(header), header.max_timestamp) if keep_empty else None
+            return (empty_batch(header), header.max_timestamp) if keep_empty else None
         set_horizon = horizon is None and (tombstones or marker_without_data)
         if all(marks) and not set_horizon:
             return bytes(whole), header.max_timestamp
         if set_horizon:
             horizon = plan.now_ms + plan.config.delete_retention_ms
-        return _rewrite(records, header, marks, horizon)
+        return keep_marked_records(records, header, marks, horizon)
 
     def _mark(self, records: memoryview, header: BatchHeader, horizon: int | None, marks: bytearray) -> bool:
         """Mark the records that stay; whether a tombstone is among them."""
@@ -392,8 +392,10 @@ def _control_type(chunk: memoryview, header: BatchHeader, at: int) -> ControlTyp
     return None
 
 
-def _rewrite(records: memoryview, header: BatchHeader, marks: bytearray, horizon: int | None) -> tuple[bytearray, int]:
-    """A batch of the marked records only; offsets stay, timestamps too, counted from another base."""
+def keep_marked_records(
+    records: memoryview, header: BatchHeader, marks: bytearray, horizon: int | None
+) -> tuple[bytearray, int]:
+    """Build a batch of the marked records only and return it with its largest timestamp; offsets do not change."""
     count = header.record_count
     table = array("q", bytes(8 * kernel.INDEX_WIDTH * count))
     kernel.index_records(kernel.RecordWalk(records, 0, len(records), count), table)
@@ -428,8 +430,8 @@ def _rewrite(records: memoryview, header: BatchHeader, marks: bytearray, horizon
     return made, max_timestamp
 
 
-def _empty(header: BatchHeader) -> bytearray:
-    """A batch without records that keeps its offsets and its producer's sequence."""
+def empty_batch(header: BatchHeader) -> bytearray:
+    """Build a batch without records that keeps its offsets and its producer's last sequence."""
     return seal_batch(
         b"",
         base_offset=header.base_offset,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,17 +13,22 @@ from ottla.cli.log.verify import print_findings, progress_bar, totals
 from ottla.cli.output import FAILED, examples, fail, print_json
 from ottla.storage.environment import StorageEnvironment
 from ottla.storage.names import LOCK_FILE
-from ottla.storage.repair import RepairReport
+from ottla.storage.record_removal import RecordPlace, remove_record
+from ottla.storage.repair import RepairReport, Step
 from ottla.storage.repair import repair as repair_files
 from ottla.storage.verify import bytes_to_check
 from ottla.world.clock import VirtualClock
 from ottla.world.disk_real import RealDisk
 from ottla.world.random import SystemRandom
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 EXAMPLES = examples(
     "ottla log repair ./data --dry-run",
     "ottla log repair ./data",
     "ottla log repair ./data/orders-0 --truncate",
+    "ottla log repair ./data --drop-record __consumer_offsets-3@17",
 )
 
 
@@ -38,6 +43,13 @@ def repair(
         bool,
         typer.Option("--truncate", help="Cut a damaged log before its first bad batch; what follows is given up."),
     ] = False,
+    drop_record: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC-PARTITION@OFFSET",
+            help="Remove this record, or the damaged batch that holds this offset; repeatable. Other offsets stay.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would be done.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per step, then one of totals.")] = False,
 ) -> None:
@@ -45,6 +57,9 @@ def repair(
 
     Records are never touched without --truncate, which does what Kafka's recovery would do: the log ends before the
     first batch that is damaged. Copy the directory first. A directory that a running broker has open is refused.
+
+    --drop-record removes single records, for example one that keeps a coordinator from loading: the log of the broker
+    names it. What the record said is lost.
 
     Exit code 1 means that something is still wrong.
     """
@@ -60,11 +75,13 @@ def repair(
             lock = disk.lock(f"{root}/{LOCK_FILE}")
         env = StorageEnvironment(disk, VirtualClock(time.time_ns() // 1_000_000), SystemRandom())
         with progress_bar("repairing", 2 * bytes_to_check(disk, full)) as progress:
+            dropped = [_drop(env, root, place, dry_run=dry_run) for place in _places(drop_record or ())]
             report = repair_files(env, full, truncate=truncate, dry_run=dry_run, progress=progress)
+            report.steps[:0] = dropped
     except BlockingIOError as error:
         raise fail(f"{root} is in use by a running broker; stop it first") from error
-    except OSError as error:
-        raise fail(str(error)) from error
+    except (LookupError, OSError, ValueError) as error:
+        raise fail(error.args[0] if isinstance(error, LookupError) else str(error)) from error
     finally:
         if lock is not None:
             lock.release()
@@ -75,6 +92,14 @@ def repair(
     still_wrong = report.after.wrong if report.after is not None else report.left
     if still_wrong:
         raise typer.Exit(FAILED)
+
+
+def _places(texts: Sequence[str]) -> list[RecordPlace]:
+    return [RecordPlace.parse(text) for text in texts]
+
+
+def _drop(env: StorageEnvironment, root: str, place: RecordPlace, *, dry_run: bool) -> Step:
+    return Step(*remove_record(env, root, place, dry_run=dry_run))
 
 
 def _print_json(report: RepairReport, dry_run: bool) -> None:
