@@ -64,7 +64,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
     if types is None:
         return None
     key_type, value_type = types
-    decoded_key = key_type.decode(key, 0, 2)
+    decoded_key = key_type.decode_from(key, 2, 0)[0]  # Kafka ignores bytes after a key or value
     if value is None:
         return GroupRecord(decoded_key, None)
     if len(value) < 2:
@@ -72,4 +72,4 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
     version = _INT16.unpack_from(value)[0]
     if version not in value_type.__schema__.versions:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"unsupported version {version} of {value_type.__name__}")
-    return GroupRecord(decoded_key, value_type.decode(value, version, 2), version)
+    return GroupRecord(decoded_key, value_type.decode_from(value, 2, version)[0], version)

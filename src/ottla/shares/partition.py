@@ -166,7 +166,11 @@ class SharePartition:
             if gap_start == -1 and each.first_offset > expected:
                 gap_start = expected
             expected = each.last_offset + 1
-            run = Run(each.first_offset, each.last_offset, RecordState(each.delivery_state), each.delivery_count)
+            try:
+                state_of_run = RecordState(each.delivery_state)
+            except ValueError as error:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown delivery state: {error}") from error
+            run = Run(each.first_offset, each.last_offset, state_of_run, each.delivery_count)
             self.in_flight.add(run)
         if self.in_flight:
             self.look_for_free = True

@@ -46,13 +46,13 @@ def decode_record(key: bytes | None, value: bytes | None) -> ShareRecord | None:
     if types is None:
         return None
     key_type, value_type = types
-    decoded = key_type.decode(key, 0, _INT16.size)
+    decoded = key_type.decode_from(key, _INT16.size, 0)[0]
     place = SharePartitionKey(decoded.group_id, decoded.topic_id, decoded.partition)
     if value is None:
         return ShareRecord(place, None)
     if len(value) < _INT16.size or _INT16.unpack_from(value)[0] != 0:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{value_type.__name__} is of a version that cannot be read here")
-    return ShareRecord(place, value_type.decode(value, 0, _INT16.size))
+    return ShareRecord(place, value_type.decode_from(value, _INT16.size, 0)[0])
 
 
 def written_batches(batches: list[StateBatch]) -> list[schemas.StateBatch]:

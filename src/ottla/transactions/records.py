@@ -59,13 +59,13 @@ def decode_record(key: bytes | None, value: bytes | None) -> tuple[str, Transact
     kind, key_body = _prefixed(key, "TransactionLogKey")
     if kind != _TRANSACTION_LOG:
         return None
-    transactional_id = TransactionLogKey.decode(key_body, 0).transactional_id
+    transactional_id = TransactionLogKey.decode_from(key_body, 0, 0)[0].transactional_id
     if value is None:
         return transactional_id, None
     version, value_body = _prefixed(value, "TransactionLogValue")
     if version not in _VALUE_VERSIONS:
         raise ProtocolError(f"version {version} is unknown", message="TransactionLogValue")
-    return transactional_id, _record(TransactionLogValue.decode(value_body, version))
+    return transactional_id, _record(TransactionLogValue.decode_from(value_body, 0, version)[0])
 
 
 def _prefixed(data: bytes, message: str) -> tuple[int, bytes]:

@@ -434,7 +434,8 @@ def classic_group_from_record(key: GroupMetadataKey, value: GroupMetadataValue) 
         generation_id=value.generation,
         protocol_type=value.protocol_type or None,
         protocol_name=value.protocol,
-        leader_id=value.leader,
+        # A leader that is no member is replaced by the first member, so that the next rebalance can elect one.
+        leader_id=value.leader if any(member.member_id == value.leader for member in value.members) else None,
     )
     for member in value.members:
         group.add(
