@@ -494,8 +494,8 @@ class Simulation:
         waiting = sum(member.awaiting_join is not None for member in group.members.values())
         if waiting != group.awaiting_join_count:
             raise BrokenInvariantError("the members that wait are miscounted")
-        supporters = Counter(name for member in group.members.values() for name, _ in member.protocols)
-        if supporters != group.supporters:
+        protocol_counts = Counter(name for member in group.members.values() for name, _ in member.protocols)
+        if protocol_counts != group.protocol_counts:
             raise BrokenInvariantError("the members that support a protocol are miscounted")
         if group.leader_id is not None and group.leader_id not in group.members:
             raise BrokenInvariantError("the leader is not a member")

@@ -106,7 +106,7 @@ def test_a_thousand_members(world: World) -> None:
     }
     world.leave(*((member.id, None) for member in members))
     assert world.group().state_name == "Empty"
-    assert world.group().supporters == {}
+    assert world.group().protocol_counts == {}
 
 
 def test_syncing_while_the_group_rebalances(world: World, member: Member) -> None:

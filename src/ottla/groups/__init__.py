@@ -1,5 +1,6 @@
-"""Consumer groups: who reads what, and how far they have read.
+"""The group coordinator: classic, consumer, share and streams groups, and committed offsets.
 
-State machines and their records in `__consumer_offsets`; no sockets, no files, no waiting. Requests come in through
-`coordinator.GroupCoordinator`; what the room needs from outside it declares in `environment`.
+State machines and their records in `__consumer_offsets`, without sockets, files or threads. Requests enter through
+`coordinator.GroupCoordinator`; `environment` declares what the broker provides. Each type of group has a package;
+`migration` converts between types.
 """

@@ -1,7 +1,7 @@
-"""The group coordinator of one node: finds the shard of a group, and answers for groups that are not here.
+"""The group coordinator of one node (Kafka's GroupCoordinatorService): routes each request to the shard of its group.
 
-Every request has an answer, at once or as a `Pending`; nothing here raises because of what a client sent. Who may ask
-is decided before, and what old versions can carry after, in the handlers.
+A method returns a response or a Pending and never raises because of a client's request. The handlers check
+authorization and adapt responses to old versions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cluster.coordinator_partition import partition_for
-from ottla.groups import delete, describe, refusals
+from ottla.groups import delete, describe, error_responses
 from ottla.groups.classic import join as classic_join
 from ottla.groups.classic import membership as classic_membership
 from ottla.groups.classic import sync as classic_sync
@@ -81,7 +81,7 @@ R = TypeVar("R")
 
 
 class GroupCoordinator:
-    """All groups whose partition this node leads."""
+    """All groups whose partition of `__consumer_offsets` this node leads."""
 
     def __init__(
         self,
@@ -109,11 +109,11 @@ class GroupCoordinator:
     # Leadership
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that keeps a group."""
+        """Return the partition of `__consumer_offsets` that stores a group."""
         return partition_for(group_id, self._partition_count())
 
     def begin_loading(self, partition: int) -> Loading:
-        """This node leads a partition now; until what this returns is finished, its groups are said to be loading."""
+        """Start to load a partition; its groups respond COORDINATOR_LOAD_IN_PROGRESS until the loading is finished."""
         self.unload(partition)
         shard = Shard(
             partition,
@@ -145,22 +145,22 @@ class GroupCoordinator:
         return unreadable
 
     def unload(self, partition: int) -> None:
-        """This node does not lead a partition any more."""
+        """Unload a partition that this node no longer leads."""
         shard = self._shards.pop(partition, None)
         if shard is not None:
             shard.unload()
 
     def unload_all(self) -> None:
-        """The node stops."""
+        """Unload all partitions when the node stops."""
         for partition in list(self._shards):
             self.unload(partition)
 
     def shard(self, partition: int) -> Shard | None:
-        """The groups of a partition, for those who look on (tests, metrics); None if it is not here."""
+        """Return the shard of a partition, for tests and metrics; None if this node does not lead it."""
         return self._shards.get(partition)
 
     def shards(self) -> list[Shard]:
-        """All that is here, in order, for those who look on."""
+        """Return all shards in order of their partitions, for tests and metrics."""
         return [shard for _, shard in sorted(self._shards.items())]
 
     def _active(self, partition: int) -> Shard:
@@ -227,18 +227,18 @@ class GroupCoordinator:
     def heartbeat(
         self, context: RequestContext, request: HeartbeatRequest
     ) -> HeartbeatResponse | Pending[HeartbeatResponse]:
-        """A member of the classic protocol is alive."""
+        """Reset a classic member's session timer; respond REBALANCE_IN_PROGRESS if it must rejoin."""
         if not request.group_id:
             return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
 
         def heartbeat(shard: Shard) -> Outcome[HeartbeatResponse]:
-            group = _of_members(shard, request.group_id)
+            group = _group_with_classic_members(shard, request.group_id)
             if isinstance(group, ClassicGroup):
                 return classic_membership.heartbeat(shard, group, request)
             return mixed.heartbeat(shard, group, request)
 
         def failed(code: ErrorCode, _: str | None) -> HeartbeatResponse:
-            # A member need not look for another coordinator while this one is reading its log.
+            # A member need not look for another coordinator while this one is loading.
             loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
 
@@ -247,16 +247,16 @@ class GroupCoordinator:
     def leave_group(
         self, context: RequestContext, request: LeaveGroupRequest
     ) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
-        """Members of the classic protocol go."""
+        """Remove members by member id or instance id."""
 
         def leave(shard: Shard) -> Outcome[LeaveGroupResponse]:
-            group = _of_members(shard, request.group_id)
+            group = _group_with_classic_members(shard, request.group_id)
             if isinstance(group, ClassicGroup):
                 return classic_membership.leave(shard, group, request)
             return mixed.leave(shard, group, request)
 
         def failed(code: ErrorCode, _: str | None) -> LeaveGroupResponse:
-            return refusals.leave_group(request, code)
+            return error_responses.leave_group(request, code)
 
         if not request.group_id:
             return failed(ErrorCode.INVALID_GROUP_ID, None)
@@ -267,7 +267,7 @@ class GroupCoordinator:
     def consumer_group_heartbeat(
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
-        """A member of the consumer protocol joins, stays or leaves."""
+        """Add, reconcile or remove a member of the consumer protocol."""
 
         def failed(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
             return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
@@ -283,7 +283,7 @@ class GroupCoordinator:
     def share_group_heartbeat(
         self, context: RequestContext, request: ShareGroupHeartbeatRequest
     ) -> ShareGroupHeartbeatResponse | Pending[ShareGroupHeartbeatResponse]:
-        """A member of the share protocol joins, stays or leaves."""
+        """Add, update or remove a member of the share protocol."""
 
         def failed(code: ErrorCode, message: str | None) -> ShareGroupHeartbeatResponse:
             return ShareGroupHeartbeatResponse(error_code=code, error_message=message or error_text(code))
@@ -295,13 +295,13 @@ class GroupCoordinator:
         return self._run(request.group_id, lambda shard: share_heartbeat.heartbeat(shard, context, request), failed)
 
     def initialized_share_partitions(self, group_id: str) -> dict[Uuid, list[int]]:
-        """The partitions of a share group that have state; KafkaError if this node does not coordinate the group."""
+        """Return the initialized partitions of a share group; raise if this node does not coordinate it."""
         return share_offsets.initialized_partitions(self._active(self.partition_for(group_id)), group_id)
 
     def alter_share_group_offsets(
         self, request: AlterShareGroupOffsetsRequest
     ) -> AlterShareGroupOffsetsResponse | Pending[AlterShareGroupOffsetsResponse]:
-        """Let a share group begin at other offsets."""
+        """Set the start offsets of a share group."""
 
         def failed(code: ErrorCode, message: str | None) -> AlterShareGroupOffsetsResponse:
             return AlterShareGroupOffsetsResponse(error_code=code, error_message=message or error_text(code))
@@ -313,7 +313,7 @@ class GroupCoordinator:
     def delete_share_group_offsets(
         self, request: DeleteShareGroupOffsetsRequest
     ) -> DeleteShareGroupOffsetsResponse | Pending[DeleteShareGroupOffsetsResponse]:
-        """Forget how far a share group has come in some topics."""
+        """Delete the start offsets of topics of a share group."""
 
         def failed(code: ErrorCode, message: str | None) -> DeleteShareGroupOffsetsResponse:
             return DeleteShareGroupOffsetsResponse(error_code=code, error_message=message or error_text(code))
@@ -327,7 +327,7 @@ class GroupCoordinator:
     def streams_group_heartbeat(
         self, context: RequestContext, request: StreamsGroupHeartbeatRequest
     ) -> StreamsHeartbeat | Pending[StreamsHeartbeat]:
-        """A member of the streams protocol joins, stays or leaves; its internal topics are for the caller to create."""
+        """Add, reconcile or remove a member of the streams protocol; the caller creates missing internal topics."""
         try:
             streams_heartbeat.validate(request)
         except KafkaError as error:
@@ -343,20 +343,20 @@ class GroupCoordinator:
     def commit_offsets(
         self, context: RequestContext, request: OffsetCommitRequest
     ) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
-        """Commit offsets; the topics' names and ids are known to be right."""
+        """Commit offsets of topics that the caller has validated."""
         return self._run(
             request.group_id,
             lambda shard: offset_requests.commit(shard, context, request),
-            lambda code, _: refusals.offset_commit(request, code),
+            lambda code, _: error_responses.offset_commit(request, code),
         )
 
     def commit_transactional_offsets(
         self, context: RequestContext, request: TxnOffsetCommitRequest
     ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
-        """Commit offsets as part of a transaction that is known to be open."""
+        """Commit offsets within a transaction that the caller has validated."""
 
         def failed(code: ErrorCode, _: str | None) -> TxnOffsetCommitResponse:
-            return refusals.txn_offset_commit(request, code)
+            return error_responses.txn_offset_commit(request, code)
 
         if not request.group_id:
             return failed(ErrorCode.INVALID_GROUP_ID, None)
@@ -372,7 +372,7 @@ class GroupCoordinator:
         )
 
     def complete_transaction(self, partition: int, producer_id: int, *, committed: bool) -> None:
-        """A producer's marker is in the log of a partition of `__consumer_offsets`: its offsets count, or never did."""
+        """Apply a transaction marker that was appended to a partition of `__consumer_offsets`."""
         shard = self._shards.get(partition)
         if shard is not None and shard.loaded:
             shard.offsets.complete_transaction(producer_id, committed=committed)
@@ -380,17 +380,17 @@ class GroupCoordinator:
     def fetch_offsets(
         self, context: RequestContext, request: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponseGroup | Pending[OffsetFetchResponseGroup]:
-        """The committed offsets of a group."""
+        """Return the committed offsets of a group."""
         return self._run(
             request.group_id,
             lambda shard: offset_requests.fetch(shard, request, require_stable=require_stable),
-            lambda code, _: refusals.offset_fetch(request, context.version, code),
+            lambda code, _: error_responses.offset_fetch(request, context.version, code),
         )
 
     def delete_offsets(
         self, context: RequestContext, request: OffsetDeleteRequest
     ) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
-        """Forget offsets of topics that the group does not read."""
+        """Delete the offsets of topics to which the group does not subscribe."""
 
         def failed(code: ErrorCode, _: str | None) -> OffsetDeleteResponse:
             return OffsetDeleteResponse(error_code=code)
@@ -402,14 +402,14 @@ class GroupCoordinator:
     # Administration
 
     def count_groups(self) -> Counter[tuple[str, str]]:
-        """How many groups of this node there are of each type in each state."""
+        """Count the groups of this node by type and state."""
         shards = [shard for shard in self._shards.values() if shard.loaded]
         return Counter((group.type, group.state_name) for shard in shards for group in shard.groups.values())
 
     def list_groups(
         self, states: Sequence[str], types: Sequence[str]
     ) -> ListGroupsResponse | Pending[ListGroupsResponse]:
-        """The groups of this node."""
+        """List the groups of this node, filtered by state and type."""
 
         def failed(code: ErrorCode, _: str | None) -> list[ListedGroup]:
             return []
@@ -425,48 +425,48 @@ class GroupCoordinator:
     def describe_groups(
         self, context: RequestContext, group_ids: Sequence[str]
     ) -> list[DescribedGroup] | Pending[list[DescribedGroup]]:
-        """Classic groups."""
+        """Describe classic groups."""
 
-        def one(group_id: str) -> list[DescribedGroup] | Pending[list[DescribedGroup]]:
+        def describe_one(group_id: str) -> list[DescribedGroup] | Pending[list[DescribedGroup]]:
             return self._run(
                 group_id,
                 lambda shard: Outcome([describe.describe_group(shard, group_id, context.version)]),
-                lambda code, _: describe.refuse_describe([group_id], code),
+                lambda code, _: describe.describe_errors([group_id], code),
             )
 
-        return wait_for_all([one(group_id) for group_id in group_ids], _flat)
+        return wait_for_all([describe_one(group_id) for group_id in group_ids], _flat)
 
     def describe_consumer_groups(
         self, group_ids: Sequence[str]
     ) -> list[DescribedConsumerGroup] | Pending[list[DescribedConsumerGroup]]:
-        """Consumer groups."""
+        """Describe consumer groups."""
         return self._describe(group_ids, DescribedConsumerGroup, describe.describe_consumer_group)
 
     def describe_share_groups(
         self, group_ids: Sequence[str]
     ) -> list[DescribedShareGroup] | Pending[list[DescribedShareGroup]]:
-        """Share groups."""
+        """Describe share groups."""
         return self._describe(group_ids, DescribedShareGroup, describe.describe_share_group)
 
     def describe_streams_groups(
         self, group_ids: Sequence[str]
     ) -> list[DescribedStreamsGroup] | Pending[list[DescribedStreamsGroup]]:
-        """Streams groups."""
+        """Describe streams groups."""
         return self._describe(group_ids, DescribedStreamsGroup, describe.describe_streams_group)
 
     def _describe(
-        self, group_ids: Sequence[str], described: Callable[..., R], describe_one: Callable[[Shard, str], R]
+        self, group_ids: Sequence[str], response: Callable[..., R], operation: Callable[[Shard, str], R]
     ) -> list[R] | Pending[list[R]]:
-        def one(group_id: str) -> list[R] | Pending[list[R]]:
+        def describe_one(group_id: str) -> list[R] | Pending[list[R]]:
             if not group_id:
-                return [described(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
+                return [response(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)]
             return self._run(
                 group_id,
-                lambda shard: Outcome([describe_one(shard, group_id)]),
-                lambda code, _: [described(group_id=group_id, error_code=code)],
+                lambda shard: Outcome([operation(shard, group_id)]),
+                lambda code, _: [response(group_id=group_id, error_code=code)],
             )
 
-        return wait_for_all([one(group_id) for group_id in group_ids], _flat)
+        return wait_for_all([describe_one(group_id) for group_id in group_ids], _flat)
 
     def delete_groups(
         self, group_ids: Sequence[str]
@@ -485,12 +485,12 @@ class GroupCoordinator:
 
         return wait_for_all([delete_group(group_id) for group_id in dict.fromkeys(group_ids)], list)
 
-    # The world changes
+    # Metadata
 
     def topics_changed(
         self, *, created: Sequence[str] = (), changed: Sequence[str] = (), deleted: Sequence[DeletedTopic] = ()
     ) -> None:
-        """Topics came, got other partitions or racks, or went; the view of the topics shows it already."""
+        """React to topics that were created, changed or deleted; `Topics` shows the change already."""
         names = dict.fromkeys((*created, *changed, *(topic.name for topic in deleted)))
         self._topic_hashes.forget(names)
         for _, shard in sorted(self._shards.items()):
@@ -504,10 +504,10 @@ class GroupCoordinator:
             if deleted and shard.loaded:
                 shard.execute("deleted topics", partial(offset_requests.tombstones_of_topics, shard, deleted))
                 ids = {topic.id for topic in deleted}
-                shard.execute("deleted topics", partial(share_state.forget_deleted_topics, shard, ids))
+                shard.execute("deleted topics", partial(share_state.remove_deleted_topics, shard, ids))
 
 
-def _of_members(shard: Shard, group_id: str) -> ClassicGroup | ConsumerGroup:
+def _group_with_classic_members(shard: Shard, group_id: str) -> ClassicGroup | ConsumerGroup:
     group = shard.groups.get(group_id)
     if group is None or isinstance(group, ShareGroup | StreamsGroup):
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
@@ -515,26 +515,26 @@ def _of_members(shard: Shard, group_id: str) -> ClassicGroup | ConsumerGroup:
 
 
 def _flat(lists: list[list[R]]) -> list[R]:
-    return [each for listed in lists for each in listed]
+    return [item for items in lists for item in items]
 
 
 S = TypeVar("S")
 
 
-def wait_for_all(answers: list[R | Pending[R]], combine: Callable[[list[R]], S]) -> S | Pending[S]:
-    """Wait for all of some answers."""
-    waiting = [answer for answer in answers if isinstance(answer, Pending)]
+def wait_for_all(responses: list[R | Pending[R]], combine: Callable[[list[R]], S]) -> S | Pending[S]:
+    """Combine responses when the last of them is known."""
+    waiting = [response for response in responses if isinstance(response, Pending)]
     if not waiting:
-        return combine(answers)  # type: ignore[arg-type]
-    joined: Pending[S] = Pending(effect_applied=True)
-    left = len(waiting)
+        return combine(responses)  # type: ignore[arg-type]
+    combined: Pending[S] = Pending(effect_applied=True)
+    outstanding = len(waiting)
 
-    def done(_: object) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            joined.complete(combine([each.response if isinstance(each, Pending) else each for each in answers]))
+    def completed(_: object) -> None:
+        nonlocal outstanding
+        outstanding -= 1
+        if outstanding == 0:
+            combined.complete(combine([item.response if isinstance(item, Pending) else item for item in responses]))
 
-    for answer in waiting:
-        answer.on_complete(done)
-    return joined
+    for response in waiting:
+        response.on_complete(completed)
+    return combined

@@ -33,9 +33,9 @@ FIRST_DESCRIBE_VERSION_WITH_NOT_FOUND = 6
 
 
 def list_groups(shard: Shard, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-    """The groups of a shard in some states and of some types; no filter lets all through."""
-    wanted_states = {state.lower().strip() for state in states}
-    wanted_types = {name.lower() for name in types}
+    """Return the groups of a shard, filtered by state and type; an empty filter matches all."""
+    state_filter = {state.lower().strip() for state in states}
+    type_filter = {name.lower() for name in types}
     return [
         ListedGroup(
             group_id=group.group_id,
@@ -44,18 +44,18 @@ def list_groups(shard: Shard, states: Iterable[str], types: Iterable[str]) -> li
             group_type=group.type,
         )
         for group in shard.groups.values()
-        if (not wanted_states or _state_filter(group.state_name) in wanted_states)
-        and (not wanted_types or group.type in wanted_types)
+        if (not state_filter or _filter_name(group.state_name) in state_filter)
+        and (not type_filter or group.type in type_filter)
     ]
 
 
-def _state_filter(state: str) -> str:
-    """A state as a filter has to write it: the two words of one state of streams groups have to be kept apart."""
+def _filter_name(state: str) -> str:
+    """Return the name that a state filter uses: NotReady is written with an underscore."""
     return "not_ready" if state == StreamsState.NOT_READY.value else state.lower()
 
 
 def describe_group(shard: Shard, group_id: str, version: int) -> DescribedGroup:
-    """A classic group with its members; what is not there is told to be dead."""
+    """Describe a classic group; a group that does not exist is Dead."""
     try:
         group = shard.classic_group(group_id)
     except KafkaError as error:
@@ -89,7 +89,7 @@ def _classic_member(group: ClassicGroup, member: ClassicMember, *, stable: bool)
 
 
 def describe_consumer_group(shard: Shard, group_id: str) -> DescribedConsumerGroup:
-    """A consumer group with its members, what they own and what they are to own."""
+    """Describe a consumer group with the current and target assignment of its members."""
     try:
         group = shard.consumer_group(group_id)
     except KafkaError as error:
@@ -115,8 +115,8 @@ def _consumer_member(topics: Topics, member: ConsumerMember, target: Iterable[tu
     return Member(
         member_epoch=member.member_epoch,
         member_id=member.member_id,
-        assignment=_described(topics, owned.items()),
-        target_assignment=_described(topics, target),
+        assignment=_named_assignment(topics, owned.items()),
+        target_assignment=_named_assignment(topics, target),
         client_host=member.client_host,
         client_id=member.client_id,
         instance_id=member.instance_id,
@@ -127,18 +127,20 @@ def _consumer_member(topics: Topics, member: ConsumerMember, target: Iterable[tu
     )
 
 
-def _described(topics: Topics, assignment: Iterable[tuple[Uuid, Sequence[int]]]) -> Assignment:
-    """An assignment with the topics' names; topics that are no more are left out."""
-    found = []
+def _named_assignment(topics: Topics, assignment: Iterable[tuple[Uuid, Sequence[int]]]) -> Assignment:
+    """Return an assignment with topic names; deleted topics are left out."""
+    topic_partitions = []
     for topic_id, partitions in assignment:
         topic = topics.by_id(topic_id)
         if topic is not None:
-            found.append(TopicPartitions(topic_id=topic.id, topic_name=topic.name, partitions=list(partitions)))
-    return Assignment(topic_partitions=found)
+            topic_partitions.append(
+                TopicPartitions(topic_id=topic.id, topic_name=topic.name, partitions=list(partitions))
+            )
+    return Assignment(topic_partitions=topic_partitions)
 
 
 def describe_share_group(shard: Shard, group_id: str) -> DescribedShareGroup:
-    """A share group with its members and what they read from."""
+    """Describe a share group with the assignment of its members."""
     try:
         group = shard.share_group(group_id)
     except KafkaError as error:
@@ -160,9 +162,9 @@ def describe_share_group(shard: Shard, group_id: str) -> DescribedShareGroup:
                 assignment=k77.Assignment(
                     topic_partitions=[
                         k77.TopicPartitions(
-                            topic_id=each.topic_id, topic_name=each.topic_name, partitions=each.partitions
+                            topic_id=topic.topic_id, topic_name=topic.topic_name, partitions=topic.partitions
                         )
-                        for each in _described(shard.topics, member.assigned.items()).topic_partitions
+                        for topic in _named_assignment(shard.topics, member.assigned.items()).topic_partitions
                     ]
                 ),
             )
@@ -172,7 +174,7 @@ def describe_share_group(shard: Shard, group_id: str) -> DescribedShareGroup:
 
 
 def describe_streams_group(shard: Shard, group_id: str) -> DescribedStreamsGroup:
-    """A streams group with its topology, its members, the tasks that they have and those that they are to have."""
+    """Describe a streams group with its topology and the current and target tasks of its members."""
     try:
         group = shard.streams_group(group_id)
     except KafkaError as error:
@@ -217,9 +219,12 @@ def _described_assignment(tasks: OwnedTasks | TaskAssignment) -> k89.Assignment:
 
 
 def _described_tasks(tasks: Mapping[str, Collection[int]]) -> list[k89.TaskIds]:
-    return [k89.TaskIds(subtopology_id=each, partitions=sorted(tasks[each])) for each in sorted(tasks)]
+    return [
+        k89.TaskIds(subtopology_id=subtopology_id, partitions=sorted(tasks[subtopology_id]))
+        for subtopology_id in sorted(tasks)
+    ]
 
 
-def refuse_describe(group_ids: Iterable[str], code: ErrorCode) -> list[DescribedGroup]:
-    """Groups that cannot be described here."""
+def describe_errors(group_ids: Iterable[str], code: ErrorCode) -> list[DescribedGroup]:
+    """Return an error for each group."""
     return [DescribedGroup(group_id=group_id, error_code=code) for group_id in group_ids]

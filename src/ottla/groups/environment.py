@@ -1,6 +1,6 @@
-"""What the groups need from the broker around them: a log to write to, the topics, the configs, who is asking.
+"""Interfaces to the broker: the log, the topics, the configs and the sender of a request.
 
-Declarations only. The broker implements them over its partitions and its metadata image, tests over a list and a dict.
+The broker implements them over its partitions and metadata image, tests over a list and a dict.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Appended(NamedTuple):
-    """Where a batch went, and when it is safe: `durable` is completed with NONE or an error; None means at once."""
+    """The base offset of an appended batch. `durable` completes with NONE or an error; None means already durable."""
 
     base_offset: int
     durable: Pending[ErrorCode] | None
@@ -28,12 +28,12 @@ class GroupLog(Protocol):
     """The partitions of `__consumer_offsets` that this node leads."""
 
     def append(self, partition: int, batch: bytearray) -> Appended:
-        """Append one batch, whose offsets are for the log to set; KafkaError when it cannot."""
+        """Append a batch and assign its offsets; raise KafkaError if that fails."""
         ...
 
 
 class Topic(Protocol):
-    """One topic as the groups see it."""
+    """A topic of the cluster."""
 
     @property
     def id(self) -> Uuid:
@@ -47,44 +47,44 @@ class Topic(Protocol):
 
     @property
     def partition_count(self) -> int:
-        """How many partitions it has."""
+        """The number of partitions."""
         ...
 
     def racks(self, partition: int) -> Sequence[str]:
-        """The racks of a partition's replicas, those of brokers without a rack left out."""
+        """Return the racks of a partition's replicas; brokers without a rack are left out."""
         ...
 
 
 class Topics(Protocol):
-    """The topics of the cluster, as they are now."""
+    """The current topics of the cluster."""
 
     @property
     def version(self) -> int:
-        """A number that grows with every change: the offset of the metadata log."""
+        """The offset of the metadata log: grows with every change."""
         ...
 
     def by_name(self, name: str) -> Topic | None:
-        """The topic of that name."""
+        """Return the topic with a name."""
         ...
 
     def by_id(self, topic_id: Uuid) -> Topic | None:
-        """The topic with that id."""
+        """Return the topic with an id."""
         ...
 
     def names(self) -> Iterable[str]:
-        """All names, in an order that does not depend on hashes."""
+        """Return all names in an order that does not depend on hashes."""
         ...
 
 
 class Settings(Protocol):
-    """The configs in force; asked anew each time, because they change while the broker runs."""
+    """The current configs; never cached by callers, because they are dynamic."""
 
     def coordinator(self) -> CoordinatorSettings:
-        """Those of the broker."""
+        """Return the broker's group configs."""
         ...
 
     def group(self, group_id: str) -> GroupSettings:
-        """Those of one group: its own where it has any, else the broker's."""
+        """Return the configs of a group: its dynamic configs, else the broker's defaults."""
         ...
 
 
@@ -94,10 +94,10 @@ def _allow_all(names: Sequence[str]) -> Sequence[str]:
 
 @dataclass(slots=True, frozen=True)
 class RequestContext:
-    """Who sent a request, in which version.
+    """The sender and the version of a request.
 
-    `client_host` is written as Java writes an address ("/127.0.0.1"); `describable` keeps of some topic names those
-    that the sender may describe, which is what a regular expression of theirs is allowed to match.
+    `client_host` has Java's form of an address ("/127.0.0.1"). `describable` filters topic names by the sender's right
+    to describe them, which limits what a subscribed regular expression matches.
     """
 
     version: int
@@ -107,7 +107,7 @@ class RequestContext:
 
 
 class DeletedTopic(NamedTuple):
-    """A topic that is no more."""
+    """A deleted topic."""
 
     id: Uuid
     name: str

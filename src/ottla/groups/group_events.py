@@ -1,6 +1,6 @@
-"""What the event log is told of groups: from records that are about to be replayed, and from classic groups' moves.
+"""Events of groups for the event log, derived from records before their replay and from transitions of classic groups.
 
-Nothing here decides anything, and without an event log nothing here is called.
+Without an event log nothing here is called; nothing here changes state.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 Owned = dict[str, list[int]]
-"""Partitions by the name of their topic or subtopology."""
+"""Partitions by topic name or subtopology id."""
 LEFT = "left"
 REPLACED = "replaced"
 FULL = "group full"
 
 
 class GroupEvents:
-    """One node's groups, as they are written to the event log."""
+    """Writes the events of one node's groups."""
 
     def __init__(self, events: NodeEvents, topics: Topics) -> None:
         self._events = events
@@ -77,11 +77,11 @@ class GroupEvents:
     # Classic groups
 
     def moved(self, group: ClassicGroup) -> None:
-        """A classic group went from its previous state to this one."""
+        """Report the transition of a classic group from its previous state."""
         self._state(group, group.previous_state.value)
 
     def became_classic(self, before: ConsumerGroup, group: ClassicGroup) -> None:
-        """The last members of the new protocol left a consumer group."""
+        """Report that a consumer group was downgraded to a classic group."""
         for member_id, member in before.members.items():
             if member_id not in group.members:
                 reason = self._reasons.pop((group.group_id, member_id), REPLACED)
@@ -89,7 +89,7 @@ class GroupEvents:
         self._state(group, before.state_name)
 
     def joined(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """A classic member is in."""
+        """Report a classic member that joined."""
         self._emit(
             "member.joined",
             group,
@@ -100,13 +100,13 @@ class GroupEvents:
         )
 
     def left(self, group: ClassicGroup, member_id: str, reason: str) -> None:
-        """A classic member is about to be removed; one that was only given an id never was one."""
+        """Report a classic member before its removal; a member id that never joined is not reported."""
         member = group.members.get(member_id)
         if member is not None:
             self._left(group, member_id, member.group_instance_id, reason)
 
     def assigned(self, group: ClassicGroup) -> None:
-        """A generation has its assignment."""
+        """Report the assignment of a generation."""
         for member in group.members.values():
             self._emit(
                 "member.assigned",
@@ -116,17 +116,17 @@ class GroupEvents:
                 partitions=classic_partitions(group, member),
             )
 
-    # Both
+    # All types of groups
 
     def timed_out(self, what: str, group: Group, member_id: str | None = None, timeout_ms: int | None = None) -> None:
-        """Time has run out for a member, or for a whole rebalance."""
+        """Report an expired timer of a member or of a rebalance."""
         more: dict[str, Any] = {} if member_id is None else {"member": member_id}
         if timeout_ms is not None:
             more["timeout_ms"] = timeout_ms
         self._events.emit("timeout", what=what, group=group.group_id, **more)
 
     def leaving(self, group: ConsumerGroup | ShareGroup | StreamsGroup, member_ids: Iterable[str], reason: str) -> None:
-        """Records that remove these members are about to be written, for this reason."""
+        """Remember why members leave; their tombstones are about to be written."""
         for member_id in member_ids:
             self._reasons[group.group_id, member_id] = reason
 
@@ -135,7 +135,7 @@ class GroupEvents:
     def writing(
         self, groups: Groups, records: Sequence[GroupRecord], producer_id: int, producer_epoch: int
     ) -> dict[str, Group]:
-        """Records are in the log and about to be replayed; returns the groups that they touch, as they were."""
+        """Report records before their replay; return the groups that they change."""
         touched: dict[str, Group] = {}
         offsets: dict[str, list[dict[str, Any]]] = {}
         epochs = {
@@ -175,11 +175,11 @@ class GroupEvents:
         return touched
 
     def states(self, touched: Mapping[str, Group]) -> dict[str, str]:
-        """How the groups are, to be compared with how they are after the replay."""
+        """Return the groups' states before the replay."""
         return {group_id: group.state_name for group_id, group in touched.items()}
 
     def written(self, groups: Groups, records: Sequence[GroupRecord], before: Mapping[str, str]) -> None:
-        """The records have been replayed."""
+        """Report created, deleted and changed groups after the replay."""
         seen: dict[str, str] = {}
         for record in records:
             key = record.key
@@ -194,7 +194,7 @@ class GroupEvents:
             elif group.state_name != before.get(group_id, "Empty"):
                 self._state(group, before.get(group_id, "Empty"))
 
-    # Inside
+    # Private parts
 
     def _record(self, group: ConsumerGroup, was: Group | None, key: object, value: object, target_epoch: int) -> None:
         match key, value:
@@ -216,7 +216,7 @@ class GroupEvents:
             case ConsumerGroupMetadataKey(), ConsumerGroupMetadataValue():
                 self._emit("group.epoch", group, epoch=value.epoch)
             case ConsumerGroupTargetAssignmentMemberKey(), ConsumerGroupTargetAssignmentMemberValue():
-                partitions = {each.topic_id: each.partitions for each in value.topic_partitions}
+                partitions = {topic.topic_id: topic.partitions for topic in value.topic_partitions}
                 self._emit(
                     "group.target",
                     group,
@@ -228,7 +228,7 @@ class GroupEvents:
                 self._consumer_assigned(group, key.member_id, value)
 
     def _membership(self, group: ShareGroup | StreamsGroup, key: object, value: object) -> None:
-        """Who is in a share or streams group, and its epochs; share assignments may overlap: nobody's property."""
+        """Report members and epochs of a share or streams group; share assignments overlap and are not reported."""
         if isinstance(key, ShareGroupMemberMetadataKey | StreamsGroupMemberMetadataKey):
             if isinstance(value, ShareGroupMemberMetadataValue | StreamsGroupMemberMetadataValue):
                 if key.member_id not in group.members:
@@ -248,7 +248,7 @@ class GroupEvents:
             self._emit("group.epoch", group, epoch=value.epoch)
 
     def _streams_record(self, group: StreamsGroup, key: object, value: object, target_epoch: int) -> None:
-        """The same of a streams group, and its active tasks: partitions of its subtopologies."""
+        """Report members, epochs and active tasks of a streams group."""
         match key, value:
             case StreamsGroupTargetAssignmentMemberKey(), StreamsGroupTargetAssignmentMemberValue():
                 tasks = _tasks(value.active_tasks)
@@ -275,17 +275,17 @@ class GroupEvents:
             member_id,
             value.member_epoch,
             self._named(_joined(member.assigned, member.pending_revocation)) if member is not None else {},
-            self._named({each.topic_id: each.partitions for each in value.assigned_partitions}),
-            self._named({each.topic_id: each.partitions for each in value.partitions_pending_revocation}),
+            self._named({topic.topic_id: topic.partitions for topic in value.assigned_partitions}),
+            self._named({topic.topic_id: topic.partitions for topic in value.partitions_pending_revocation}),
         )
 
     def _assigned(self, group: Group, member_id: str, epoch: int, held: Owned, owned: Owned, pending: Owned) -> None:
-        """A member that held this has that now, and may have something yet to give back; the rest it has released."""
+        """Report the partitions that a member got, has and released, and those that it has yet to revoke."""
         kept = {name: {*owned.get(name, ()), *pending.get(name, ())} for name in held}
         released = {
             name: gone
             for name, partitions in held.items()
-            if (gone := [each for each in partitions if each not in kept[name]])
+            if (gone := [index for index in partitions if index not in kept[name]])
         }
         if released:
             self._emit("member.revoked", group, member=member_id, epoch=epoch, partitions=released)
@@ -293,11 +293,11 @@ class GroupEvents:
         self._emit("member.assigned", group, member=member_id, epoch=epoch, partitions=owned, **more)
 
     def _named(self, partitions: Mapping[Uuid, Iterable[int]]) -> dict[str, list[int]]:
-        found = {}
+        named = {}
         for topic_id, indexes in partitions.items():
             topic = self._topics.by_id(topic_id)
-            found[str(topic_id) if topic is None else topic.name] = sorted(indexes)
-        return found
+            named[str(topic_id) if topic is None else topic.name] = sorted(indexes)
+        return named
 
     def _state(self, group: Group, before: str) -> None:
         epoch = group.generation_id if isinstance(group, ClassicGroup) else group.group_epoch
@@ -317,19 +317,19 @@ def _kind(key: object) -> str:
 
 
 def _tasks(tasks: Iterable[_TaskIds]) -> Owned:
-    return {each.subtopology_id: sorted(each.partitions) for each in tasks}
+    return {task_ids.subtopology_id: sorted(task_ids.partitions) for task_ids in tasks}
 
 
 def _joined(first: Mapping[K, Iterable[int]], second: Mapping[K, Iterable[int]]) -> dict[K, list[int]]:
-    return {each: [*first.get(each, ()), *second.get(each, ())] for each in dict.fromkeys((*first, *second))}
+    return {key: [*first.get(key, ()), *second.get(key, ())] for key in dict.fromkeys((*first, *second))}
 
 
 def classic_partitions(group: ClassicGroup, member: ClassicMember) -> dict[str, list[int]]:
-    """What a consumer was assigned; what other kinds of members are given, nobody here can read."""
+    """Return the partitions of a consumer's assignment; assignments of other protocol types are opaque."""
     if not group.uses_consumer_protocol or not member.assignment:
         return {}
     try:
         assignment = read_assignment(member.assignment)
     except ProtocolError:
         return {}
-    return {each.topic: sorted(each.partitions) for each in assignment.assigned_partitions}
+    return {topic.topic: sorted(topic.partitions) for topic in assignment.assigned_partitions}

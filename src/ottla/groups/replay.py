@@ -1,4 +1,4 @@
-"""Replaying a record: the one way in which hard state changes, live and at load alike."""
+"""Replay of a record: the only way in which hard state changes, live and while loading."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def replay(shard: Shard, record: GroupRecord, offset: int, producer_id: int) -> None:
-    """Let a record that is in the log at that offset take effect; types of no concern here are passed over."""
+    """Apply a record to the shard's state; unknown record types are ignored."""
     key, value = record.key, record.value
     if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
         _replay_offset(
@@ -55,7 +55,7 @@ def _replay_offset(
         shard.offsets.remove(key.group, key.topic, key.partition)
         return
     if key.group not in shard.groups:
-        # Somebody committed without ever joining.
+        # A client committed without joining.
         shard.new_classic_group(key.group)
     if isinstance(value, LegacyOffsetCommitValue):
         value = OffsetCommitValue(offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp)

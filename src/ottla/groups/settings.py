@@ -1,4 +1,4 @@
-"""The configs that groups obey, parsed, with Kafka's defaults; what they may be is `cluster.configs`' business."""
+"""The configs of groups as typed values with Kafka's defaults; `cluster.configs` validates them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMES = {
 
 @dataclass(slots=True, frozen=True)
 class CoordinatorSettings:
-    """The broker's configs for groups."""
+    """The group configs of the broker."""
 
     initial_rebalance_delay_ms: int = 3_000
     min_session_timeout_ms: int = 6_000
@@ -50,12 +50,12 @@ class CoordinatorSettings:
     offsets_topic_compression: int = CompressionType.NONE
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
-    # A joining member of a classic group has this long to be given its generation; Kafka has no config for it.
+    # The time within which the first join of a new classic member must be answered; a constant in Kafka.
     new_member_join_timeout_ms: int = 5 * 60 * 1_000
 
     @classmethod
     def read(cls, value: Callable[[str], Any]) -> CoordinatorSettings:
-        """The settings that the broker's configs give, looked up by name."""
+        """Read the settings from the broker's configs by name."""
         values = {field.name: value(_NAMES[field.name]) for field in fields(cls) if field.name in _NAMES}
         values["consumer_assignors"] = tuple(values["consumer_assignors"])
         values["consumer_migration_policy"] = str(values["consumer_migration_policy"]).lower()
@@ -63,17 +63,17 @@ class CoordinatorSettings:
 
     @property
     def upgrade_enabled(self) -> bool:
-        """Whether a classic group may become a consumer group while it has members."""
+        """Whether a classic group with members may be upgraded to a consumer group."""
         return self.consumer_migration_policy in ("bidirectional", "upgrade")
 
     @property
     def downgrade_enabled(self) -> bool:
-        """Whether a consumer group may become a classic group when its last member of the new protocol goes."""
+        """Whether a consumer group may be downgraded when its last member of the consumer protocol leaves."""
         return self.consumer_migration_policy in ("bidirectional", "downgrade")
 
     @property
     def default_assignor(self) -> str:
-        """The server-side assignor of a group whose members ask for none."""
+        """The server-side assignor that is used when members request none."""
         return self.consumer_assignors[0]
 
 
@@ -94,7 +94,7 @@ class GroupSettings(NamedTuple):
 
     @classmethod
     def read(cls, value: Callable[[str], Any]) -> GroupSettings:
-        """The settings that a group's configs give, looked up by name."""
+        """Read the settings from a group's configs by name."""
         return cls(
             value("consumer.session.timeout.ms"),
             value("consumer.heartbeat.interval.ms"),

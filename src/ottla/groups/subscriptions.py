@@ -1,4 +1,4 @@
-"""What subscriptions come to: the topics that regular expressions match, and the hash of all that a group reads."""
+"""Subscriptions: the topics that regular expressions match, and the metadata hash of the subscribed topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HASH_VERSION: Final = b"\x00"
 
 
 class TopicHashes:
-    """The hashes of topics, computed once for as long as a topic stays as it is."""
+    """The hashes of topics, cached until a topic changes (Kafka's topicHashCache)."""
 
     __slots__ = ("_hashes", "_topics")
 
@@ -29,12 +29,12 @@ class TopicHashes:
         self._hashes: dict[str, int] = {}
 
     def forget(self, names: Iterable[str]) -> None:
-        """Topics have changed."""
+        """Remove changed topics from the cache."""
         for name in names:
             self._hashes.pop(name, None)
 
     def of_topics(self, names: Iterable[str]) -> int:
-        """The hash of all these topics together, those that do not exist left out; 0 if none does."""
+        """Return the metadata hash of existing topics together; 0 if none exists."""
         hashes = []
         for name in sorted(names):
             topic = self._topics.by_name(name)
@@ -50,9 +50,9 @@ class TopicHashes:
 
 
 def topic_hash(topic: Topic) -> int:
-    """The hash of a topic's id, name, partitions and their racks; what changes it makes groups assign anew."""
+    """Return the hash of a topic's id, name, partitions and racks; a change makes groups bump their epoch."""
     data = bytearray(_HASH_VERSION)
-    data += topic.id[7::-1]  # both halves of the id are numbers, the low byte first
+    data += topic.id[7::-1]  # Java stores both halves of the id little-endian
     data += topic.id[:7:-1]
     data += _text(topic.name)
     data += _INT32.pack(topic.partition_count)
@@ -74,27 +74,27 @@ def _signed(value: int) -> int:
 
 
 def validate_regex(regex: str) -> None:
-    """Refuse what is not a regular expression of RE2."""
+    """Raise INVALID_REGULAR_EXPRESSION unless RE2 compiles the expression."""
     compile_expression(regex, "SubscribedTopicRegex")
 
 
 def resolve_regexes(
     regexes: Iterable[str], topics: Topics, context: RequestContext, now_ms: int
 ) -> dict[str, ResolvedRegex]:
-    """The topics that each regular expression matches as a whole, of those that the member may know of."""
+    """Return the topics that each expression matches as a whole and that the member may describe."""
     names = list(topics.names())
     matched: dict[str, list[str]] = {}
     for regex in regexes:
         try:
             compiled = compile_expression(regex, "SubscribedTopicRegex")
         except KafkaError:
-            # It came from a log: another implementation may have taken it.
+            # Loaded from a log: another implementation may have accepted it.
             matched[regex] = []
             continue
         matched[regex] = [name for name in names if compiled.fullmatch(name) is not None]
-    seen = dict.fromkeys(name for each in matched.values() for name in each)
+    seen = dict.fromkeys(name for matches in matched.values() for name in matches)
     allowed = set(context.describable(list(seen)))
     return {
-        regex: ResolvedRegex(frozenset(name for name in each if name in allowed), topics.version, now_ms)
-        for regex, each in matched.items()
+        regex: ResolvedRegex(frozenset(name for name in matches if name in allowed), topics.version, now_ms)
+        for regex, matches in matched.items()
     }

@@ -1,10 +1,10 @@
-"""Named timers of a shard: one per name, set anew by every heartbeat.
+"""Named timers of a shard: scheduling a name again replaces its timer.
 
-A heartbeat only moves a deadline; the clock is asked again when the old deadline passes, so that thousands of members
-cost thousands of dictionary entries, not timers made and cancelled.
+A heartbeat only moves a deadline, and the clock's timer is renewed when the old deadline passes: thousands of members
+cost dictionary entries, not timers.
 
-A timer that fires late, because the loop was busy or the machine stood still, first lets the loop read what has arrived
-meanwhile: a member whose heartbeat is waiting in a socket is not late, the broker is.
+A timer that fires late, because the event loop was busy or the machine was suspended, first lets the loop read its
+sockets, so that a member whose heartbeat has already arrived is not evicted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from ottla.world.clock import Clock, Timer
 
-_RESOLUTION: Final = 1e-6  # sums of floating-point seconds are not exact
+_RESOLUTION: Final = 1e-6  # rounding of floating-point sums
 _LATE: Final = 0.05
-_TURN: Final = 0.001  # a timer, not a soon: the loop looks at its sockets in between
+_TURN: Final = 0.001  # a timer, not call_soon: the loop polls its sockets in between
 
 
 # The timers of members, by kind: a session ends, a revocation takes too long, a classic member of a consumer group does
@@ -45,7 +45,7 @@ class _Entry:
 
 
 class Timers:
-    """Timers by name; setting one that is set replaces it."""
+    """Timers by name."""
 
     __slots__ = ("_clock", "_entries")
 
@@ -60,7 +60,7 @@ class Timers:
         return name in self._entries
 
     def schedule(self, name: Hashable, delay_ms: int, callback: Callable[[], object]) -> None:
-        """Call back after `delay_ms`, instead of what that name was set to before."""
+        """Schedule a callback after `delay_ms`, replacing the timer of that name."""
         delay = max(delay_ms, 0) / 1_000
         deadline = self._clock.monotonic() + delay
         entry = self._entries.get(name)
@@ -74,18 +74,18 @@ class Timers:
         self._entries[name] = _Entry(deadline, callback, self._clock.call_later(delay, self._due, name))
 
     def schedule_if_absent(self, name: Hashable, delay_ms: int, callback: Callable[[], object]) -> None:
-        """Call back after `delay_ms` unless that name is set already."""
+        """Schedule a callback after `delay_ms` unless a timer of that name is set."""
         if name not in self._entries:
             self.schedule(name, delay_ms, callback)
 
     def cancel(self, name: Hashable) -> None:
-        """Forget a timer; one that is not set is fine."""
+        """Cancel a timer if it is set."""
         entry = self._entries.pop(name, None)
         if entry is not None:
             entry.timer.cancel()
 
     def fire(self, name: Hashable) -> bool:
-        """Let a timer that is set be due now; False if it is not set."""
+        """Fire a timer now; return False if it is not set."""
         entry = self._entries.pop(name, None)
         if entry is None:
             return False
@@ -99,7 +99,7 @@ class Timers:
             self.cancel(member_timer(kind, group_id, member_id))
 
     def cancel_all(self) -> None:
-        """Forget all."""
+        """Cancel all timers."""
         for entry in self._entries.values():
             entry.timer.cancel()
         self._entries.clear()

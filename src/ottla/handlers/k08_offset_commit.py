@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
-from ottla.groups import refusals
+from ottla.groups import error_responses
 from ottla.handlers import access
 from ottla.handlers.group_calls import merged, request_context, sort_out, then
 from ottla.handlers.registry import api
@@ -34,7 +34,7 @@ NAME_AND_ID = attrgetter("name", "topic_id")
 
 def on_error(request: OffsetCommitRequest, version: int, code: ErrorCode, message: str | None) -> OffsetCommitResponse:
     """No offset was committed."""
-    return refusals.offset_commit(request, code)
+    return error_responses.offset_commit(request, code)
 
 
 @api(8, versions=(2, 10), acl=access.group(AclOperation.READ, access.on_topic(AclOperation.READ)), on_error=on_error)

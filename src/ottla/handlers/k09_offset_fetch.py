@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
-from ottla.groups import refusals
+from ottla.groups import error_responses
 from ottla.groups.coordinator import wait_for_all
 from ottla.handlers import access
 from ottla.handlers.group_calls import request_context, then
@@ -37,7 +37,9 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 def on_error(request: OffsetFetchRequest, version: int, code: ErrorCode, message: str | None) -> OffsetFetchResponse:
     """No group could be asked."""
-    return _response([refusals.offset_fetch(group, version, code) for group in _groups(request, version)], version)
+    return _response(
+        [error_responses.offset_fetch(group, version, code) for group in _groups(request, version)], version
+    )
 
 
 @api(
@@ -78,7 +80,7 @@ def _fetch(
                 OffsetFetchResponseTopics(
                     name=topic.name,
                     topic_id=topic.topic_id,
-                    partitions=refusals.offset_fetch_partitions(topic.partition_indexes, code),
+                    partitions=error_responses.offset_fetch_partitions(topic.partition_indexes, code),
                 )
                 for topic in topics
             ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC
-from ottla.groups import refusals
+from ottla.groups import error_responses
 from ottla.handlers import access
 from ottla.handlers.group_calls import merged, request_context, sort_out
 from ottla.handlers.registry import api
@@ -55,7 +55,7 @@ def on_error(
     """No offset was committed."""
     if version < FIRST_VERSION_THAT_KNOWS_LOADING and code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return refusals.txn_offset_commit(request, code)
+    return error_responses.txn_offset_commit(request, code)
 
 
 @api(

@@ -1,7 +1,7 @@
-"""A classic group: members, generation, leader, and the five states that it moves between.
+"""A classic group (Kafka's ClassicGroup): members, generation, leader, and the state machine of its rebalances.
 
-What requests do to it is in `classic_join` and `classic_membership`; here is what it is, and what keeps it whole.
-Membership is soft until a generation is written: what a log replays is the group as its last record had it.
+Membership is soft state until a generation is written: a loaded group is as its last record has it. The requests are in
+`join`, `sync` and `membership`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class ClassicState(Enum):
-    """Where a group is between two generations."""
+    """The states of a classic group (Kafka's ClassicGroupState)."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -51,12 +51,12 @@ _PREVIOUS: Final = {
     ClassicState.STABLE: (ClassicState.COMPLETING_REBALANCE,),
     ClassicState.DEAD: tuple(ClassicState),
 }
-"""From which states each state is reached. Anything not in this map is a mistake."""
+"""The states from which each state may be entered."""
 
 
 @dataclass(slots=True, eq=False)
 class ClassicMember:
-    """One member, with the answers that it waits for."""
+    """One member, and the Pending of its join or sync while it waits."""
 
     member_id: str
     group_instance_id: str | None
@@ -73,16 +73,16 @@ class ClassicMember:
 
     @property
     def is_static(self) -> bool:
-        """Whether the member keeps its place over a restart (KIP-345)."""
+        """Whether the member has an instance id, so that it may return under a new member id (KIP-345)."""
         return self.group_instance_id is not None
 
     @property
     def satisfies_heartbeat(self) -> bool:
-        """Whether waiting for an answer is a sign of life; a new member that never got one has shown none."""
+        """Whether waiting for a response proves the member alive; the first join of a new member does not."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What the member said for that protocol."""
+        """Return the member's metadata for a protocol."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -91,7 +91,7 @@ class ClassicMember:
 
 @dataclass(slots=True, eq=False)
 class ClassicGroup:
-    """One group of the classic protocol, or one that was only ever committed to."""
+    """One group of the classic protocol, or a simple group that only has committed offsets."""
 
     group_id: str
     state_timestamp_ms: int
@@ -102,7 +102,7 @@ class ClassicGroup:
     protocol_name: str | None = None
     leader_id: str | None = None
     members: dict[str, ClassicMember] = field(default_factory=dict)
-    supporters: dict[str, int] = field(default_factory=dict)
+    protocol_counts: dict[str, int] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     pending_join: dict[str, None] = field(default_factory=dict)
     pending_sync: dict[str, None] = field(default_factory=dict)
@@ -112,55 +112,55 @@ class ClassicGroup:
 
     type = "classic"
 
-    # What it is
+    # State
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it."""
+        """Whether the group is in state Empty."""
         return self.state is ClassicState.EMPTY
 
     @property
     def is_simple(self) -> bool:
-        """Whether it only holds offsets that somebody committed without joining."""
+        """Whether the group only has offsets, committed by clients that never joined."""
         return self.protocol_type is None and self.is_empty and not self.pending_join
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        """Whether its members are consumers, and not, say, Connect workers."""
+        """Whether the members are consumers, not Connect workers for example."""
         return self.protocol_type == CONSUMER_PROTOCOL
 
     @property
     def state_name(self) -> str:
-        """The state as it is shown."""
+        """The state as DescribeGroups shows it."""
         return self.state.value
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance can begin."""
+        """Whether a rebalance may start in the current state."""
         return self.state in _PREVIOUS[ClassicState.PREPARING_REBALANCE]
 
     @property
     def has_all_joined(self) -> bool:
-        """Whether every member, and everybody who was given a member id, has joined."""
+        """Whether every member has joined, and every client that received a member id."""
         return len(self.members) == self.awaiting_join_count and not self.pending_join
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest time that a member wants for a rebalance."""
+        """The longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def is_leader(self, member_id: str) -> bool:
-        """Whether that member computes the assignment."""
+        """Return whether the member is the leader, which computes the assignment."""
         return self.leader_id == member_id
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads a topic; unknown subscriptions of consumers count as all topics."""
+        """Return whether a member subscribes to a topic; unreadable subscriptions of consumers count as all topics."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
 
     def transition_to(self, state: ClassicState, now_ms: int) -> None:
-        """Move on."""
+        """Enter a state; assert that the transition is legal."""
         assert self.state in _PREVIOUS[state], f"group {self.group_id} cannot go from {self.state} to {state}"
         self.previous_state = self.state
         self.state = state
@@ -168,8 +168,8 @@ class ClassicGroup:
 
     # Members
 
-    def add(self, member: ClassicMember, answer: Pending[JoinGroupResponse] | None = None) -> None:
-        """Take in a member; the first one gives the group its protocol type, and leads."""
+    def add(self, member: ClassicMember, response: Pending[JoinGroupResponse] | None = None) -> None:
+        """Add a member; the first one sets the protocol type and becomes the leader."""
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_members
             self.static_members[member.group_instance_id] = member.member_id
@@ -179,17 +179,17 @@ class ClassicGroup:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self._count(member.protocols, 1)
-        member.awaiting_join = answer
-        if answer is not None:
+        member.awaiting_join = response
+        if response is not None:
             self.awaiting_join_count += 1
         self.pending_join.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Let a member go, be it a real one or one that was only given an id."""
+        """Remove a member, or a member id that has not joined yet."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member.protocols, -1)
-            # Kafka forgets such a sync; an answer frees the connection that waits for it.
+            # Kafka drops the waiting sync; a response frees the connection that waits for it.
             self.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
             if member.awaiting_join is not None:
                 self.awaiting_join_count -= 1
@@ -206,19 +206,19 @@ class ClassicGroup:
         protocols: Protocols,
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
-        answer: Pending[JoinGroupResponse] | None,
+        response: Pending[JoinGroupResponse] | None,
     ) -> None:
-        """A member joins again, with what it says now; an older join of it is not answered any more."""
+        """Update a member that joins again; its earlier join is no longer answered."""
         self._count(member.protocols, -1)
         member.protocols = protocols
         self._count(protocols, 1)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
-        self.awaiting_join_count += (answer is not None) - (member.awaiting_join is not None)
-        member.awaiting_join = answer
+        self.awaiting_join_count += (response is not None) - (member.awaiting_join is not None)
+        member.awaiting_join = response
 
     def replace_static_member(self, instance_id: str, old_id: str, new_id: str) -> ClassicMember:
-        """A static member came back under a new id: whoever still waits under the old one is fenced."""
+        """Give a static member a new member id; fence requests that wait under the old id."""
         old = self.members.pop(old_id)
         self.complete_join(
             old,
@@ -245,7 +245,7 @@ class ClassicGroup:
         return new
 
     def elect_joined_leader(self) -> bool:
-        """Let a member lead that has joined; False if there is none."""
+        """Make a member that has joined the leader; return False if none has joined."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaiting_join is not None:
@@ -257,7 +257,7 @@ class ClassicGroup:
         return False
 
     def validate_member(self, member_id: str, instance_id: str | None) -> None:
-        """Refuse a member that is unknown, or whose place another one has taken."""
+        """Raise UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has the instance id."""
         if instance_id is not None:
             existing = self.static_members.get(instance_id)
             if existing is None:
@@ -267,27 +267,25 @@ class ClassicGroup:
         if member_id not in self.members:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
-    # Answers
+    # Responses
 
     def complete_join(self, member: ClassicMember, response: JoinGroupResponse) -> None:
-        """Answer a member's join, if it waits for one."""
+        """Complete the member's join if it waits."""
         if member.awaiting_join is not None:
-            answer, member.awaiting_join = member.awaiting_join, None
+            waiting, member.awaiting_join = member.awaiting_join, None
             self.awaiting_join_count -= 1
-            if not answer.settled:  # with the trouble of a log that failed, or by a client that left
-                answer.complete(response)
+            waiting.complete(response)
 
     def complete_sync(self, member: ClassicMember, response: SyncGroupResponse) -> bool:
-        """Answer a member's sync; False if it waits for none."""
+        """Complete the member's sync; return False if it does not wait."""
         if member.awaiting_sync is None:
             return False
-        answer, member.awaiting_sync = member.awaiting_sync, None
-        if not answer.settled:
-            answer.complete(response)
+        waiting, member.awaiting_sync = member.awaiting_sync, None
+        waiting.complete(response)
         return True
 
     def join_response(self, member_id: str, *, with_members: bool, skip_assignment: bool = False) -> JoinGroupResponse:
-        """The generation as a member is told of it."""
+        """Return the JoinGroup response of the current generation."""
         return JoinGroupResponse(
             members=self._join_members() if with_members else [],
             member_id=member_id,
@@ -322,20 +320,20 @@ class ClassicGroup:
     # Protocols and generations
 
     def _count(self, protocols: Protocols, change: int) -> None:
-        """Keep how many members support each protocol: a member may name very many."""
+        """Count the members per protocol, so that a check does not visit all protocols of all members."""
         for name, _ in protocols:
-            count = self.supporters.get(name, 0) + change
+            count = self.protocol_counts.get(name, 0) + change
             if count:
-                self.supporters[name] = count
+                self.protocol_counts[name] = count
             else:
-                del self.supporters[name]
+                del self.protocol_counts[name]
 
     def all_support(self, name: str) -> bool:
-        """Whether every member can use a protocol."""
-        return self.supporters.get(name, 0) == len(self.members)
+        """Return whether all members support a protocol."""
+        return self.protocol_counts.get(name, 0) == len(self.members)
 
     def select_protocol(self) -> str:
-        """The protocol that most members like best of those that all support."""
+        """Return the protocol with the most votes among those that all members support."""
         votes: dict[str, int] = {}
         for member in self.members.values():
             name = next(name for name, _ in member.protocols if self.all_support(name))
@@ -343,13 +341,13 @@ class ClassicGroup:
         return max(hash_map_order(votes), key=lambda name: votes[name])
 
     def supports_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols fits in."""
+        """Return whether a member with these protocols is consistent with the group."""
         if self.is_empty:
             return bool(protocol_type) and any(True for _ in names)
         return self.protocol_type == protocol_type and any(self.all_support(name) for name in names)
 
     def begin_generation(self, now_ms: int) -> None:
-        """Everybody has joined: the next generation, without an assignment yet."""
+        """Start the next generation: select its protocol and enter CompletingRebalance, or Empty without members."""
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.compute_subscribed_topics()
@@ -357,7 +355,7 @@ class ClassicGroup:
         self.pending_sync.clear()
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that the members read; None where their metadata does not say."""
+        """Return the topics of all subscriptions; None if they are not consumers or cannot be decoded."""
         if not self.uses_consumer_protocol:
             return None
         if not self.members:
@@ -374,23 +372,23 @@ class ClassicGroup:
             return None
 
     def tombstones(self) -> list[GroupRecord]:
-        """What deletes the group."""
+        """Return the records that delete the group."""
         return [records.classic_group_tombstone(self.group_id)]
 
     def assignments(self) -> dict[str, bytes]:
-        """What each member was assigned."""
+        """Return each member's assignment."""
         return {member.member_id: member.assignment for member in self.members.values()}
 
-    # What may be done to it
+    # Validation
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool
     ) -> None:
-        """Refuse a commit that does not come from the present generation."""
+        """Raise if the commit does not come from a member in the current generation."""
         if self.state is ClassicState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_id < 0 and self.is_empty:
-            return  # from somebody who assigns partitions by hand
+            return  # from a consumer that assigns partitions manually
         if generation_id >= 0 or member_id or instance_id is not None:
             self.validate_member(member_id, instance_id)
             if generation_id != self.generation_id:
@@ -401,21 +399,21 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def validate_offset_delete(self) -> None:
-        """Refuse to forget offsets of a living group whose subscriptions cannot be known."""
+        """Raise if the group has members whose subscriptions are unknown."""
         if self.state is ClassicState.DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is in dead state.")
         if not self.is_empty and not self.uses_consumer_protocol:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def validate_delete(self) -> None:
-        """Refuse to delete a living group."""
+        """Raise NON_EMPTY_GROUP if the group has members."""
         if self.state is ClassicState.DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is in dead state.")
         if not self.is_empty:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def offset_expiry_base(self, commit_timestamp_ms: int) -> int | None:
-        """The time from which an offset's retention counts; None while no offset of the group expires (KIP-211)."""
+        """Return the start of an offset's retention; None while the group's offsets do not expire (KIP-211)."""
         if self.protocol_type is None:
             return commit_timestamp_ms
         if self.is_empty:
@@ -426,7 +424,7 @@ class ClassicGroup:
 
 
 def classic_group_from_record(key: GroupMetadataKey, value: GroupMetadataValue) -> ClassicGroup:
-    """The group that a record holds; of each member's protocols only the one that was chosen was kept."""
+    """Return the group of a record; of a member's protocols the record has only the selected one."""
     group = ClassicGroup(
         key.group,
         value.current_state_timestamp,

@@ -1,8 +1,8 @@
-"""The server-side assignors of consumer groups: which member is to own which partition.
+"""The server-side assignors of consumer groups (Kafka's UniformAssignor and RangeAssignor).
 
-`uniform` spreads all partitions evenly and moves as few as it can; `range` gives each member a stretch of every topic,
-so that equal partitions of different topics meet. Neither looks at racks: Kafka 4.3's do not. Pure functions, and the
-same input gives the same answer.
+`uniform` spreads all partitions evenly and keeps as many as possible in place; `range` gives each member a contiguous
+range of every topic, so that equal partitions of different topics meet. Neither considers racks, as in Kafka 4.3. Pure
+and deterministic functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_BALANCE_PASSES = 16
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor knows of a member: what it subscribes to, and what it was to own until now."""
+    """The input of an assignor for a member: subscribed topics and previous target assignment."""
 
     topics: tuple[Uuid, ...]
     target: Partitions
@@ -29,7 +29,7 @@ class MemberSpec(NamedTuple):
 
 
 class GroupSpec(NamedTuple):
-    """What an assignor knows of a group: its members in order, and how many partitions each of their topics has."""
+    """The input of an assignor: the members in order and the partition counts of their topics."""
 
     members: Mapping[str, MemberSpec]
     partition_counts: Mapping[Uuid, int]
@@ -37,7 +37,7 @@ class GroupSpec(NamedTuple):
 
 
 def assign_uniformly(group: GroupSpec) -> dict[str, Partitions]:
-    """As even as subscriptions allow, with as many partitions as possible where they were."""
+    """Assign as evenly as the subscriptions allow; keep as many partitions as possible where they are."""
     if not group.members:
         return {}
     if group.subscription_type is SubscriptionType.HOMOGENEOUS:
@@ -53,25 +53,25 @@ def _assign_same_subscriptions(group: GroupSpec) -> dict[str, Partitions]:
     assigned: dict[Uuid, set[int]] = {topic_id: set() for topic_id in topics}
     unfilled: list[tuple[str, int]] = []
     for position, (member_id, member) in enumerate(group.members.items()):
-        room = quota + 1 if extra > 0 else quota
+        capacity = quota + 1 if extra > 0 else quota
         has_extra = extra > 0
         kept: dict[Uuid, list[int]] = {}
         for topic_id, partitions in member.target.items():
             count = group.partition_counts.get(topic_id, 0)
             if topic_id not in assigned:
                 continue
-            mine = [each for each in partitions if each < count and each not in assigned[topic_id]]
-            keep = mine[:room]
+            kept_candidates = [index for index in partitions if index < count and index not in assigned[topic_id]]
+            keep = kept_candidates[:capacity]
             if keep:
                 kept[topic_id] = keep
                 assigned[topic_id].update(keep)
-                room -= len(keep)
-        if room > 0 and has_extra and len(group.members) - position > extra:
-            # Others can take the extra partitions without any being moved.
-            room -= 1
+                capacity -= len(keep)
+        if capacity > 0 and has_extra and len(group.members) - position > extra:
+            # Later members can take the extra partitions without moving any.
+            capacity -= 1
             has_extra = False
-        if room > 0:
-            unfilled.append((member_id, room))
+        if capacity > 0:
+            unfilled.append((member_id, capacity))
         if has_extra:
             extra -= 1
         assignment[member_id] = kept
@@ -83,8 +83,8 @@ def _assign_same_subscriptions(group: GroupSpec) -> dict[str, Partitions]:
             if partition not in assigned[topic_id]
         ]
     )
-    for member_id, room in unfilled:
-        for _, (topic_id, partition) in zip(range(room), free, strict=False):
+    for member_id, capacity in unfilled:
+        for _, (topic_id, partition) in zip(range(capacity), free, strict=False):
             assignment[member_id].setdefault(topic_id, []).append(partition)
     return {member_id: _sorted(partitions) for member_id, partitions in assignment.items()}
 
@@ -94,7 +94,7 @@ def _sorted(partitions: Mapping[Uuid, Sequence[int]]) -> Partitions:
 
 
 class _Balance:
-    """Different subscriptions: keep what may be kept, give what is left to who has least, then even out."""
+    """Assignment of different subscriptions: keep, fill the least loaded members, then rebalance."""
 
     def __init__(self, group: GroupSpec) -> None:
         self._group = group
@@ -109,7 +109,7 @@ class _Balance:
         }
 
     def assign(self) -> dict[str, Partitions]:
-        """The targets of all members."""
+        """Return the target assignment of all members."""
         self._keep()
         topics = sorted(self._subscribers, key=self._priority)
         for topic_id in topics:
@@ -122,7 +122,7 @@ class _Balance:
         return {member_id: _sorted(partitions) for member_id, partitions in assignment.items()}
 
     def _priority(self, topic_id: Uuid) -> tuple[float, int, Uuid]:
-        """Topics with many partitions for few members first: they leave the least choice."""
+        """Return the sort key of a topic: many partitions for few subscribers first, as they leave the least choice."""
         subscribers = len(self._subscribers[topic_id])
         return (-self._group.partition_counts[topic_id] / subscribers, subscribers, topic_id)
 
@@ -140,14 +140,14 @@ class _Balance:
 
     def _fill(self, topic_id: Uuid) -> None:
         owners = self._owners[topic_id]
-        least = [(self._load[index], index) for index in self._subscribers[topic_id]]
-        heapq.heapify(least)
+        least_loaded = [(self._load[index], index) for index in self._subscribers[topic_id]]
+        heapq.heapify(least_loaded)
         for partition, owner in enumerate(owners):
             if owner == -1:
-                load, index = heapq.heappop(least)
+                load, index = heapq.heappop(least_loaded)
                 owners[partition] = index
                 self._load[index] = load + 1
-                heapq.heappush(least, (load + 1, index))
+                heapq.heappush(least_loaded, (load + 1, index))
 
     def _even_out(self, topics: list[Uuid]) -> None:
         for _ in range(_MAX_BALANCE_PASSES):
@@ -155,7 +155,7 @@ class _Balance:
                 return
 
     def _even_out_topic(self, topic_id: Uuid) -> int:
-        """Move partitions of a topic from who has most to who has least; return how many."""
+        """Move partitions of a topic from the most to the least loaded members; return the number of moves."""
         load = self._load
         subscribers = self._subscribers[topic_id]
         loads = [load[index] for index in subscribers]
@@ -165,22 +165,22 @@ class _Balance:
         owned: dict[int, list[int]] = {}
         for partition, owner in enumerate(owners):
             owned.setdefault(owner, []).append(partition)
-        least = [(load[index], index) for index in subscribers]
-        most = [(-load[index], -index) for index in owned]
-        heapq.heapify(least)
-        heapq.heapify(most)
+        least_loaded = [(load[index], index) for index in subscribers]
+        most_loaded = [(-load[index], -index) for index in owned]
+        heapq.heapify(least_loaded)
+        heapq.heapify(most_loaded)
         moved = 0
-        while most:
-            negative, minus = most[0]
+        while most_loaded:
+            negative, minus = most_loaded[0]
             giver = -minus
             if -negative != load[giver] or not owned.get(giver):
-                heapq.heappop(most)
+                heapq.heappop(most_loaded)
                 if owned.get(giver):
-                    heapq.heappush(most, (-load[giver], minus))
+                    heapq.heappush(most_loaded, (-load[giver], minus))
                 continue
-            while least[0][0] != load[least[0][1]]:
-                heapq.heapreplace(least, (load[least[0][1]], least[0][1]))
-            taker = least[0][1]
+            while least_loaded[0][0] != load[least_loaded[0][1]]:
+                heapq.heapreplace(least_loaded, (load[least_loaded[0][1]], least_loaded[0][1]))
+            taker = least_loaded[0][1]
             if load[giver] - load[taker] <= 1:
                 break
             partition = owned[giver].pop()
@@ -189,28 +189,28 @@ class _Balance:
             load[giver] -= 1
             load[taker] += 1
             moved += 1
-            heapq.heapreplace(least, (load[taker], taker))
-            heapq.heappush(least, (load[giver], giver))
-            heapq.heappush(most, (-load[taker], -taker))
+            heapq.heapreplace(least_loaded, (load[taker], taker))
+            heapq.heappush(least_loaded, (load[giver], giver))
+            heapq.heappush(most_loaded, (-load[taker], -taker))
         return moved
 
 
 def assign_ranges(group: GroupSpec) -> dict[str, Partitions]:
-    """A stretch of every topic for each member that subscribes to it, members in the order of their ids."""
+    """Assign each subscribed member a contiguous range of every topic, in order of the member ids."""
     order = sorted(group.members, key=lambda member_id: _range_order(member_id, group.members[member_id]))
     members: dict[Uuid, int] = {}
     for member_id in order:
         for topic_id in group.members[member_id].topics:
             members[topic_id] = members.get(topic_id, 0) + 1
     next_partition = dict.fromkeys(members, 0)
-    left = {topic_id: group.partition_counts[topic_id] % count for topic_id, count in members.items()}
+    remainder = {topic_id: group.partition_counts[topic_id] % count for topic_id, count in members.items()}
     assignment: dict[str, Partitions] = {}
     for member_id in order:
         target: Partitions = {}
         for topic_id in group.members[member_id].topics:
             size = group.partition_counts[topic_id] // members[topic_id]
-            if left[topic_id] > 0:
-                left[topic_id] -= 1
+            if remainder[topic_id] > 0:
+                remainder[topic_id] -= 1
                 size += 1
             start = next_partition[topic_id]
             next_partition[topic_id] = start + size
@@ -221,7 +221,7 @@ def assign_ranges(group: GroupSpec) -> dict[str, Partitions]:
 
 
 def _range_order(member_id: str, member: MemberSpec) -> tuple[bool, str]:
-    """Static members come first and by their instance id, so that they get the same stretch after a restart."""
+    """Return the sort key of a member: static members first, by instance id, so that they keep their range."""
     return (member.instance_id is None, member.instance_id or member_id)
 
 
@@ -229,4 +229,4 @@ ASSIGNORS: dict[str, Callable[[GroupSpec], dict[str, Partitions]]] = {
     "uniform": assign_uniformly,
     "range": assign_ranges,
 }
-"""The assignors by name; which of them a broker offers, and first, is `group.consumer.assignors`."""
+"""The assignors by name; `group.consumer.assignors` selects and orders those that a broker offers."""

@@ -1,7 +1,7 @@
-"""A consumer group (KIP-848): members with their own epochs, the target that the coordinator computed, who owns what.
+"""A consumer group (Kafka's ConsumerGroup, KIP-848): members with epochs, target assignments, and partition owners.
 
-Everything here is hard state: it is what the group's records say. What requests do is in `consumer_heartbeat`; how a
-member moves from what it owns to its target is in `reconciliation`.
+All of it is hard state, changed by replayed records only. Requests are in `heartbeat`, the steps towards a target
+assignment in `reconciliation`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 NO_OWNER: Final = -1
 
 PartitionEpochs = dict["Uuid", dict[int, int]]
-"""Topics and their partitions, each with the epoch in which the member got it. Never changed in place."""
+"""Partitions by topic id, each with its assignment epoch. Never changed in place."""
 
 
 class ConsumerState(Enum):
-    """How far the group as a whole has come; derived from its members, never stored."""
+    """The state of the group, derived from its members and never stored."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -45,7 +45,7 @@ class ConsumerState(Enum):
 
 @dataclass(slots=True, frozen=True)
 class ConsumerMember:
-    """One member; a change makes a new one."""
+    """One member (Kafka's ConsumerGroupMember); immutable."""
 
     member_id: str
     member_epoch: int = 0
@@ -65,39 +65,39 @@ class ConsumerMember:
 
     @property
     def uses_classic_protocol(self) -> bool:
-        """Whether it is a member of the old protocol in a group of the new one."""
+        """Whether the member uses the classic protocol in this consumer group."""
         return self.classic_metadata is not None
 
     @property
     def regex(self) -> str | None:
-        """The regular expression that it subscribes to, if any; an empty one is none."""
+        """The subscribed regular expression; None if it is empty."""
         return self.subscribed_topic_regex or None
 
     @property
     def classic_session_timeout_ms(self) -> int:
-        """The session timeout that a member of the old protocol asked for."""
+        """The session timeout of a member of the classic protocol."""
         assert self.classic_metadata is not None
         return self.classic_metadata.session_timeout_ms
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
-        """Whether it owns exactly its target of that epoch."""
+        """Return whether the member owns exactly its target assignment of an epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
     def assignment_epoch(self, topic_id: Uuid, partition: int) -> int | None:
-        """The epoch in which it got a partition that it owns or has yet to give back."""
+        """Return the assignment epoch of a partition that is assigned or pending revocation."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return epoch if epoch is not None else self.pending_revocation.get(topic_id, {}).get(partition)
 
 
 class SubscriptionCount(NamedTuple):
-    """How often a topic is subscribed to: by members that name it, and by regular expressions that match it."""
+    """The number of members that subscribe to a topic by name, and of regular expressions that match it."""
 
     by_name: int = 0
     by_regex: int = 0
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that a regular expression matched, of which version of the topics, and when."""
+    """The topics that a regular expression matched, with the metadata version and the time of the match."""
 
     topics: frozenset[str]
     version: int = -1
@@ -107,7 +107,7 @@ class ResolvedRegex(NamedTuple):
 def count_topics(
     counts: dict[str, SubscriptionCount], topics: Iterable[str], *, by_name: int = 0, by_regex: int = 0
 ) -> None:
-    """Add to how often topics are subscribed to; one that nobody subscribes to is left out."""
+    """Add to the subscription counts of topics; topics without subscriptions are removed."""
     for topic in topics:
         old = counts.get(topic, SubscriptionCount())
         new = SubscriptionCount(old.by_name + by_name, old.by_regex + by_regex)
@@ -120,11 +120,11 @@ def count_topics(
 def subscription_type(
     regexes: Mapping[str, int], topics: Mapping[str, SubscriptionCount], member_count: int
 ) -> SubscriptionType:
-    """Whether all members want the same, so that the simple assignors apply."""
+    """Return whether all members subscribe to the same topics."""
     if not regexes:
         same = all(count.by_name == member_count for count in topics.values())
     else:
-        # All members use the one regular expression, and nothing else.
+        # All members subscribe by the same regular expression and by nothing else.
         same = next(iter(regexes.values())) == member_count and all(count == (0, 1) for count in topics.values())
     return SubscriptionType.HOMOGENEOUS if same else SubscriptionType.HETEROGENEOUS
 
@@ -148,11 +148,11 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         self.partition_epochs: dict[Uuid, dict[int, int]] = {}
         self.has_subscription_metadata_record = False
 
-    # What it is
+    # State
 
     @property
     def state(self) -> ConsumerState:
-        """How far it has come."""
+        """The state of the group."""
         if not self.members:
             return ConsumerState.EMPTY
         if self.group_epoch > self.assignment_epoch:
@@ -163,52 +163,52 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
 
     @property
     def state_name(self) -> str:
-        """The state as it is shown."""
+        """The state as ConsumerGroupDescribe shows it."""
         return self.state.value
 
     @property
     def subscription_type(self) -> SubscriptionType:
-        """Whether all members want the same topics."""
+        """Whether all members subscribe to the same topics."""
         return subscription_type(self.subscribed_regexes, self.subscribed_topics, len(self.members))
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """The member that has an instance id."""
+        """Return the member with an instance id."""
         member_id = self.static_members.get(instance_id) if instance_id is not None else None
         return self.members[member_id] if member_id is not None else None
 
     def partition_epoch(self, topic_id: Uuid, partition: int) -> int:
-        """The epoch of the member that has a partition; NO_OWNER if it is free."""
+        """Return the member epoch of a partition's owner; NO_OWNER if it is unassigned."""
         return self.partition_epochs.get(topic_id, {}).get(partition, NO_OWNER)
 
     def target(self, member_id: str) -> Partitions:
-        """What a member is to own."""
+        """Return the target assignment of a member."""
         return self.targets.get(member_id, {})
 
-    def target_of(self, member_id: str, instance_id: str | None) -> Partitions:
-        """The same, for a static member under whichever id it has the target."""
+    def target_of_instance(self, member_id: str, instance_id: str | None) -> Partitions:
+        """Return the target assignment of a member, or of the static member that it replaces."""
         if instance_id is None:
             return self.target(member_id)
-        known = self.static_members.get(instance_id)
-        return self.target(known) if known is not None else {}
+        static_id = self.static_members.get(instance_id)
+        return self.target(static_id) if static_id is not None else {}
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads a topic."""
+        """Return whether a member subscribes to a topic."""
         return topic in self.subscribed_topics
 
     def preferred_assignor(self, old: ConsumerMember | None = None, new: ConsumerMember | None = None) -> str | None:
-        """The assignor that most members ask for, once a member has become another."""
+        """Return the assignor that most members request, once `new` replaces `old`."""
         counts = dict(self.server_assignors)
         if old is not None:
             add_count(counts, old.server_assignor, -1)
         if new is not None:
             add_count(counts, new.server_assignor, +1)
-        # Of two that are asked for alike Kafka takes the one that its hash table has first: uniform before range.
+        # On a tie Kafka takes the first one of its hash table: uniform before range.
         return max(counts, key=lambda name: (counts[name], name)) if counts else None
 
-    # Subscriptions as they will be
+    # Subscriptions after a change
 
     def topics_after(self, old: ConsumerMember | None, new: ConsumerMember | None) -> dict[str, SubscriptionCount]:
-        """The subscribed topics once a member has become another."""
+        """Return the subscribed topics once `new` replaces `old`."""
         counts = dict(self.subscribed_topics)
         if old is not None:
             count_topics(counts, old.subscribed_topic_names, by_name=-1)
@@ -225,14 +225,14 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         return counts
 
     def regexes_after(self, old: ConsumerMember | None, new: ConsumerMember | None) -> dict[str, int]:
-        """The subscribed regular expressions once a member has become another."""
+        """Return the subscribed regular expressions once `new` replaces `old`."""
         counts = dict(self.subscribed_regexes)
         add_count(counts, old.regex if old is not None else None, -1)
         add_count(counts, new.regex if new is not None else None, +1)
         return counts
 
     def topics_without(self, members: Iterable[ConsumerMember], regexes: Iterable[str]) -> dict[str, SubscriptionCount]:
-        """The subscribed topics once members and regular expressions are gone."""
+        """Return the subscribed topics without some members and regular expressions."""
         counts = dict(self.subscribed_topics)
         for member in members:
             count_topics(counts, member.subscribed_topic_names, by_name=-1)
@@ -241,24 +241,24 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
                 count_topics(counts, self.resolved_regexes[regex].topics, by_regex=-1)
         return counts
 
-    # Changes
+    # Changes by replayed records
 
     def update_member(self, new: ConsumerMember) -> None:
-        """A member came, or is different now."""
+        """Add or update a member."""
         old = self.members.get(new.member_id)
         self.members[new.member_id] = new
-        self._exchange(old, new)
+        self._replace(old, new)
         if new.instance_id is not None:
             self.static_members[new.instance_id] = new.member_id
 
     def remove_member(self, member_id: str) -> None:
-        """A member is gone."""
+        """Remove a member."""
         old = self.members.pop(member_id, None)
-        self._exchange(old, None)
+        self._replace(old, None)
         if old is not None and old.instance_id is not None:
             self.static_members.pop(old.instance_id, None)
 
-    def _exchange(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
+    def _replace(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
         for member, change in ((old, -1), (new, +1)):
             if member is None:
                 continue
@@ -270,25 +270,25 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
                 for protocol in member.classic_metadata.supported_protocols:
                     add_count(self.classic_protocols, protocol.name, change)
         if old is not None:
-            self._free(old.assigned, old.member_epoch)
-            self._free(old.pending_revocation, old.member_epoch)
+            self._release(old.assigned, old.member_epoch)
+            self._release(old.pending_revocation, old.member_epoch)
         if new is not None:
-            self._own(new.assigned, new.member_epoch)
-            self._own(new.pending_revocation, new.member_epoch)
+            self._assign(new.assigned, new.member_epoch)
+            self._assign(new.pending_revocation, new.member_epoch)
 
-    def _free(self, assignment: PartitionEpochs, epoch: int) -> None:
+    def _release(self, assignment: PartitionEpochs, epoch: int) -> None:
         for topic_id, partitions in assignment.items():
             owned = self.partition_epochs.get(topic_id)
             if owned is None:
                 continue
             for partition in partitions:
-                # While records are replayed, a partition may have found its next owner before its last one let go.
+                # During replay a partition may get its next owner before the previous one has released it.
                 if owned.get(partition) == epoch:
                     del owned[partition]
             if not owned:
                 del self.partition_epochs[topic_id]
 
-    def _own(self, assignment: PartitionEpochs, epoch: int) -> None:
+    def _assign(self, assignment: PartitionEpochs, epoch: int) -> None:
         for topic_id, partitions in assignment.items():
             owned = self.partition_epochs.setdefault(topic_id, {})
             for partition in partitions:
@@ -302,7 +302,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
                 owned[partition] = epoch
 
     def set_target(self, member_id: str, partitions: Partitions) -> None:
-        """What a member is to own has been computed."""
+        """Set the target assignment of a member."""
         old = self.targets.get(member_id, {})
         for topic_id, indexes in old.items():
             owners = self.target_owners.get(topic_id, {})
@@ -318,12 +318,12 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         self.targets[member_id] = partitions
 
     def remove_target(self, member_id: str) -> None:
-        """A member is to own nothing any more."""
+        """Remove the target assignment of a member."""
         self.set_target(member_id, {})
         del self.targets[member_id]
 
     def set_resolved_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """A regular expression was resolved, or is not used any more."""
+        """Set the topics of a regular expression; None removes it."""
         old = self.resolved_regexes.pop(regex, None)
         if old is not None:
             count_topics(self.subscribed_topics, sorted(old.topics), by_regex=-1)
@@ -334,11 +334,11 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
     # Records
 
     def tombstones(self) -> list[GroupRecord]:
-        """What deletes the group."""
+        """Return the records that delete the group."""
         return self.tombstones_for(self.members)
 
     def tombstones_for(self, member_ids: Iterable[str]) -> list[GroupRecord]:
-        """What deletes the group when its members are these."""
+        """Return the records that delete the group when it has these members."""
         ids = list(member_ids)
         group_id = self.group_id
         return [
@@ -351,14 +351,14 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             records.group_epoch_tombstone(group_id),
         ]
 
-    # What may be done to it
+    # Validation
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, member_epoch: int, version: int, *, transactional: bool
     ) -> Callable[[str, Uuid, int], None] | None:
-        """Refuse a commit of a stranger or of the future; of an older epoch, each partition has to pass for itself.
+        """Raise for an unknown member or a newer epoch; return the check of each partition for an older epoch.
 
-        A member may still commit what it got in an epoch that is not later than the one it commits in (KIP-1251).
+        A member may still commit a partition whose assignment epoch is not newer than the commit's epoch (KIP-1251).
         """
         if member_epoch < 0 and not self.members:
             return None
@@ -373,10 +373,10 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         if member_epoch == member.member_epoch:
             return None
         stale = ErrorCode.ILLEGAL_GENERATION if member.uses_classic_protocol else ErrorCode.STALE_MEMBER_EPOCH
-        said = "generation id" if member.uses_classic_protocol else "member epoch"
+        epoch_name = "generation id" if member.uses_classic_protocol else "member epoch"
         if member_epoch > member.member_epoch:
             raise KafkaError(
-                stale, f"Received {said} {member_epoch} is newer than current member epoch {member.member_epoch}."
+                stale, f"Received {epoch_name} {member_epoch} is newer than current member epoch {member.member_epoch}."
             )
 
         def validate(topic: str, topic_id: Uuid, partition: int) -> None:
@@ -388,14 +388,14 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             if member_epoch < epoch:
                 raise KafkaError(
                     stale,
-                    f"Received {said} {member_epoch} is older than assignment epoch {epoch} "
+                    f"Received {epoch_name} {member_epoch} is older than assignment epoch {epoch} "
                     f"for partition {topic}-{partition}.",
                 )
 
         return validate
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Refuse a member of another epoch; who names no member is let through."""
+        """Raise for an unknown member or another epoch; requests without a member pass."""
         if member_id is None and member_epoch < 0:
             return
         member = self.member(member_id or "")
@@ -413,18 +413,18 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             )
 
     def validate_offset_delete(self) -> None:
-        """Offsets of topics that nobody reads can always be forgotten: subscriptions are known here."""
+        """Accept: subscriptions are known, so that subscribed topics are refused one by one."""
 
     def validate_delete(self) -> None:
-        """Refuse to delete a group with members."""
+        """Raise NON_EMPTY_GROUP if the group has members."""
         if self.members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def offset_expiry_base(self, commit_timestamp_ms: int) -> int | None:
-        """The time from which an offset's retention counts."""
+        """Return the start of an offset's retention: its commit."""
         return commit_timestamp_ms
 
 
 def with_epoch(member: ConsumerMember, epoch: int) -> ConsumerMember:
-    """A member that has gone on to an epoch, and remembers the one before."""
+    """Return the member in an epoch, with its current epoch as the previous one."""
     return replace(member, member_epoch=epoch, previous_member_epoch=member.member_epoch)

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (KIP-848): joining, staying, changing subscriptions, reporting what is owned, and leaving."""
+"""ConsumerGroupHeartbeat (KIP-848): join, subscribe, acknowledge revocations and leave."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FIRST_VERSION_WITH_CLIENT_MEMBER_ID = 1
 
 
 def validate(request: ConsumerGroupHeartbeatRequest, version: int, settings: CoordinatorSettings) -> None:
-    """Refuse what makes no sense whatever the group is like."""
+    """Raise for a request that is invalid in any group."""
     epoch = request.member_epoch
     needs_member_id = version >= FIRST_VERSION_WITH_CLIENT_MEMBER_ID or epoch > 0 or epoch == LEAVE_GROUP_EPOCH
     if needs_member_id and not request.member_id.strip():
@@ -79,7 +79,7 @@ def _invalid(message: str) -> KafkaError:
 def heartbeat(
     shard: Shard, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-    """A member joins, stays or leaves, by the epoch that it sends."""
+    """Add, reconcile or remove a member, by the epoch that it sends."""
     if request.member_epoch in (LEAVE_GROUP_EPOCH, LEAVE_GROUP_STATIC_EPOCH):
         return _leave(shard, request)
     written: list[GroupRecord] = []
@@ -89,7 +89,7 @@ def heartbeat(
         group, on_appended = replace_classic_group(shard, request.group_id, written)
     else:
         group = _existing_group(shard, request.group_id)
-    check_room(shard, group, request.member_id)
+    check_max_size(shard, group, request.member_id)
     member_id = request.member_id or str(Uuid(shard.random.uuid()))
     member = _member(group, member_id, request, written)
     updated = _updated(member, context, request)
@@ -113,12 +113,12 @@ def heartbeat(
         member_epoch=updated.member_epoch,
         heartbeat_interval_ms=shard.settings.group(request.group_id).heartbeat_interval_ms,
     )
-    says_all = (
+    is_full_request = (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
         and request.topic_partitions is not None
     )
-    if joins or says_all or member.assigned != updated.assigned:
+    if joins or is_full_request or member.assigned != updated.assigned:
         response.assignment = _assignment(updated.assigned)
     return Outcome(response, written, on_appended=on_appended)
 
@@ -137,18 +137,18 @@ def _existing_group(shard: Shard, group_id: str) -> ConsumerGroup:
     return shard.consumer_group(group_id)
 
 
-def check_room(shard: Shard, group: ConsumerGroup, member_id: str) -> None:
-    """Refuse a new member of a group that is full."""
-    most = shard.settings.coordinator().consumer_max_size
-    if len(group.members) >= most and member_id not in group.members:
+def check_max_size(shard: Shard, group: ConsumerGroup, member_id: str) -> None:
+    """Raise GROUP_MAX_SIZE_REACHED for a new member of a full group."""
+    max_size = shard.settings.coordinator().consumer_max_size
+    if len(group.members) >= max_size and member_id not in group.members:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The consumer group has reached its maximum capacity of {most} members.",
+            f"The consumer group has reached its maximum capacity of {max_size} members.",
         )
 
 
 def _updated(member: ConsumerMember, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
-    """The member with what the request says of it; what it does not say stays as it was."""
+    """Return the member with the fields that the request sets."""
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     timeout = request.rebalance_timeout_ms
@@ -166,7 +166,7 @@ def _updated(member: ConsumerMember, context: RequestContext, request: ConsumerG
     )
 
 
-# Which member it is
+# The member of a request
 
 
 def _member(
@@ -195,7 +195,7 @@ def join_static(
     *,
     classic: bool,
 ) -> ConsumerMember:
-    """A static member joins: as a new one, or in the place of the one that had its instance id and let go of it."""
+    """Return the joining static member: a new one, or the successor of the member that released the instance id."""
     if existing is None:
         return group.members.get(member_id) or ConsumerMember(member_id)
     if not classic and not existing.uses_classic_protocol and existing.member_epoch != LEAVE_GROUP_STATIC_EPOCH:
@@ -216,7 +216,7 @@ def join_static(
 
 
 def check_static(group: ConsumerGroup, existing: ConsumerMember | None, member_id: str, instance_id: str) -> None:
-    """Refuse an instance id that is not known, or that another member has taken over."""
+    """Raise UNKNOWN_MEMBER_ID for an unknown instance id, FENCED_INSTANCE_ID if another member has it."""
     if existing is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if existing.member_id != member_id:
@@ -227,7 +227,7 @@ def check_static(group: ConsumerGroup, existing: ConsumerMember | None, member_i
 
 
 def _check_epoch(member: ConsumerMember, received: int, owned: Sequence[TopicPartitions] | None) -> None:
-    """Fence a member of another epoch, unless it only missed the answer that told it of its present one."""
+    """Fence a member with another epoch, unless it has only missed the response with its current epoch."""
     if received == JOIN_EPOCH or received == member.member_epoch:
         return
     if received > member.member_epoch:
@@ -263,7 +263,7 @@ def _leave(shard: Shard, request: ConsumerGroupHeartbeatRequest) -> Outcome[Cons
     assert member is not None
     if request.member_epoch == LEAVE_GROUP_EPOCH:
         return fence_members(shard, group, [member], response)
-    # It goes for a while and keeps its partitions until its session ends.
+    # A static member that leaves temporarily keeps its partitions until its session expires.
     away = replace(
         member,
         member_epoch=LEAVE_GROUP_STATIC_EPOCH,

@@ -1,7 +1,7 @@
-"""What makes a consumer group move: epochs that are bumped, targets that are computed, members that are reconciled.
+"""The steps of a consumer group's rebalance: bump the epoch, compute the target assignment, reconcile a member.
 
-Shared by heartbeats of the new protocol and by classic members of a mixed group. Each function adds the records that
-make its step true; nothing of the group's hard state is changed here.
+Used by the heartbeats of the consumer protocol and by classic members of a mixed group. Each step appends records and
+changes no hard state.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REGEX_BATCH_REFRESH_MIN_INTERVAL_MS: Final = 10_000
 def update_member(
     group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, written: list[GroupRecord]
 ) -> bool:
-    """Write down what is new about a member; True if it wants other topics now."""
+    """Append the record of a changed member; return whether its subscribed names changed."""
     if updated == member:
         return False
     written.append(records.member_subscription(group.group_id, updated))
@@ -48,7 +48,7 @@ def update_member(
 
 
 class RegexUpdate(Enum):
-    """What became of a member's regular expression."""
+    """The change of a member's regular expression."""
 
     UNCHANGED = 0
     CHANGED = 1
@@ -63,7 +63,7 @@ def update_regexes(
     updated: ConsumerMember,
     written: list[GroupRecord],
 ) -> RegexUpdate:
-    """Note a member's new regular expression, and have the group's expressions resolved if that is due."""
+    """Update a member's regular expression; schedule the resolution of the group's expressions if it is due."""
     old, new = member.regex, updated.regex
     update = RegexUpdate.UNCHANGED
     due = False
@@ -88,18 +88,18 @@ def update_regexes(
     last = next(iter(group.resolved_regexes.values()), None)
     if last is not None and 0 <= now - last.timestamp_ms <= REGEX_BATCH_REFRESH_MIN_INTERVAL_MS:
         return update
-    wanted = list(group.regexes_after(member, updated))
+    regexes = list(group.regexes_after(member, updated))
     interval = shard.settings.coordinator().consumer_regex_refresh_interval_ms
     due = (
         due
-        or len(wanted) != len(group.resolved_regexes)
+        or len(regexes) != len(group.resolved_regexes)
         or last is None
         or last.version < shard.newest_topic_version
         or now > last.timestamp_ms + interval
     )
-    if due and wanted:
-        # Apart from the request, because it looks at every topic there is.
-        shard.soon(timer, lambda: _resolve(shard, context, group.group_id, wanted))
+    if due and regexes:
+        # Outside of the request, because it visits every topic.
+        shard.soon(timer, lambda: _resolve(shard, context, group.group_id, regexes))
     return update
 
 
@@ -132,7 +132,7 @@ def _resolve(shard: Shard, context: RequestContext, group_id: str, regexes: Sequ
 
 
 class GroupEpoch(NamedTuple):
-    """The epoch that a group is in once the records so far are written, and whether its members want the same."""
+    """The group epoch once the records are written, and the type of its subscriptions."""
 
     epoch: int
     subscription_type: SubscriptionType
@@ -147,7 +147,7 @@ def update_epoch(
     *,
     bump: bool,
 ) -> GroupEpoch:
-    """Begin a new epoch if a subscription changed, or if the topics have changed since they were last looked at."""
+    """Bump the group epoch if a subscription or the metadata hash of the subscribed topics changed."""
     epoch = group.group_epoch
     if not bump and not group.metadata_expired():
         return GroupEpoch(epoch, group.subscription_type)
@@ -175,10 +175,13 @@ def update_target(
     updated: ConsumerMember,
     written: list[GroupRecord],
 ) -> Target:
-    """The member's target, computed anew for the whole group if that is due and was not done just now."""
+    """Return the member's target; compute the whole target assignment if it is older than the group epoch.
+
+    Kafka's TargetAssignmentBuilder, at most once per assignment interval.
+    """
     interval = shard.settings.group(group.group_id).assignment_interval_ms
     if group.assignment_epoch >= epoch.epoch or group.assigned_within(interval, shard.clock.now_ms()):
-        return Target(group.assignment_epoch, group.target_of(updated.member_id, updated.instance_id))
+        return Target(group.assignment_epoch, group.target_of_instance(updated.member_id, updated.instance_id))
     name = group.preferred_assignor(member, updated)
     if name not in ASSIGNORS:
         name = shard.settings.coordinator().default_assignor
@@ -208,28 +211,28 @@ def _group_spec(
             members[member_id] = subscriptions.spec(member, group.target(member_id))
     target = group.target(replaced if replaced is not None else updated.member_id)
     members[updated.member_id] = subscriptions.spec(updated, target)
-    # Kafka's order, so that members of the same names get the same partitions from both.
+    # In Kafka's order, so that both brokers assign the same partitions to the same members.
     in_order = {member_id: members[member_id] for member_id in hash_map_order(members)}
     return GroupSpec(in_order, subscriptions.partition_counts, kind)
 
 
 class _Subscriptions:
-    """Names to ids, looked up once for all members that want the same."""
+    """Topic ids of subscriptions, looked up once for all members with the same one."""
 
     def __init__(self, shard: Shard, resolved: Mapping[str, ResolvedRegex]) -> None:
         self._topics = shard.topics
         self._resolved = resolved
-        self._known: dict[tuple[frozenset[str], str | None], tuple[Uuid, ...]] = {}
+        self._topic_ids: dict[tuple[frozenset[str], str | None], tuple[Uuid, ...]] = {}
         self.partition_counts: dict[Uuid, int] = {}
 
     def spec(self, member: ConsumerMember, target: Partitions) -> MemberSpec:
-        wanted = (member.subscribed_topic_names, member.regex)
-        topics = self._known.get(wanted)
+        subscription = (member.subscribed_topic_names, member.regex)
+        topics = self._topic_ids.get(subscription)
         if topics is None:
-            topics = self._known[wanted] = self._ids(*wanted)
+            topics = self._topic_ids[subscription] = self._look_up(*subscription)
         return MemberSpec(topics, target, member.instance_id)
 
-    def _ids(self, names: frozenset[str], regex: str | None) -> tuple[Uuid, ...]:
+    def _look_up(self, names: frozenset[str], regex: str | None) -> tuple[Uuid, ...]:
         if regex is not None and regex in self._resolved:
             names = names | self._resolved[regex].topics
         ids = []
@@ -254,7 +257,7 @@ def reconcile_member(
     owned: Sequence[TopicPartitions] | None,
     subscription_changed: bool,
 ) -> ConsumerMember:
-    """Let a member take its next step towards its target; it must not take too long over giving back."""
+    """Reconcile a member and start or cancel the timer of its revocation."""
     if not subscription_changed and member.is_reconciled_to(target.epoch):
         return member
     updated = reconcile(

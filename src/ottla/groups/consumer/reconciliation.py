@@ -1,7 +1,7 @@
-"""How a member of a consumer group gets from what it owns to what it is to own (KIP-848), one heartbeat at a time.
+"""Reconciliation of a member with its target assignment, one heartbeat at a time (Kafka's CurrentAssignmentBuilder).
 
-First it gives back what is not in its target, and says so; then it gets what is free; a partition is free only when its
-last owner has said that it let go. Pure functions: a member goes in, the member as it is next comes out.
+A member first revokes the partitions that are not in its target and acknowledges it; then it gets the partitions that
+no other member owns any more. Pure functions that return the updated member.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def reconcile(
     is_free: Callable[[Uuid, int], bool],
     subscription_changed: bool,
 ) -> ConsumerMember:
-    """The member's next step.
+    """Return the member after its next step.
 
-    `owned` is what the member says it owns, or None if it says nothing, which counts as still owning all of it.
+    `owned` are the partitions that the member reports; None, no report, counts as still owning all of them.
     """
     step = _Step(member, target, owned, subscribed, is_free)
     match member.state:
@@ -48,7 +48,7 @@ def reconcile(
         case MemberState.UNRELEASED_PARTITIONS:
             return step.next_assignment(member.member_epoch)
         case MemberState.UNKNOWN:
-            # A state that a later version wrote: only a member that owns nothing can go on from there.
+            # A state that a newer version wrote: the member may only continue if it owns nothing.
             if owned is None or owned:
                 raise KafkaError(
                     ErrorCode.FENCED_MEMBER_EPOCH,
@@ -66,7 +66,7 @@ class _Step(NamedTuple):
     is_free: Callable[[Uuid, int], bool]
 
     def still_owns(self, revoked: PartitionEpochs) -> bool:
-        """Whether the member has not yet said that it let go of all of these."""
+        """Return whether the member owned not yet acknowledged the revocation of all these partitions."""
         if self.owned is None:
             return True
         return any(
@@ -74,32 +74,32 @@ class _Step(NamedTuple):
         )
 
     def next_assignment(self, member_epoch: int) -> ConsumerMember:
-        """Go on towards the target: revoke, or else take what is free."""
+        """Move towards the target: revoke partitions, or else assign the unowned ones."""
         member, target = self.member, self.target
         kept: PartitionEpochs = {}
         revoked: PartitionEpochs = {}
-        wanted: dict[Uuid, list[int]] = {}
+        added: dict[Uuid, list[int]] = {}
         unreleased = False
         for topic_id in dict.fromkeys((*target.partitions, *member.assigned)):
-            to_own = set(target.partitions.get(topic_id, ())) if self.subscribed(topic_id) else set()
-            has = member.assigned.get(topic_id, {})
-            keep = {partition: epoch for partition, epoch in has.items() if partition in to_own}
-            give_back = {partition: epoch for partition, epoch in has.items() if partition not in to_own}
-            giving_back = member.pending_revocation.get(topic_id, {})
-            take = []
-            for partition in sorted(to_own):
-                if partition in has:
+            target_partitions = set(target.partitions.get(topic_id, ())) if self.subscribed(topic_id) else set()
+            owned = member.assigned.get(topic_id, {})
+            keep = {partition: epoch for partition, epoch in owned.items() if partition in target_partitions}
+            revoke = {partition: epoch for partition, epoch in owned.items() if partition not in target_partitions}
+            pending_revocation = member.pending_revocation.get(topic_id, {})
+            add = []
+            for partition in sorted(target_partitions):
+                if partition in owned:
                     continue
-                if self.is_free(topic_id, partition) or partition in giving_back:
-                    take.append(partition)
+                if self.is_free(topic_id, partition) or partition in pending_revocation:
+                    add.append(partition)
                 else:
                     unreleased = True
             if keep:
                 kept[topic_id] = keep
-            if give_back:
-                revoked[topic_id] = give_back
-            if take:
-                wanted[topic_id] = take
+            if revoke:
+                revoked[topic_id] = revoke
+            if add:
+                added[topic_id] = add
         if revoked and self.still_owns(revoked):
             return replace(
                 with_epoch(member, member_epoch),
@@ -107,9 +107,9 @@ class _Step(NamedTuple):
                 assigned=kept,
                 pending_revocation=revoked,
             )
-        for topic_id, partitions in wanted.items():
-            taken = {**kept.get(topic_id, {}), **dict.fromkeys(partitions, target.epoch)}
-            kept[topic_id] = dict(sorted(taken.items()))
+        for topic_id, partitions in added.items():
+            assigned = {**kept.get(topic_id, {}), **dict.fromkeys(partitions, target.epoch)}
+            kept[topic_id] = dict(sorted(assigned.items()))
         return replace(
             with_epoch(member, target.epoch),
             state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
@@ -118,7 +118,7 @@ class _Step(NamedTuple):
         )
 
     def revoke_unsubscribed(self) -> ConsumerMember:
-        """Give back at once what the member no longer subscribes to; the target follows when it is computed."""
+        """Revoke partitions of unsubscribed topics now; the target assignment follows when it is computed."""
         member = self.member
         kept: PartitionEpochs = {}
         revoked = dict(member.pending_revocation)
@@ -142,7 +142,7 @@ class _Step(NamedTuple):
 def subscribed_topic_ids(
     member: ConsumerMember, resolved: Mapping[str, ResolvedRegex], topics: Topics
 ) -> Callable[[Uuid], bool]:
-    """Whether a member subscribes to the topic with an id, by name or by regular expression."""
+    """Return a predicate: whether the member subscribes to a topic id, by name or regular expression."""
     names = member.subscribed_topic_names
     regex = member.regex
     if regex is not None and regex in resolved:

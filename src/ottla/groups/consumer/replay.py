@@ -1,4 +1,4 @@
-"""Replaying the records of consumer groups."""
+"""Replay of the records of consumer groups."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def replay(shard: Shard, record: GroupRecord) -> None:
-    """Let a record of a consumer group take effect; other types are passed over."""
+    """Apply a record of a consumer group; other record types are ignored."""
     key, value = record.key, record.value
     match key:
         case ConsumerGroupMemberMetadataKey():
@@ -175,7 +175,7 @@ def _with_epochs(
     for topic in topics:
         epochs = topic.assignment_epochs
         if epochs is None or len(epochs) != len(topic.partitions):
-            # Kafka before 4.3 did not write them.
+            # Kafka before 4.3 wrote no assignment epochs.
             epochs = [max(member_epoch, 0)] * len(topic.partitions)
         assignment[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
     return assignment

@@ -15,7 +15,7 @@ from ottla.groups.classic.join import FIRST_VERSION_WITH_MEMBER_ID_REQUIRED, dis
 from ottla.groups.classic.membership import join_error
 from ottla.groups.consumer.fencing import fence_members
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
-from ottla.groups.consumer.heartbeat import check_room, check_static, join_static
+from ottla.groups.consumer.heartbeat import check_max_size, check_static, join_static
 from ottla.groups.consumer.rebalance import (
     RegexUpdate,
     reconcile_member,
@@ -55,7 +55,7 @@ def join(
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     is_unknown = request.member_id == ""
     member_id = request.member_id or str(Uuid(shard.random.uuid()))
-    check_room(shard, group, member_id)
+    check_max_size(shard, group, member_id)
     _check_protocols(group, request)
     instance_id = request.group_instance_id
     if is_unknown and instance_id is None and context.version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED:
@@ -71,7 +71,7 @@ def join(
     bump = names_changed or regex is not RegexUpdate.UNCHANGED
     epoch = update_epoch(shard, group, member, updated, written, bump=bump)
     if downgrades:
-        target = Target(group.assignment_epoch, group.target_of(member_id, instance_id))
+        target = Target(group.assignment_epoch, group.target_of_instance(member_id, instance_id))
     else:
         target = update_target(shard, group, epoch, member, updated, written)
     stale = downgrades and group.assignment_epoch < epoch.epoch

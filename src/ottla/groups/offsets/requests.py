@@ -1,4 +1,4 @@
-"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, and the expiry of offsets that nobody needs any more."""
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete and offset expiry (Kafka's OffsetMetadataManager)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LAST_TIMESTAMP = 2**63 - 1
 
 
 def commit(shard: Shard, context: RequestContext, request: OffsetCommitRequest) -> Outcome[OffsetCommitResponse]:
-    """Commit offsets, of a member in its generation or epoch, or of somebody who never joined."""
+    """Commit offsets of a member in its generation or epoch, or of a client that never joined."""
     group_id, generation = request.group_id, request.generation_id_or_member_epoch
     group = shard.groups.get(group_id)
     if group is None:
@@ -58,25 +58,25 @@ def commit(shard: Shard, context: RequestContext, request: OffsetCommitRequest) 
             if context.version >= FIRST_VERSION_WITH_MEMBER_EPOCH:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        group = ClassicGroup(group_id, shard.clock.now_ms())  # not there before the log has its first offset
+        group = ClassicGroup(group_id, shard.clock.now_ms())  # replay creates the group with its first offset
     validate = _commit_check(
         group, request.member_id, request.group_instance_id, generation, context.version, transactional=False
     )
     if isinstance(group, ClassicGroup) and group.state in (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE):
-        # Who commits is alive.
+        # A commit counts as a heartbeat.
         schedule_session_timeout(shard, group, group.members[request.member_id])
     now = shard.clock.now_ms()
-    # Who asks for longer than there is time (2**63 ms) gets all of it; Kafka's sum is negative then, and long past.
+    # Cap the expiry at the largest timestamp; Kafka's sum overflows and expires the offset at once.
     expires = -1 if request.retention_time_ms == -1 else min(now + request.retention_time_ms, LAST_TIMESTAMP)
-    most = shard.settings.coordinator().offset_metadata_max_bytes
+    max_bytes = shard.settings.coordinator().offset_metadata_max_bytes
     response = OffsetCommitResponse()
     written: list[GroupRecord] = []
     for topic in request.topics:
-        answers = []
+        results = []
         for partition in topic.partitions:
             index, metadata = partition.partition_index, partition.committed_metadata or ""
             code = ErrorCode.NONE
-            if _too_large(metadata, most):
+            if _too_large(metadata, max_bytes):
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 if validate is not None:
@@ -90,23 +90,23 @@ def commit(shard: Shard, context: RequestContext, request: OffsetCommitRequest) 
                     topic.topic_id,
                 )
                 written.append(records.offset_commit(group_id, topic.name, index, offset))
-            answers.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
-        response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
+            results.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
+        response.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results))
     return Outcome(response, written)
 
 
 def commit_transactional(
     shard: Shard, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> Outcome[TxnOffsetCommitResponse]:
-    """Commit offsets as part of a producer's transaction; they count when its marker says so."""
+    """Commit offsets as part of a transaction; they become visible with its commit marker."""
     group_id = request.group_id
     group = shard.groups.get(group_id)
     if group is None:
         if request.generation_id >= 0:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        group = ClassicGroup(group_id, shard.clock.now_ms())  # not there before the log has its first offset
+        group = ClassicGroup(group_id, shard.clock.now_ms())  # replay creates the group with its first offset
     now = shard.clock.now_ms()
-    most = shard.settings.coordinator().offset_metadata_max_bytes
+    max_bytes = shard.settings.coordinator().offset_metadata_max_bytes
     response = TxnOffsetCommitResponse()
     written: list[GroupRecord] = []
     try:
@@ -119,27 +119,27 @@ def commit_transactional(
             transactional=True,
         )
         for topic in request.topics:
-            known = shard.topics.by_name(topic.name)
-            if known is None and validate is not None:
+            existing = shard.topics.by_name(topic.name)
+            if existing is None and validate is not None:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-            answers = []
+            results = []
             for partition in topic.partitions:
                 index, metadata = partition.partition_index, partition.committed_metadata or ""
                 code = ErrorCode.NONE
-                if _too_large(metadata, most):
+                if _too_large(metadata, max_bytes):
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    if validate is not None and known is not None:
-                        validate(topic.name, known.id, index)
+                    if validate is not None and existing is not None:
+                        validate(topic.name, existing.id, index)
                     offset = OffsetAndMetadata(
                         partition.committed_offset, partition.committed_leader_epoch, metadata, now
                     )
                     written.append(records.offset_commit(group_id, topic.name, index, offset))
-                answers.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
-            response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+                results.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
+            response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
     except KafkaError as error:
         if error.code is ErrorCode.STALE_MEMBER_EPOCH:
-            # Producers know no member epochs.
+            # TxnOffsetCommit has no STALE_MEMBER_EPOCH.
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from None
         raise
     return Outcome(response, written)
@@ -148,41 +148,41 @@ def commit_transactional(
 def _commit_check(
     group: Group, member_id: str, instance_id: str | None, generation: int, version: int, *, transactional: bool
 ) -> Callable[[str, Uuid, int], None] | None:
-    """Refuse the commit, or return what each of its partitions has to pass, if anything."""
+    """Validate the commit; return the check of each partition, if there is one."""
     if isinstance(group, ClassicGroup):
         group.validate_offset_commit(member_id, instance_id, generation, transactional=transactional)
         return None
     return group.validate_offset_commit(member_id, instance_id, generation, version, transactional=transactional)
 
 
-def _too_large(metadata: str, most: int) -> bool:
-    if len(metadata) * 2 <= most:
+def _too_large(metadata: str, max_bytes: int) -> bool:
+    if len(metadata) * 2 <= max_bytes:
         return False
-    return len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > most
+    return len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > max_bytes
 
 
 def fetch(shard: Shard, request: OffsetFetchRequestGroup, *, require_stable: bool) -> Outcome[OffsetFetchResponseGroup]:
-    """The committed offsets of a group, of some topics or of all; an open transaction may make one unstable."""
+    """Return the committed offsets of some or all topics; an error where `require_stable` meets a pending offset."""
     response = OffsetFetchResponseGroup(group_id=request.group_id)
     group = shard.groups.get(request.group_id)
     if group is not None and not isinstance(group, ClassicGroup):
         group.validate_offset_fetch(request.member_id, request.member_epoch)
     committed = shard.offsets.of_group(request.group_id) if group is not None else {}
     if request.topics is None:
-        wanted = [(topic, ZERO_UUID, list(partitions)) for topic, partitions in committed.items()]
+        topics = [(topic, ZERO_UUID, list(partitions)) for topic, partitions in committed.items()]
     else:
-        wanted = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in request.topics]
-    for name, topic_id, partitions in wanted:
+        topics = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in request.topics]
+    for name, topic_id, partitions in topics:
         offsets = committed.get(name, {})
-        answers = []
+        results = []
         for partition in partitions:
             offset = offsets.get(partition)
             if require_stable and shard.offsets.is_open(request.group_id, name, partition):
-                answers.append(_no_offset(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT))
-            elif offset is None or _is_of_another_topic(offset.topic_id, topic_id):
-                answers.append(_no_offset(partition, ErrorCode.NONE))
+                results.append(_no_offset(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            elif offset is None or _is_of_deleted_topic(offset.topic_id, topic_id):
+                results.append(_no_offset(partition, ErrorCode.NONE))
             else:
-                answers.append(
+                results.append(
                     OffsetFetchResponsePartitions(
                         partition_index=partition,
                         committed_offset=offset.offset,
@@ -190,7 +190,7 @@ def fetch(shard: Shard, request: OffsetFetchRequestGroup, *, require_stable: boo
                         metadata=offset.metadata,
                     )
                 )
-        response.topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers))
+        response.topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=results))
     return Outcome(response)
 
 
@@ -200,13 +200,13 @@ def _no_offset(partition: int, code: ErrorCode) -> OffsetFetchResponsePartitions
     )
 
 
-def _is_of_another_topic(committed: Uuid, asked: Uuid) -> bool:
-    """Whether the offset was committed for a topic of the same name that is no more."""
-    return ZERO_UUID not in (committed, asked) and committed != asked
+def _is_of_deleted_topic(committed: Uuid, requested: Uuid) -> bool:
+    """Return whether the offset was committed for a deleted topic of the same name."""
+    return ZERO_UUID not in (committed, requested) and committed != requested
 
 
 def delete(shard: Shard, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
-    """Forget offsets of topics that the group does not read."""
+    """Delete the offsets of topics to which the group does not subscribe."""
     group = shard.group(request.group_id)
     group.validate_offset_delete()
     response = OffsetDeleteResponse()
@@ -214,53 +214,56 @@ def delete(shard: Shard, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteRe
     for topic in request.topics:
         subscribed = group.is_subscribed_to(topic.name)
         code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
-        answers = []
+        results = []
         for partition in topic.partitions:
             index = partition.partition_index
-            answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
-            known = shard.offsets.get(request.group_id, topic.name, index) is not None
-            if not subscribed and (known or shard.offsets.is_open(request.group_id, topic.name, index)):
+            results.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+            is_committed = shard.offsets.get(request.group_id, topic.name, index) is not None
+            if not subscribed and (is_committed or shard.offsets.is_open(request.group_id, topic.name, index)):
                 written.append(records.offset_tombstone(request.group_id, topic.name, index))
-        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
     return Outcome(response, written)
 
 
 def tombstones_of_group(shard: Shard, group_id: str) -> list[GroupRecord]:
-    """What deletes all offsets of a group."""
+    """Return the tombstones of all offsets of a group."""
     committed = [
         (topic, partition) for topic, offsets in shard.offsets.of_group(group_id).items() for partition in offsets
     ]
-    known = set(committed)
-    pending = [each for each in shard.offsets.open_partitions(group_id) if each not in known]
+    distinct = set(committed)
+    pending = [partition for partition in shard.offsets.open_partitions(group_id) if partition not in distinct]
     return [records.offset_tombstone(group_id, topic, partition) for topic, partition in (*committed, *pending)]
 
 
 def tombstones_of_topics(shard: Shard, deleted: Sequence[DeletedTopic]) -> Outcome[None]:
-    """What deletes the offsets of topics that are no more, but not those of a new topic of the same name."""
+    """Delete the offsets of deleted topics, but not those of a new topic of the same name."""
     ids = {topic.name: topic.id for topic in deleted}
-    found = [
+    tombstones = [
         records.offset_tombstone(group, topic, partition)
         for group, topic, partition, offset in shard.offsets.of_topics(ids)
         if offset.topic_id in (ZERO_UUID, ids[topic])
     ]
-    return Outcome(None, found, atomic=False)
+    return Outcome(None, tombstones, atomic=False)
 
 
 def expire(shard: Shard) -> Outcome[None]:
-    """Forget offsets that have outlived their retention, and empty groups that are left without any."""
-    found: list[GroupRecord] = []
+    """Delete expired offsets, and empty groups that have no offsets left."""
+    written: list[GroupRecord] = []
     for group_id, group in shard.groups.items():
         if isinstance(group, ShareGroup):
-            continue  # its offsets are kept elsewhere, for as long as it is there
-        if _expire_group(shard, group_id, group, found) and group.is_empty:
-            found.extend(group.tombstones())
-    return Outcome(None, found, atomic=False)
+            continue  # a share group's offsets are in `__share_group_state` and do not expire
+        tombstones, all_expired = _expired_offsets(shard, group_id, group)
+        written += tombstones
+        if all_expired and group.is_empty:
+            written += group.tombstones()
+    return Outcome(None, written, atomic=False)
 
 
-def _expire_group(shard: Shard, group_id: str, group: Group, found: list[GroupRecord]) -> bool:
-    """Collect the tombstones of a group's expired offsets; True if none is left."""
+def _expired_offsets(shard: Shard, group_id: str, group: Group) -> tuple[list[GroupRecord], bool]:
+    """Return the tombstones of a group's expired offsets, and whether no offset is left."""
     now = shard.clock.now_ms()
     retention_ms = shard.settings.coordinator().offsets_retention_minutes * 60_000
+    tombstones: list[GroupRecord] = []
     all_expired = not shard.offsets.has_open_transaction(group_id)
     for topic, offsets in shard.offsets.of_group(group_id).items():
         if group.is_subscribed_to(topic):
@@ -269,10 +272,10 @@ def _expire_group(shard: Shard, group_id: str, group: Group, found: list[GroupRe
         for partition, offset in offsets.items():
             base = group.offset_expiry_base(offset.commit_timestamp_ms)
             if base is None:
-                return False
+                return tombstones, False
             due = offset.expire_timestamp_ms if offset.expire_timestamp_ms != -1 else base + retention_ms
             if now >= due and not shard.offsets.is_open(group_id, topic, partition):
-                found.append(records.offset_tombstone(group_id, topic, partition))
+                tombstones.append(records.offset_tombstone(group_id, topic, partition))
             else:
                 all_expired = False
-    return all_expired
+    return tombstones, all_expired

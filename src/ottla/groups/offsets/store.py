@@ -1,6 +1,6 @@
-"""Committed offsets, and those that an open transaction has yet to decide: commit, fetch, delete, expire.
+"""Committed offsets and the pending offsets of open transactions (the state of Kafka's OffsetMetadataManager).
 
-Offsets belong to a group by its name only; they outlive its members until they expire or it is deleted.
+Offsets belong to a group id, and remain without members until they expire or the group is deleted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: -1 stands for a leader epoch, or an expiry of its own, that was not given."""
+    """A committed offset; -1 stands for an absent leader epoch or expiry timestamp."""
 
     offset: int
     leader_epoch: int
@@ -41,31 +41,31 @@ class Offsets:
     # Reading
 
     def get(self, group: str, topic: str, partition: int) -> OffsetAndMetadata | None:
-        """The committed offset."""
+        """Return the committed offset."""
         return self.committed.get(group, {}).get(topic, {}).get(partition)
 
     def of_group(self, group: str) -> GroupOffsets:
-        """All committed offsets of a group."""
+        """Return all committed offsets of a group."""
         return self.committed.get(group, {})
 
     def is_open(self, group: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction may still change the offset."""
+        """Return whether an open transaction has a pending offset for the partition."""
         return (topic, partition) in self._open.get(group, {})
 
     def has_open_transaction(self, group: str) -> bool:
-        """Whether an open transaction may still change any offset of a group."""
+        """Return whether an open transaction has a pending offset in the group."""
         return group in self._open
 
     def open_partitions(self, group: str) -> list[tuple[str, int]]:
-        """The partitions whose offset an open transaction may change."""
+        """Return the partitions with pending offsets."""
         return list(self._open.get(group, {}))
 
     def pending(self, producer_id: int) -> dict[str, GroupOffsets]:
-        """What a producer's open transaction would commit, by group."""
+        """Return the pending offsets of a producer's transaction by group."""
         return self._pending.get(producer_id, {})
 
     def of_topics(self, topics: Iterable[str]) -> Iterator[tuple[str, str, int, OffsetAndMetadata]]:
-        """All offsets of some topics, committed or not: group, topic, partition, offset."""
+        """Yield the committed and pending offsets of topics: group, topic, partition, offset."""
         names = list(topics)
         for by_group in (self.committed, *self._pending.values()):
             for group, by_topic in by_group.items():
@@ -76,30 +76,30 @@ class Offsets:
     # Replaying
 
     def put(self, group: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:
-        """An offset was committed."""
+        """Store a committed offset."""
         self.committed.setdefault(group, {}).setdefault(topic, {})[partition] = offset
 
     def put_pending(self, producer_id: int, group: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:
-        """An offset is to be committed with a transaction."""
+        """Store a pending offset of a transaction."""
         by_group = self._pending.setdefault(producer_id, {})
         by_group.setdefault(group, {}).setdefault(topic, {})[partition] = offset
         self._open.setdefault(group, {}).setdefault((topic, partition), {})[producer_id] = None
 
     def remove(self, group: str, topic: str, partition: int) -> None:
-        """An offset was deleted, with all that transactions would make of it."""
-        _take(self.committed, group, topic, partition)
+        """Remove a committed offset and the pending offsets of the same partition."""
+        _pop(self.committed, group, topic, partition)
         by_partition = self._open.get(group)
         if by_partition is None:
             return
         for producer_id in by_partition.pop((topic, partition), {}):
-            _take(self._pending[producer_id], group, topic, partition)
+            _pop(self._pending[producer_id], group, topic, partition)
             if not self._pending[producer_id]:
                 del self._pending[producer_id]
         if not by_partition:
             del self._open[group]
 
     def complete_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """A producer's transaction ended; an offset that was committed after the transaction's own one stays."""
+        """End a producer's transaction: commit or drop its pending offsets; a later plain commit wins."""
         for group, by_topic in self._pending.pop(producer_id, {}).items():
             for topic, by_partition in by_topic.items():
                 for partition, offset in by_partition.items():
@@ -118,7 +118,7 @@ class Offsets:
                 del self._open[group]
 
 
-def _take(by_group: dict[str, GroupOffsets], group: str, topic: str, partition: int) -> None:
+def _pop(by_group: dict[str, GroupOffsets], group: str, topic: str, partition: int) -> None:
     by_topic = by_group.get(group)
     by_partition = by_topic.get(topic) if by_topic is not None else None
     if by_topic is None or by_partition is None:

@@ -1,7 +1,7 @@
-"""The assignor of share groups: which members read from which partition, several of them where there are enough.
+"""The assignor of share groups (Kafka's SimpleAssignor), which assigns a partition to several members.
 
-Each partition gets equally many members and each member equally many partitions, and what was assigned stays where it
-was as far as that allows. Members and partitions are gone through in the order in which Kafka's `simple` does.
+Each partition gets equally many members and each member equally many partitions; assigned partitions stay in place as
+far as that allows. Members and partitions are visited in the order of Kafka's hash maps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HALVES: Final = struct.Struct(">QQ")
 
 
 class ShareMemberSpec(NamedTuple):
-    """What the assignor knows of a member: what it subscribes to, and what it was to read from until now."""
+    """The input of the assignor for a member: subscribed topics and previous target assignment."""
 
     topics: tuple[Uuid, ...]
     target: Partitions
@@ -34,7 +34,7 @@ def assign(
     assignable: Mapping[Uuid, Collection[int]],
     subscription_type: SubscriptionType,
 ) -> dict[str, Partitions]:
-    """The partitions of each member, of those whose state is initialized."""
+    """Return the target assignment of all members, out of the initialized partitions."""
     if not members or not any(member.topics for member in members.values()):
         return {}
     ids = hash_map_order(members)
@@ -49,10 +49,10 @@ def assign(
             ]
             for member_id in ids
         }
-        targets = [(topic_id, each) for topic_id in topics for each in sorted(assignable.get(topic_id, ()))]
+        targets = [(topic_id, index) for topic_id in topics for index in sorted(assignable.get(topic_id, ()))]
         shared = _share(old, ids, targets, _partition_order)
         return {member_id: _partitions(pairs) for member_id, pairs in shared.items()}
-    # Each topic for itself, among those who want it.
+    # Different subscriptions: partition topic is assigned separately to its subscribers.
     result: dict[str, dict[Uuid, tuple[int, ...]]] = {member_id: dict(members[member_id].target) for member_id in ids}
     for topic_id in dict.fromkeys(topic_id for member_id in ids for topic_id in members[member_id].topics):
         held = {member_id: members[member_id].target.get(topic_id, ()) for member_id in ids}
@@ -72,7 +72,7 @@ def _share(
     targets: Sequence[K],
     order: Callable[[Iterable[K], int], list[K]],
 ) -> dict[str, dict[K, None]]:
-    """Share partitions among members: `old` names all members of the group, in order."""
+    """Distribute partitions over subscribers; `old` has the previous assignment of all members, in order."""
     sharing = ceil(len(subscribers) / len(targets)) if targets else 0
     precise = sharing * len(targets) / len(subscribers)
     desired = {
@@ -81,32 +81,32 @@ def _share(
     owned = {member_id: dict.fromkeys(partitions) for member_id, partitions in old.items()}
     for member_id, partitions in owned.items():
         too_many = len(partitions) - desired.get(member_id, 0)
-        for each in order(partitions, 16)[: max(too_many, 0)]:
-            del partitions[each]
-    holders: dict[K, list[str]] = {each: [] for partitions in old.values() for each in partitions}
+        for partition in order(partitions, 16)[: max(too_many, 0)]:
+            del partitions[partition]
+    holders: dict[K, list[str]] = {partition: [] for partitions in old.values() for partition in partitions}
     for member_id, partitions in owned.items():
-        for each in partitions:
-            holders[each].append(member_id)
+        for partition in partitions:
+            holders[partition].append(member_id)
     capacity = int((len(targets) + 1) / 0.75 + 1)
-    for each in order(reversed(holders), capacity):  # computeIfAbsent puts a key before those of the same bucket
-        for member_id in holders[each][: max(len(holders[each]) - sharing, 0)]:
-            del owned[member_id][each]
-            holders[each].remove(member_id)
-    for each in targets:
-        holders.setdefault(each, [])
+    for partition in order(reversed(holders), capacity):  # computeIfAbsent puts a key before those of the same bucket
+        for member_id in holders[partition][: max(len(holders[partition]) - sharing, 0)]:
+            del owned[member_id][partition]
+            holders[partition].remove(member_id)
+    for partition in targets:
+        holders.setdefault(partition, [])
     unfilled = [member_id for member_id in subscribers if len(owned[member_id]) < desired[member_id]]
     position, progress = 0, False
-    for each in order(reversed(holders), capacity):
-        missing = sharing - len(holders[each])
+    for partition in order(reversed(holders), capacity):
+        missing = sharing - len(holders[partition])
         while missing > 0:
             if position == len(unfilled):
                 if not progress or not unfilled:
-                    break  # none of those with room can take this one: a slight imbalance does no harm
+                    break  # no member with capacity can take this partition: accept a slight imbalance
                 position, progress = 0, False
             member_id = unfilled[position]
             position += 1
-            if member_id not in holders[each]:
-                owned[member_id][each] = None
+            if member_id not in holders[partition]:
+                owned[member_id][partition] = None
                 missing -= 1
                 progress = True
                 if len(owned[member_id]) >= desired[member_id]:
@@ -116,10 +116,10 @@ def _share(
 
 
 def _partitions(pairs: Iterable[tuple[Uuid, int]]) -> Partitions:
-    found: dict[Uuid, list[int]] = {}
+    by_topic: dict[Uuid, list[int]] = {}
     for topic_id, partition in sorted(pairs):
-        found.setdefault(topic_id, []).append(partition)
-    return {topic_id: tuple(indexes) for topic_id, indexes in found.items()}
+        by_topic.setdefault(topic_id, []).append(partition)
+    return {topic_id: tuple(indexes) for topic_id, indexes in by_topic.items()}
 
 
 def _number_order(keys: Iterable[int], capacity: int) -> list[int]:
@@ -131,7 +131,7 @@ def _partition_order(keys: Iterable[tuple[Uuid, int]], capacity: int) -> list[tu
 
 
 def _partition_hash(key: tuple[Uuid, int]) -> int:
-    """The hash code of Java's TopicIdPartition."""
+    """Return the hash code of Kafka's TopicIdPartition."""
     topic_id, partition = key
     return 31 * _topic_hash(topic_id) + partition
 

@@ -1,7 +1,7 @@
-"""A share group (KIP-932): members whose assignments may overlap, and how far its partitions' state is initialized.
+"""A share group (Kafka's ShareGroup, KIP-932): members with overlapping assignments, and its initialized partitions.
 
-Everything here is hard state: it is what the group's records say. What requests do is in `share_heartbeat` and
-`share_offsets`; which records are in whose hands is no business of groups.
+All of it is hard state, changed by replayed records only. Requests are in `heartbeat` and `offsets`; acquisition locks
+and delivered records are in `ottla.shares`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ASSIGNOR: Final = "simple"
 
 @dataclass(slots=True, frozen=True)
 class ShareMember:
-    """One member; a change makes a new one."""
+    """One member (Kafka's ShareGroupMember); immutable."""
 
     member_id: str
     member_epoch: int = 0
@@ -39,7 +39,7 @@ class ShareMember:
 
 
 class InitializedTopic(NamedTuple):
-    """Partitions of a topic whose state is being or has been initialized, and when that was written."""
+    """Partitions of a topic that are initializing or initialized, and the time of that record."""
 
     name: str
     partitions: frozenset[int]
@@ -48,7 +48,7 @@ class InitializedTopic(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class StatePartitions:
-    """How far the state of a group's partitions has come; a change makes a new one."""
+    """The share-partition state of a group by topic id; immutable."""
 
     initializing: Mapping[Uuid, InitializedTopic] = field(default_factory=dict)
     initialized: Mapping[Uuid, InitializedTopic] = field(default_factory=dict)
@@ -66,71 +66,71 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
         self.subscribed_topics: dict[str, int] = {}
         self.state_partitions: StatePartitions | None = None
 
-    # What it is
+    # State
 
     @property
     def state_name(self) -> str:
-        """The state as it is shown: there is no rebalance to wait for."""
+        """The state as ShareGroupDescribe shows it; share groups do not rebalance."""
         return "Stable" if self.members else "Empty"
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads a topic."""
+        """Return whether a member subscribes to a topic."""
         return topic in self.subscribed_topics
 
     def topics_after(self, old: ShareMember | None, new: ShareMember | None) -> dict[str, int]:
-        """The subscribed topics once a member has become another."""
+        """Return the subscribed topics once `new` replaces `old`."""
         counts = dict(self.subscribed_topics)
         for member, change in ((old, -1), (new, +1)):
             for topic in sorted(member.subscribed_topic_names) if member is not None else ():
                 add_count(counts, topic, change)
         return counts
 
-    # Changes
+    # Changes by replayed records
 
     def update_member(self, new: ShareMember) -> None:
-        """A member came, or is different now."""
+        """Add or update a member."""
         self.subscribed_topics = self.topics_after(self.members.get(new.member_id), new)
         self.members[new.member_id] = new
 
     def remove_member(self, member_id: str) -> None:
-        """A member is gone."""
+        """Remove a member."""
         self.subscribed_topics = self.topics_after(self.members.pop(member_id, None), None)
 
     # Records
 
     def tombstones(self) -> list[GroupRecord]:
-        """What deletes the group."""
+        """Return the records that delete the group."""
         return records.group_tombstones(self.group_id, self.members)
 
-    # What may be done to it
+    # Validation
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, member_epoch: int, version: int, *, transactional: bool
     ) -> NoReturn:
-        """Nobody commits offsets of a share group."""
+        """Raise GROUP_ID_NOT_FOUND: share groups have no committed offsets."""
         raise self._not_a_consumer_group()
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Whoever fetches them finds none."""
+        """Accept: the group has no committed offsets, so that a fetch returns none."""
 
     def validate_offset_delete(self) -> NoReturn:
-        """Nor delete them, this way."""
+        """Raise GROUP_ID_NOT_FOUND: share groups have no committed offsets."""
         raise self._not_a_consumer_group()
 
     def _not_a_consumer_group(self) -> KafkaError:
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
 
     def validate_delete(self) -> None:
-        """Refuse to delete a group with members."""
+        """Raise NON_EMPTY_GROUP if the group has members."""
         if self.members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, error_text(ErrorCode.NON_EMPTY_GROUP))
 
     def offset_expiry_base(self, commit_timestamp_ms: int) -> int | None:
-        """There are no offsets that could expire."""
+        """Return None: there are no committed offsets to expire."""
         return None
 
 
 def subscription_type(topics: Mapping[str, int], member_count: int) -> SubscriptionType:
-    """Whether all members want the same topics."""
+    """Return whether all members subscribe to the same topics."""
     same = all(count == member_count for count in topics.values())
     return SubscriptionType.HOMOGENEOUS if same else SubscriptionType.HETEROGENEOUS

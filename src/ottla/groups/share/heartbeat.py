@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (KIP-932): joining, staying, changing subscriptions and leaving."""
+"""ShareGroupHeartbeat (KIP-932): join, subscribe and leave (Kafka's shareGroupHeartbeat)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 def validate(request: ShareGroupHeartbeatRequest) -> None:
-    """Refuse what makes no sense whatever the group is like."""
+    """Raise for a request that is invalid in any group."""
     for text, name in ((request.member_id, "MemberId"), (request.group_id, "GroupId"), (request.rack_id, "RackId")):
         if text is not None and not text.strip():
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
@@ -49,13 +49,13 @@ def validate(request: ShareGroupHeartbeatRequest) -> None:
 def heartbeat(
     shard: Shard, context: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> Outcome[ShareGroupHeartbeatResponse]:
-    """A member joins, stays or leaves, by the epoch that it sends."""
+    """Add, update or remove a member, by the epoch that it sends."""
     if request.member_epoch == LEAVE_GROUP_EPOCH:
         return _leave(shard, request)
     group_id, member_id = request.group_id, request.member_id
     joins = request.member_epoch == JOIN_EPOCH
     group = share_group(shard, group_id, create=joins)
-    _check_room(shard, group, member_id)
+    _check_max_size(shard, group, member_id)
     member = group.members.get(member_id) or (ShareMember(member_id) if joins else group.member(member_id))
     _check_epoch(member, request.member_epoch)
     names = request.subscribed_topic_names
@@ -90,14 +90,14 @@ def heartbeat(
     )
     if joins or names is not None or member.assigned != updated.assigned:
         response.assignment = _assignment(updated.assigned)
-    begun = share_state.uninitialized(shard, group, topics)
-    if begun:
-        written.append(share_state.initializing_record(group, begun))
+    initializing = share_state.uninitialized(shard, group, topics)
+    if initializing:
+        written.append(share_state.initializing_record(group, initializing))
 
     def appended() -> None:
         schedule_session_timeout(shard, group_id, member_id)
-        if begun:
-            share_state.initialize_later(shard, group_id, epoch, begun)
+        if initializing:
+            share_state.initialize_later(shard, group_id, epoch, initializing)
 
     return Outcome(response, written, on_appended=appended)
 
@@ -111,7 +111,7 @@ def _assignment(assigned: Partitions) -> Assignment:
 
 
 def share_group(shard: Shard, group_id: str, *, create: bool) -> ShareGroup:
-    """The group of that name, or a new one; a group of another kind does not become one."""
+    """Return the share group, or a new one with `create`; raise for a group of another type."""
     group = shard.groups.get(group_id)
     if isinstance(group, ShareGroup):
         return group
@@ -122,28 +122,28 @@ def share_group(shard: Shard, group_id: str, *, create: bool) -> ShareGroup:
     return ShareGroup(group_id)
 
 
-def _check_room(shard: Shard, group: ShareGroup, member_id: str) -> None:
-    most = shard.settings.coordinator().share_max_size
-    if len(group.members) >= most and member_id not in group.members:
+def _check_max_size(shard: Shard, group: ShareGroup, member_id: str) -> None:
+    max_size = shard.settings.coordinator().share_max_size
+    if len(group.members) >= max_size and member_id not in group.members:
         raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED, f"The share group has reached its maximum capacity of {most} members."
+            ErrorCode.GROUP_MAX_SIZE_REACHED, f"The share group has reached its maximum capacity of {max_size} members."
         )
 
 
 def _check_epoch(member: ShareMember, received: int) -> None:
-    """Fence a member of another epoch, unless it only missed the answer that told it of its present one."""
+    """Fence a member with another epoch, unless it has only missed the response with its current epoch."""
     if received in (JOIN_EPOCH, member.member_epoch):
         return
-    known = f"({received}) than the one known by the group coordinator ({member.member_epoch})"
+    epochs = f"({received}) than the one known by the group coordinator ({member.member_epoch})"
     rejoin = "The member must abandon all its partitions and rejoin."
     if received > member.member_epoch:
         raise KafkaError(
-            ErrorCode.FENCED_MEMBER_EPOCH, f"The share group member has a greater member epoch {known}. {rejoin}"
+            ErrorCode.FENCED_MEMBER_EPOCH, f"The share group member has a greater member epoch {epochs}. {rejoin}"
         )
     if received != member.previous_member_epoch:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"The share group member has a smaller member epoch {known}, and it does not match the previous member "
+            f"The share group member has a smaller member epoch {epochs}, and it does not match the previous member "
             f"epoch ({member.previous_member_epoch}). {rejoin}",
         )
 
@@ -152,7 +152,7 @@ def _check_epoch(member: ShareMember, received: int) -> None:
 
 
 def _initialized_but_unassigned(group: ShareGroup) -> bool:
-    """Whether partitions that were initialized in the meantime wait for somebody to read from them."""
+    """Return whether partitions were initialized since the last target assignment."""
     if group.state_partitions is None or not group.members:
         return False
     assigned: dict[Uuid, set[int]] = {}
@@ -173,7 +173,7 @@ def _update_target(
     topics: Mapping[str, int],
     written: list[GroupRecord],
 ) -> Target:
-    """The member's target, computed anew for the whole group if that is due and was not done just now."""
+    """Return the member's target; compute the whole target assignment if it is older than the group epoch."""
     member_id = updated.member_id
     interval = shard.settings.group(group.group_id).share_assignment_interval_ms
     if group.assignment_epoch >= epoch or group.assigned_within(interval, shard.clock.now_ms()):
@@ -181,27 +181,29 @@ def _update_target(
     members = {**group.members, member_id: updated}
     ids = {name: topic.id for name in topics if (topic := shard.topics.by_name(name)) is not None}
     specs = {
-        each.member_id: ShareMemberSpec(
-            tuple(ids[name] for name in hash_map_order(sorted(each.subscribed_topic_names)) if name in ids),
-            group.targets.get(each.member_id, {}),
+        subscriber.member_id: ShareMemberSpec(
+            tuple(ids[name] for name in hash_map_order(sorted(subscriber.subscribed_topic_names)) if name in ids),
+            group.targets.get(subscriber.member_id, {}),
         )
-        for each in members.values()
+        for subscriber in members.values()
     }
     initialized = group.state_partitions.initialized if group.state_partitions is not None else {}
-    assignable = {topic_id: _existing(shard, topic_id, topic.partitions) for topic_id, topic in initialized.items()}
+    assignable = {
+        topic_id: _existing_partitions(shard, topic_id, topic.partitions) for topic_id, topic in initialized.items()
+    }
     targets = assign(specs, assignable, subscription_type(topics, len(members)))
     written.extend(
-        records.target_assignment(group.group_id, each, targets.get(each, {}))
-        for each in members
-        if group.targets.get(each) != targets.get(each, {})
+        records.target_assignment(group.group_id, assigned_id, targets.get(assigned_id, {}))
+        for assigned_id in members
+        if group.targets.get(assigned_id) != targets.get(assigned_id, {})
     )
     written.append(records.target_assignment_epoch(group.group_id, epoch, shard.clock.now_ms()))
     return Target(epoch, targets.get(member_id, {}))
 
 
-def _existing(shard: Shard, topic_id: Uuid, partitions: frozenset[int]) -> list[int]:
+def _existing_partitions(shard: Shard, topic_id: Uuid, partitions: frozenset[int]) -> list[int]:
     topic = shard.topics.by_id(topic_id)
-    return [] if topic is None else sorted(each for each in partitions if each < topic.partition_count)
+    return [] if topic is None else sorted(index for index in partitions if index < topic.partition_count)
 
 
 def _reconcile(
@@ -213,7 +215,7 @@ def _reconcile(
     *,
     subscription_changed: bool,
 ) -> ShareMember:
-    """Give a member its target at once: nobody has to let go of a partition first."""
+    """Give a member its target at once: assignments overlap, so that no member has to revoke a partition first."""
     reached = member.member_epoch == target.epoch
     if reached and (member.state is MemberState.STABLE and not subscription_changed):
         return member
@@ -237,7 +239,7 @@ def _reconcile(
     return updated
 
 
-# The end of a member
+# Leaving and session timeouts
 
 
 def _leave(shard: Shard, request: ShareGroupHeartbeatRequest) -> Outcome[ShareGroupHeartbeatResponse]:
@@ -247,16 +249,16 @@ def _leave(shard: Shard, request: ShareGroupHeartbeatRequest) -> Outcome[ShareGr
 
 
 def schedule_session_timeout(shard: Shard, group_id: str, member_id: str) -> None:
-    """A member is alive: its session begins anew."""
+    """Restart a member's session timer."""
     shard.after(
         member_timer(SESSION, group_id, member_id),
         shard.settings.group(group_id).share_session_timeout_ms,
-        partial(_expire, shard, group_id, member_id),
+        partial(_expire_session, shard, group_id, member_id),
         retry=True,
     )
 
 
-def _expire(shard: Shard, group_id: str, member_id: str) -> Outcome[None]:
+def _expire_session(shard: Shard, group_id: str, member_id: str) -> Outcome[None]:
     group = shard.groups.get(group_id)
     if not isinstance(group, ShareGroup) or member_id not in group.members:
         return Outcome(None)

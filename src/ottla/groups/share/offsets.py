@@ -134,11 +134,11 @@ def delete_offsets(shard: Shard, request: DeleteShareGroupOffsetsRequest) -> Out
     pending: Pending[DeleteShareGroupOffsetsResponse] = Pending(effect_applied=True)
 
     def deleted(errors: StateErrors) -> None:
-        done: dict[Uuid, str] = {}
+        deleted_topics: dict[Uuid, str] = {}
         for topic_id, name in names.items():
             codes = [code for key, code in errors.items() if key.topic_id == topic_id and code]
             if not codes:
-                done[topic_id] = name
+                deleted_topics[topic_id] = name
                 continue
             response.responses.append(
                 DeleteShareGroupOffsetsResponseTopic(
@@ -146,10 +146,11 @@ def delete_offsets(shard: Shard, request: DeleteShareGroupOffsetsRequest) -> Out
                 )
             )
         response.responses += [
-            DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id) for topic_id, name in done.items()
+            DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id)
+            for topic_id, name in deleted_topics.items()
         ]
         recorded = shard.run(
-            lambda: _remove_from_deleting(shard, request.group_id, done).with_response(response),
+            lambda: _remove_from_deleting(shard, request.group_id, deleted_topics).with_response(response),
             lambda code, _: DeleteShareGroupOffsetsResponse(error_code=code, error_message=error_text(code)),
         )
         _forward(recorded, pending)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def member_subscription(group_id: str, member: ShareMember) -> GroupRecord:
-    """What a member is and wants to read."""
+    """Return the record of a member's identity and subscription."""
     value = ShareGroupMemberMetadataValue(
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -44,13 +44,13 @@ def member_subscription(group_id: str, member: ShareMember) -> GroupRecord:
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> GroupRecord:
-    """A group's epoch, with the hash of the topics that it was bumped for."""
+    """Return the record of a group epoch and the metadata hash of its subscribed topics."""
     value = ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
     return GroupRecord(ShareGroupMetadataKey(group_id=group_id), value)
 
 
 def target_assignment(group_id: str, member_id: str, partitions: Partitions) -> GroupRecord:
-    """What a member is to read from."""
+    """Return the record of a member's target assignment."""
     value = ShareGroupTargetAssignmentMemberValue(
         topic_partitions=[
             TopicPartition(topic_id=topic_id, partitions=list(indexes)) for topic_id, indexes in partitions.items()
@@ -60,13 +60,13 @@ def target_assignment(group_id: str, member_id: str, partitions: Partitions) -> 
 
 
 def target_assignment_epoch(group_id: str, epoch: int, timestamp_ms: int) -> GroupRecord:
-    """The epoch that the targets are for, and when they were computed."""
+    """Return the record of the assignment epoch and the time of its computation."""
     value = ShareGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
     return GroupRecord(ShareGroupTargetAssignmentMetadataKey(group_id=group_id), value)
 
 
 def current_assignment(group_id: str, member: ShareMember) -> GroupRecord:
-    """What a member reads from."""
+    """Return the record of a member's current assignment."""
     value = ShareGroupCurrentMemberAssignmentValue(
         member_epoch=member.member_epoch,
         previous_member_epoch=member.previous_member_epoch,
@@ -80,7 +80,7 @@ def current_assignment(group_id: str, member: ShareMember) -> GroupRecord:
 
 
 def state_partitions(group_id: str, state: StatePartitions) -> GroupRecord:
-    """How far the state of the group's partitions has come."""
+    """Return the record of the group's share-partition state."""
     value = ShareGroupStatePartitionMetadataValue(
         initializing_topics=_topics(state.initializing),
         initialized_topics=_topics(state.initialized),
@@ -100,7 +100,7 @@ def _topics(topics: Mapping[Uuid, InitializedTopic]) -> list[TopicPartitionsInfo
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[GroupRecord]:
-    """What removes a member."""
+    """Return the tombstones that remove a member."""
     return [
         GroupRecord(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         GroupRecord(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -109,13 +109,19 @@ def member_tombstones(group_id: str, member_id: str) -> list[GroupRecord]:
 
 
 def group_tombstones(group_id: str, member_ids: Iterable[str]) -> list[GroupRecord]:
-    """What deletes a group."""
+    """Return the tombstones that delete a group."""
     ids = list(member_ids)
     return [
-        *(GroupRecord(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=each), None) for each in ids),
-        *(GroupRecord(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=each), None) for each in ids),
+        *(
+            GroupRecord(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
+            for member_id in ids
+        ),
+        *(
+            GroupRecord(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
+            for member_id in ids
+        ),
         GroupRecord(ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-        *(GroupRecord(ShareGroupMemberMetadataKey(group_id=group_id, member_id=each), None) for each in ids),
+        *(GroupRecord(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None) for member_id in ids),
         GroupRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
         GroupRecord(ShareGroupMetadataKey(group_id=group_id), None),
     ]

@@ -1,4 +1,4 @@
-"""Replaying the records of share groups."""
+"""Replay of the records of share groups."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ShareKey = (
 
 
 def replay(shard: Shard, key: ShareKey, record: GroupRecord) -> None:
-    """Let a record of a share group take effect; a tombstone of what is not there changes nothing."""
+    """Apply a record of a share group; tombstones of unknown groups change nothing."""
     value = record.value
     group = _group(shard, key.group_id, create=value is not None)
     if group is None:
@@ -73,8 +73,8 @@ def _group(shard: Shard, group_id: str, *, create: bool) -> ShareGroup | None:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Group {group_id} is not a share group")
     if not create:
         return None
-    made = shard.groups[group_id] = ShareGroup(group_id)
-    return made
+    created = shard.groups[group_id] = ShareGroup(group_id)
+    return created
 
 
 def _subscription(shard: Shard, group: ShareGroup, member_id: str, value: ShareGroupMemberMetadataValue | None) -> None:
@@ -117,13 +117,13 @@ def _current(group: ShareGroup, member_id: str, value: ShareGroupCurrentMemberAs
             gone = replace(member, member_epoch=LEAVE_GROUP_EPOCH, previous_member_epoch=LEAVE_GROUP_EPOCH, assigned={})
             group.update_member(gone)
         return
-    known = {state.value for state in MemberState}
+    states = {state.value for state in MemberState}
     group.update_member(
         replace(
             member or ShareMember(member_id),
             member_epoch=value.member_epoch,
             previous_member_epoch=value.previous_member_epoch,
-            state=MemberState(value.state) if value.state in known else MemberState.UNKNOWN,
+            state=MemberState(value.state) if value.state in states else MemberState.UNKNOWN,
             assigned={topic.topic_id: tuple(sorted(topic.partitions)) for topic in value.assigned_partitions},
         )
     )

@@ -41,14 +41,14 @@ def uninitialized(shard: Shard, group: ShareGroup, topics: Iterable[str]) -> dic
         topic = shard.topics.by_name(name)
         if topic is None:
             continue
-        begun: set[int] = set()
+        started: set[int] = set()
         if topic.id in state.initialized:
-            begun |= state.initialized[topic.id].partitions
+            started |= state.initialized[topic.id].partitions
         initializing = state.initializing.get(topic.id)
         if initializing is not None and now - initializing.timestamp_ms < retry:
-            begun |= initializing.partitions
-        if len(begun) < topic.partition_count:
-            missing = frozenset(range(topic.partition_count)) - begun
+            started |= initializing.partitions
+        if len(started) < topic.partition_count:
+            missing = frozenset(range(topic.partition_count)) - started
             uninitialized_topics[topic.id] = InitializedTopic(topic.name, missing, now)
     return uninitialized_topics
 
@@ -56,7 +56,7 @@ def uninitialized(shard: Shard, group: ShareGroup, topics: Iterable[str]) -> dic
 def initializing_record(group: ShareGroup, topics: Mapping[Uuid, InitializedTopic]) -> GroupRecord:
     """Return the record that adds partitions to `initializing` and removes them from `deleting`."""
     state = group.state_partitions or StatePartitions()
-    initializing = _joined(state.initializing, topics)
+    initializing = _merged(state.initializing, topics)
     deleting = {topic_id: name for topic_id, name in state.deleting.items() if topic_id not in initializing}
     return records.state_partitions(group.group_id, StatePartitions(initializing, state.initialized, deleting))
 
@@ -104,8 +104,8 @@ def delete(shard: Shard, keys: Iterable[SharePartitionKey]) -> Pending[StateErro
     return _for_all(keys, shard.share_states.delete)
 
 
-def forget_deleted_topics(shard: Shard, topic_ids: Collection[Uuid]) -> Outcome[None]:
-    """Remove deleted topics from the groups; the share coordinators drop their state on their own."""
+def remove_deleted_topics(shard: Shard, topic_ids: Collection[Uuid]) -> Outcome[None]:
+    """Remove deleted topics from the groups; the share coordinators delete the state of deleted topics themselves."""
     written = []
     for group in shard.groups.values():
         state = group.state_partitions if isinstance(group, ShareGroup) else None
@@ -115,12 +115,12 @@ def forget_deleted_topics(shard: Shard, topic_ids: Collection[Uuid]) -> Outcome[
             for topic_id in topic_ids
         ):
             continue
-        left = StatePartitions(
+        remaining = StatePartitions(
             {topic_id: topic for topic_id, topic in state.initializing.items() if topic_id not in topic_ids},
             {topic_id: topic for topic_id, topic in state.initialized.items() if topic_id not in topic_ids},
             {topic_id: name for topic_id, name in state.deleting.items() if topic_id not in topic_ids},
         )
-        written.append(records.state_partitions(group.group_id, left))
+        written.append(records.state_partitions(group.group_id, remaining))
     return Outcome(None, written, atomic=False)
 
 
@@ -164,10 +164,10 @@ def _initialized(shard: Shard, group_id: str, partitions: TopicPartitions) -> Ou
     for topic_id, indexes in partitions.items():
         topic = shard.topics.by_id(topic_id)
         topics[topic_id] = InitializedTopic("<UNKNOWN>" if topic is None else topic.name, indexes, now)
-    left = replace(
-        state, initializing=_without(state.initializing, partitions), initialized=_joined(state.initialized, topics)
+    remaining = replace(
+        state, initializing=_without(state.initializing, partitions), initialized=_merged(state.initialized, topics)
     )
-    return Outcome(None, [records.state_partitions(group_id, left)])
+    return Outcome(None, [records.state_partitions(group_id, remaining)])
 
 
 def _uninitialized(shard: Shard, group_id: str, partitions: TopicPartitions) -> Outcome[None]:
@@ -175,24 +175,24 @@ def _uninitialized(shard: Shard, group_id: str, partitions: TopicPartitions) -> 
     state = group.state_partitions if isinstance(group, ShareGroup) else None
     if state is None or not state.initializing or not partitions:
         return nothing()
-    left = replace(state, initializing=_without(state.initializing, partitions))
-    return Outcome(None, [records.state_partitions(group_id, left)])
+    remaining = replace(state, initializing=_without(state.initializing, partitions))
+    return Outcome(None, [records.state_partitions(group_id, remaining)])
 
 
-def _joined(
+def _merged(
     first: Mapping[Uuid, InitializedTopic], second: Mapping[Uuid, InitializedTopic]
 ) -> dict[Uuid, InitializedTopic]:
-    joined = dict(first)
+    merged = dict(first)
     for topic_id, topic in second.items():
-        before = joined.get(topic_id)
-        joined[topic_id] = topic if before is None else topic._replace(partitions=before.partitions | topic.partitions)
-    return joined
+        other = merged.get(topic_id)
+        merged[topic_id] = topic if other is None else topic._replace(partitions=other.partitions | topic.partitions)
+    return merged
 
 
 def _without(topics: Mapping[Uuid, InitializedTopic], partitions: TopicPartitions) -> dict[Uuid, InitializedTopic]:
-    left = {}
+    remaining = {}
     for topic_id, topic in topics.items():
-        rest = topic.partitions - partitions.get(topic_id, frozenset())
-        if rest:
-            left[topic_id] = topic._replace(partitions=rest)
-    return left
+        kept = topic.partitions - partitions.get(topic_id, frozenset())
+        if kept:
+            remaining[topic_id] = topic._replace(partitions=kept)
+    return remaining

@@ -1,4 +1,4 @@
-"""The answers to requests that fail as a whole: where each response carries the error."""
+"""Error responses of requests that fail as a whole."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIRST_OFFSET_FETCH_VERSION_WITH_GROUP_ERROR = 2
 
 
 def offset_commit(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    """Every partition of the request failed."""
+    """Return the error for every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -49,7 +49,7 @@ def offset_commit(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommit
 
 
 def txn_offset_commit(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    """Every partition of the request failed."""
+    """Return the error for every partition."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -65,7 +65,7 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOf
 
 
 def offset_fetch(request: OffsetFetchRequestGroup, version: int, code: ErrorCode) -> OffsetFetchResponseGroup:
-    """A group could not be asked; before version 2 only partitions could carry an error."""
+    """Return the error of the group, or of every partition before version 2, which has no group error."""
     response = OffsetFetchResponseGroup(group_id=request.group_id)
     if version >= FIRST_OFFSET_FETCH_VERSION_WITH_GROUP_ERROR:
         response.error_code = code
@@ -82,7 +82,7 @@ def offset_fetch(request: OffsetFetchRequestGroup, version: int, code: ErrorCode
 
 
 def offset_fetch_partitions(partitions: Iterable[int], code: ErrorCode) -> list[OffsetFetchResponsePartitions]:
-    """Partitions without an offset, for a reason."""
+    """Return partitions without an offset and with an error."""
     return [
         OffsetFetchResponsePartitions(
             partition_index=partition, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code
@@ -92,7 +92,7 @@ def offset_fetch_partitions(partitions: Iterable[int], code: ErrorCode) -> list[
 
 
 def leave_group(request: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:
-    """Nobody left; that the group is unknown is said of each member."""
+    """Return the error of the request; UNKNOWN_MEMBER_ID of every member if the group is unknown."""
     if code is not ErrorCode.UNKNOWN_MEMBER_ID:
         return LeaveGroupResponse(error_code=code)
     return LeaveGroupResponse(
