@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.groups import error_responses
 from ottla.handlers import access
-from ottla.handlers.group_calls import merged, request_context, sort_out, then
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import merged, request_context, sort_out, then
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,

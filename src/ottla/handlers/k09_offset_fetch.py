@@ -12,8 +12,8 @@ from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.groups import error_responses
 from ottla.groups.coordinator import wait_for_all
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, then
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import request_context, then
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequest,

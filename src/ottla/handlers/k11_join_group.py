@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, then
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import request_context, then
 from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:

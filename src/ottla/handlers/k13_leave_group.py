@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, then
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import request_context, then
 from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 if TYPE_CHECKING:

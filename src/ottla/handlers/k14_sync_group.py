@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import request_context
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 

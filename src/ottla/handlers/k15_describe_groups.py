@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, sort_out, then
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import request_context, sort_out, then
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k15_describe_groups import (
     DescribedGroup,

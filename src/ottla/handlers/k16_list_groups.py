@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
-from ottla.handlers.group_calls import then
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import then
 from ottla.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC
 from ottla.groups import error_responses
 from ottla.handlers import access
-from ottla.handlers.group_calls import merged, request_context, sort_out
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import merged, request_context, sort_out
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k28_txn_offset_commit import (

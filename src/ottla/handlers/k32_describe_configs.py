@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.config_requests import parse_node_id, require_config_access
-from ottla.broker.loggers import describe_loggers
 from ottla.cluster.acls import AclOperation
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import (
@@ -19,6 +17,8 @@ from ottla.cluster.configs.effective import (
 from ottla.cluster.names import validate_topic_name
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.shared.configs import parse_node_id, require_config_access
+from ottla.handlers.shared.loggers import describe_loggers
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,

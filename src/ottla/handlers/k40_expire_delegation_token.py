@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.delegation_tokens import expire_token
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.token_calls import check_allowed, token_rules
+from ottla.handlers.shared.tokens import check_allowed, token_rules
 from ottla.protocol.messages.k40_expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,

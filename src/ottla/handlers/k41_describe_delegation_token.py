@@ -8,7 +8,7 @@ from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.delegation_tokens import token_hmac
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.token_calls import check_allowed, principal_parts, principal_text, token_rules
+from ottla.handlers.shared.tokens import check_allowed, principal_parts, principal_text, token_rules
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k41_describe_delegation_token import (
     DescribedDelegationToken,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.config_requests import alter_each, altered_resource, require_config_access
-from ottla.broker.loggers import alter_loggers
 from ottla.cluster.acls import AclOperation
 from ottla.cluster.config_changes import ConfigChange, alter_resource, check_changes
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.alter import AlterOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.shared.configs import alter_each, altered_resource, require_config_access
+from ottla.handlers.shared.loggers import alter_loggers
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k44_incremental_alter_configs import (
     AlterConfigsResource,

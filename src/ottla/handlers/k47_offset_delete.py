@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import merged, request_context, then
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import merged, request_context, then
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, require_protocol
 from ottla.handlers.registry import api
-from ottla.handlers.share_group_calls import require_member_id
+from ottla.handlers.shared.groups import request_context, require_protocol, require_share_member_id
 from ottla.protocol.messages.k76_share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def share_group_heartbeat(
 ) -> ShareGroupHeartbeatResponse | Pending[ShareGroupHeartbeatResponse]:
     """Let the member take its next step, and tell it what to read from if that has changed."""
     require_protocol(call, "share")
-    require_member_id(request.member_id)
+    require_share_member_id(request.member_id)
     for topic in request.subscribed_topic_names or ():
         call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
     return call.broker.groups.share_group_heartbeat(request_context(call), request)

@@ -13,7 +13,7 @@ from ottla.broker.throttle import most_to_fetch
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.share_acknowledgements import LEADER_ERRORS, Acknowledgements, leader_of, refusal, who_asks
+from ottla.handlers.shared.share_acknowledgements import LEADER_ERRORS, Acknowledgements, leader_of, refusal, who_asks
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k78_share_fetch import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.session import Call
     from ottla.broker.share.fetch import Answers
-    from ottla.handlers.share_acknowledgements import Outcome
+    from ottla.handlers.shared.share_acknowledgements import Outcome
     from ottla.shares.sessions import SessionKey, ShareContext
 
 

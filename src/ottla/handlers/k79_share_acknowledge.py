@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.share_acknowledgements import LEADER_ERRORS, Acknowledgements, leader_of, who_asks
+from ottla.handlers.shared.share_acknowledgements import LEADER_ERRORS, Acknowledgements, leader_of, who_asks
 from ottla.protocol.messages.k79_share_acknowledge import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -23,7 +23,7 @@ from ottla.shares.sessions import FINAL_EPOCH
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
-    from ottla.handlers.share_acknowledgements import Outcome
+    from ottla.handlers.shared.share_acknowledgements import Outcome
     from ottla.pending import Pending
     from ottla.protocol.errors import ErrorCode
     from ottla.shares.sessions import SessionKey

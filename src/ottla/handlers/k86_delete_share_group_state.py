@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.share_state_calls import StateApi
+from ottla.handlers.shared.share_state import StateApi
 from ottla.protocol.messages.k86_delete_share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.groups.streams.topology import StatusCode, check_names, named_topics
 from ottla.handlers import access
-from ottla.handlers.group_calls import request_context, require_protocol, then
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import request_context, require_protocol, then
 from ottla.protocol.messages.k88_streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import describe_visible, require_protocol, then
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import describe_visible, require_protocol, then
 from ottla.protocol.messages.k89_streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.groups.coordinator import wait_for_all
 from ottla.handlers import access
-from ottla.handlers.group_calls import speaks
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import speaks
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k90_describe_share_group_offsets import (

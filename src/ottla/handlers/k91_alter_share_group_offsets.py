@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import merged, require_protocol, then
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import merged, require_protocol, then
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k91_alter_share_group_offsets import (

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
-from ottla.handlers.group_calls import require_protocol, sort_out, then
 from ottla.handlers.registry import api
+from ottla.handlers.shared.groups import require_protocol, sort_out, then
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k92_delete_share_group_offsets import (

@@ -23,6 +23,8 @@ _FEATURES: Final[dict[GroupProtocol, str]] = {
     "streams": STREAMS_VERSION,
 }
 
+_UUID_LENGTH: Final = 36
+
 R = TypeVar("R")
 S = TypeVar("S")
 
@@ -118,3 +120,9 @@ def describe_visible(
     )
     refused = [described(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED) for each in kept_out]
     return then(describe(allowed), lambda groups: refused + [shown(each) for each in groups])
+
+
+def require_share_member_id(member_id: str | None) -> None:
+    """Raise INVALID_REQUEST for a text that cannot be the id of a share group member."""
+    if not member_id or len(member_id) > _UUID_LENGTH:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")

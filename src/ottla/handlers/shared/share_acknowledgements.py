@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.cluster.acls import AclOperation, ResourceType
-from ottla.handlers.group_calls import require_protocol
-from ottla.handlers.share_group_calls import require_member_id
+from ottla.handlers.shared.groups import require_protocol, require_share_member_id
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.partition import RENEW, Acknowledgement
@@ -32,7 +31,7 @@ def who_asks(call: Call, request: ShareFetchRequest | ShareAcknowledgeRequest) -
     if request.group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
     call.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
-    require_member_id(request.member_id)
+    require_share_member_id(request.member_id)
     return SessionKey(request.group_id, request.member_id or "")
 
 

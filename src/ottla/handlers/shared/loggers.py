@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.config_requests import parse_node_id
 from ottla.cluster.configs import ConfigType
 from ottla.cluster.configs.alter import AlterOperation
 from ottla.cluster.configs.effective import ConfigEntry, ConfigSource
+from ottla.handlers.shared.configs import parse_node_id
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
