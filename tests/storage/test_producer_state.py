@@ -211,3 +211,45 @@ def test_the_protocols_own_schema_reads_a_snapshot() -> None:
     state.producers[6] = ProducerEntry(6, 1, 9, 77)
     (entry,) = ProducerSnapshot.decode(state.encode_snapshot()[2:], 1).producer_entries
     assert (entry.producer_id, entry.epoch, entry.last_sequence, entry.timestamp) == (6, 1, -1, 77)
+
+
+def by_id(data: bytes) -> list[ProducerEntry]:
+    return sorted(decode_snapshot(data), key=lambda entry: entry.producer_id)
+
+
+def test_snapshot_of_many_producers_is_encoded_in_pieces(
+    memory_opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.storage.log.INLINE_PRODUCERS", 30)
+    log = memory_opener.log()
+    for pid in range(100):
+        produce(log, 0, pid=pid)
+    expected = by_id(log.producers.encode_snapshot())
+    log.roll()
+    assert log.snapshots == []
+    turns = 0
+    while not log.snapshots:
+        for pid in (turns, 99 - turns):  # producers write in between, encoded already or not
+            produce(log, 1, pid=pid)
+        assert memory_opener.clock.step()
+        turns += 1
+    assert turns >= 4
+    assert log.snapshots == [100]
+    assert by_id(memory_opener.disk.read(log.snapshot_path(100))) == expected
+    monkeypatch.setattr("ottla.storage.log.INLINE_PRODUCERS", 1000)
+    recovered = memory_opener.log(clean=False)
+    assert by_id(recovered.producers.encode_snapshot()) == by_id(log.producers.encode_snapshot())
+
+
+def test_snapshot_in_progress_is_given_up_when_the_log_is_truncated(
+    memory_opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.storage.log.INLINE_PRODUCERS", 30)
+    log = memory_opener.log()
+    for pid in range(100):
+        produce(log, 0, pid=pid)
+    log.roll()
+    log.truncate_to(50)
+    memory_opener.clock.run_until_idle()
+    assert log.snapshots == []
+    assert len(log.producers.producers) == 50

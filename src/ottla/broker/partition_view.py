@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 class PartitionView:
     """Describes partitions as Kafka's KRaftMetadataCache does, for one request."""
 
-    __slots__ = ("_directory_offline", "_listener_errors", "_reachable", "cluster")
+    __slots__ = ("_listener_errors", "_reachable", "cluster", "directory_offline")
 
     def __init__(self, cluster: BrokerRuntime, listener: str, *, listener_errors: bool) -> None:
         self.cluster = cluster
         self._reachable = {broker[0] for broker in cluster.reachable_brokers(listener)}
         self._listener_errors = listener_errors
-        self._directory_offline = any(
+        self.directory_offline = any(
             not directory.online for node in cluster.nodes.values() for directory in node.directories
         )
 
@@ -37,7 +37,7 @@ class PartitionView:
     def offline_replicas(self, state: Partition) -> list[int]:
         """Return the replicas on brokers that are not reachable, and those on an offline log directory."""
         offline = [replica for replica in state.replicas if replica not in self._reachable]
-        if self._directory_offline:
+        if self.directory_offline:
             image = self.cluster.image
             offline += [
                 replica

@@ -13,6 +13,7 @@ from ottla.broker.coordinators import load_coordinator, unload_coordinator, writ
 from ottla.broker.fetch_wait import Readable
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.log_moves import misplaced
+from ottla.broker.metadata_answers import TopicDescriptions
 from ottla.broker.partition import Partition
 from ottla.broker.replicas import find_log
 from ottla.cluster.brokers import cordon_directories
@@ -95,6 +96,7 @@ class BrokerRuntime:
         self.allow_unsigned_tokens = False  # the test kit's, never a config's
         self.readable = Readable(world.clock)
         self.housekeeping = Housekeeping(self)
+        self.topic_descriptions = TopicDescriptions()
 
     @property
     def image(self) -> ClusterImage:
@@ -244,6 +246,7 @@ class BrokerRuntime:
 
     def apply(self, changes: ImageChanges) -> None:
         """Make what the image says come true."""
+        self.topic_descriptions.changed(changes)
         if changes.configs or changes.brokers or changes.deleted_topics:
             self._log_configs.clear()
         if any(resource.type is ConfigResourceType.BROKER for resource in changes.configs) or changes.brokers:

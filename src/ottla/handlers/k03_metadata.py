@@ -7,14 +7,18 @@ id alone, v13 adds an error of the whole answer.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from ottla.broker.metadata_answers import EncodedMetadata, encode_topic
 from ottla.broker.partition_view import PartitionView
+from ottla.broker.pieces import run_in_pieces
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.names import validate_topic_name
 from ottla.handlers import access
-from ottla.handlers.registry import api
+from ottla.handlers.registry import api, kafka_error
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k03_metadata import (
     MetadataRequest,
@@ -27,11 +31,19 @@ from ottla.protocol.messages.k03_metadata import (
 from ottla.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Generator, Iterable
 
     from ottla.broker.session import Call
     from ottla.cluster.registrations import Topic
+    from ottla.pending import Pending
     from ottla.protocol.schema import Uuid
+
+log = logging.getLogger(__name__)
+
+# Units of work for `run_in_pieces`, in microseconds.
+DESCRIBE_WORK = 10
+CREATE_WORK = 500
+INLINE_TOPICS = 500  # a response with more topics is encoded in a worker
 
 LISTENER_ERRORS_FROM = 6
 """The first version that distinguishes a leader without the client's listener from no leader."""
@@ -58,7 +70,7 @@ def on_error(request: MetadataRequest, version: int, code: ErrorCode, message: s
     ),
     on_error=on_error,
 )
-def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
+def metadata(call: Call, request: MetadataRequest) -> MetadataResponse | EncodedMetadata | Pending[Any]:
     """Describe the cluster as this node's clients can reach it."""
     cluster = call.broker.cluster
     response = MetadataResponse(
@@ -69,21 +81,80 @@ def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller.node_id,
     )
-    wanted = request.topics
     if call.version <= 10 and request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = call.cluster_operations()
-    if wanted is None or (call.version == 0 and not wanted):
-        topics = cluster.image.topics.values()
-        describe = _describer(call)
-        response.topics = [describe(topic) for topic in topics if _sees(call, topic.name)]
-    elif ids := _ids(call, wanted):
-        response.topics = _by_id(call, ids)
+    if request.topics is None or (call.version == 0 and not request.topics):
+        all_topics = _describe_all(call, response, with_operations=request.include_topic_authorized_operations)
+        return run_in_pieces(cluster.world.clock, all_topics, partial(_failed, call, request))
+    if not request.topics:
+        return response
+    named = _describe_named(call, request, response, request.topics)
+    return run_in_pieces(cluster.world.clock, named, partial(_failed, call, request))
+
+
+def _failed(call: Call, request: MetadataRequest, error: Exception) -> MetadataResponse:
+    log.exception("Metadata v%d failed", call.version, exc_info=error)
+    return on_error(request, call.version, *kafka_error(error))
+
+
+def _describe_all(
+    call: Call, response: MetadataResponse, *, with_operations: bool
+) -> Generator[int, None, MetadataResponse | EncodedMetadata]:
+    """Describe all topics that the caller may see; yield the work done.
+
+    Descriptions are encoded once and kept until their topic changes, because every client asks for them now and then.
+    """
+    cluster = call.broker.cluster
+    topics = list(cluster.image.topics.values())
+    view = _view(call)
+    if with_operations:
+        for topic in topics:
+            if _sees(call, topic.name):
+                described = _describe(view, topic)
+                described.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, topic.name)
+                response.topics.append(described)
+            yield DESCRIBE_WORK
+        call.large_response = len(response.topics) > INLINE_TOPICS
+        return response
+    kept = cluster.topic_descriptions
+    session = call.session
+    view_key = (call.version, session.listener, view.directory_offline)
+    answer_key = view_key if cluster.authorizer is None else (*view_key, session.principal, session.host)
+    answer = kept.answer(answer_key)
+    if answer is None:
+        generation = kept.generation
+        encoded = []
+        for topic in topics:
+            if _sees(call, topic.name):
+                known = kept.topics(view_key)
+                piece = known.get(topic.id)
+                if piece is None:
+                    piece = encode_topic(_describe(view, topic), call.version)
+                    if generation == kept.generation:
+                        known[topic.id] = piece
+                    yield DESCRIBE_WORK
+                encoded.append(piece)
+            yield 1
+        answer = len(encoded), b"".join(encoded)
+        kept.keep_answer(answer_key, generation, *answer)
+    return EncodedMetadata(response, *answer)
+
+
+def _describe_named(
+    call: Call, request: MetadataRequest, response: MetadataResponse, requested: list[MetadataRequestTopic]
+) -> Generator[int, None, MetadataResponse]:
+    """Describe topics that are named, or given by id; yield the work done."""
+    if ids := _ids(call, requested):
+        response.topics = yield from _by_id(call, ids)
     else:
-        response.topics = _by_name(call, request, dict.fromkeys(each.name for each in wanted if each.name is not None))
+        names = dict.fromkeys(topic.name for topic in requested if topic.name is not None)
+        response.topics = yield from _by_name(call, request, names)
     if request.include_topic_authorized_operations:
-        for each in response.topics:
-            if each.name is not None and each.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                each.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, each.name)
+        for topic in response.topics:
+            if topic.name is not None and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                topic.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, topic.name)
+            yield 1
+    call.large_response = len(response.topics) > INLINE_TOPICS
     return response
 
 
@@ -113,34 +184,45 @@ def _ids(call: Call, wanted: list[MetadataRequestTopic]) -> list[Uuid]:
     return ids
 
 
-def _by_name(call: Call, request: MetadataRequest, names: Iterable[str]) -> list[MetadataResponseTopic]:
-    """Topics by their names, in the order in which Kafka tells them: known ones, unknown ones, others' ones."""
+def _by_name(
+    call: Call, request: MetadataRequest, names: Iterable[str]
+) -> Generator[int, None, list[MetadataResponseTopic]]:
+    """Describe topics by name, in Kafka's order: known ones, unknown ones, those that the caller may not see."""
     image = call.broker.cluster.image
-    describe = _describer(call)
-    found, missing, hidden = [], [], []
+    view = _view(call)
+    known, missing, hidden = [], [], []
     for name in names:
         if not _sees(call, name):
             hidden.append(_refused(name))
         elif (topic := image.topic(name)) is not None:
-            found.append(describe(topic))
+            known.append(_describe(view, topic))
         else:
             missing.append(name)
-    return found + [_missing(call, request, name) for name in missing] + hidden
+        yield DESCRIBE_WORK
+    for name in missing:
+        known.append(_missing(call, request, name))
+        yield DESCRIBE_WORK if image.topic(name) is None else CREATE_WORK
+    return known + hidden
 
 
-def _by_id(call: Call, ids: list[Uuid]) -> list[MetadataResponseTopic]:
-    """Topics by their ids, the unknown ones first, as Kafka tells them. An id is no secret, a name is."""
+def _by_id(call: Call, ids: list[Uuid]) -> Generator[int, None, list[MetadataResponseTopic]]:
+    """Describe topics by id, in Kafka's order: unknown ones, known ones, those that the caller may not see.
+
+    An id is no secret, a name is.
+    """
     topics = call.broker.cluster.image.topics
-    unknown = [
-        MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-        for topic_id in ids
-        if topic_id not in topics
-    ]
-    known = [topics[topic_id] for topic_id in ids if topic_id in topics]
-    describe = _describer(call)
-    found = [describe(topic) for topic in known if _sees(call, topic.name)]
-    hidden = [_refused(None, topic.id) for topic in known if not _sees(call, topic.name)]
-    return unknown + found + hidden
+    view = _view(call)
+    unknown, known, hidden = [], [], []
+    for topic_id in ids:
+        topic = topics.get(topic_id)
+        if topic is None:
+            unknown.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
+        elif _sees(call, topic.name):
+            known.append(_describe(view, topic))
+        else:
+            hidden.append(_refused(None, topic.id))
+        yield DESCRIBE_WORK
+    return unknown + known + hidden
 
 
 def _missing(call: Call, request: MetadataRequest, name: str) -> MetadataResponseTopic:
@@ -162,31 +244,31 @@ def _missing(call: Call, request: MetadataRequest, name: str) -> MetadataRespons
     return MetadataResponseTopic(error_code=code, name=name, is_internal=broker.cluster.is_internal(name))
 
 
-def _describer(call: Call) -> Callable[[Topic], MetadataResponseTopic]:
-    """Return a function that describes a topic as clients of the call's listener can reach it."""
-    cluster = call.broker.cluster
-    view = PartitionView(cluster, call.session.listener, listener_errors=call.version >= LISTENER_ERRORS_FROM)
+def _view(call: Call) -> PartitionView:
+    return PartitionView(
+        call.broker.cluster, call.session.listener, listener_errors=call.version >= LISTENER_ERRORS_FROM
+    )
 
-    def describe(topic: Topic) -> MetadataResponseTopic:
-        partitions = []
-        for index, state in topic.partitions.items():
-            leader, error = view.leader(state)
-            partitions.append(
-                MetadataResponsePartition(
-                    error_code=error,
-                    partition_index=index,
-                    leader_id=leader,
-                    leader_epoch=state.leader_epoch,
-                    replica_nodes=list(state.replicas),
-                    isr_nodes=list(state.isr),
-                    offline_replicas=view.offline_replicas(state),
-                )
+
+def _describe(view: PartitionView, topic: Topic) -> MetadataResponseTopic:
+    """Describe a topic as clients of the view's listener can reach it."""
+    partitions = []
+    for index, state in topic.partitions.items():
+        leader, error = view.leader(state)
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=error,
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                offline_replicas=view.offline_replicas(state),
             )
-        return MetadataResponseTopic(
-            name=topic.name,
-            topic_id=topic.id,
-            is_internal=cluster.is_internal(topic.name),
-            partitions=partitions,
         )
-
-    return describe
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=view.cluster.is_internal(topic.name),
+        partitions=partitions,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable
@@ -63,13 +64,17 @@ def api(
     return register
 
 
+@functools.cache
+def _import_handlers() -> None:
+    package = importlib.import_module("ottla.handlers")
+    for module in sorted(name for _, name, _ in pkgutil.iter_modules(package.__path__)):
+        if module[0] == "k" and module[1:3].isdigit():
+            importlib.import_module(f"ottla.handlers.{module}")
+
+
 def apis(release: Release | None = None) -> dict[int, Api]:
     """Every API by key, in order; with a release only what its brokers had."""
-    if not _apis:
-        package = importlib.import_module("ottla.handlers")
-        for module in sorted(name for _, name, _ in pkgutil.iter_modules(package.__path__)):
-            if module[0] == "k" and module[1:3].isdigit():
-                importlib.import_module(f"ottla.handlers.{module}")
+    _import_handlers()
     found = dict(sorted(_apis.items()))
     if release is None:
         return found

@@ -6,6 +6,7 @@ import logging
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ottla.broker.metadata_answers import EncodedMetadata
 from ottla.broker.session import LARGE_FRAME, Call, Disconnect
 from ottla.broker.throttle import throttle
 from ottla.handlers.registry import Api, apis, kafka_error
@@ -206,7 +207,7 @@ class Dispatch:
     ) -> Sequence[Part] | Pending[Sequence[Part]]:
         """Encode a response after `edit` has changed it; a large one in a worker."""
         if edit is not None:
-            response = edit(owned(response))
+            response = edit(owned(_message(call, response)))
         if not call.large_response:
             return self.encode(call, request, response, started)
         encoded: Pending[Sequence[Part]] = Pending()
@@ -280,12 +281,17 @@ class Dispatch:
         if self.metrics is not None:
             self.metrics.answered(call.api_key, size, self._clock.monotonic() - started)
         if self._events is not None:
-            self._events.response(call, find_api_name(call.api_key), response, size, started)
+            self._events.response(call, find_api_name(call.api_key), _message(call, response), size, started)
         if route.flexible_response:
             parts.insert(0, FLEXIBLE_ANSWER.pack(5 + size, call.correlation_id, 0))
         else:
             parts.insert(0, ANSWER.pack(4 + size, call.correlation_id))
         return parts
+
+
+def _message(call: Call, response: Any) -> Any:
+    """Return a response as a message, also where it was encoded ahead."""
+    return response.decoded(call.version) if isinstance(response, EncodedMetadata) else response
 
 
 def find_api_name(key: int) -> str:

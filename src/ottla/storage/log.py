@@ -37,10 +37,14 @@ if TYPE_CHECKING:
     from ottla.storage.config import LogConfig
     from ottla.storage.environment import StorageEnvironment
     from ottla.storage.names import TopicPartition
+    from ottla.storage.producer_state import SnapshotInProgress
     from ottla.storage.recovery import RecoveryReport
     from ottla.storage.slices import LogRead, TimestampOffset
     from ottla.storage.validation import ValidatedRecords
     from ottla.world.disk import Buffer
+
+
+INLINE_PRODUCERS = 2000  # as many are encoded into a snapshot in one turn of the loop
 
 
 class AppendResult(NamedTuple):
@@ -546,7 +550,7 @@ class Log(LogFiles):
             return old
         old.deactivate()
         self.producers.map_end_offset = base
-        snapshot = self.take_snapshot()
+        snapshot = self._snapshot_at_roll()
         segment = Segment.create(self.env, self._folder, base)
         segment.activate(self.config)
         self._segments.append(segment)
@@ -562,9 +566,54 @@ class Log(LogFiles):
         if offset <= newest:
             return None
         path = self.snapshot_path(offset)
+        self.producers.snapshot = None
         self.env.write_file(path, self.producers.encode_snapshot(), sync=sync)
         self.snapshots.append(offset)
         return path
+
+    def _snapshot_at_roll(self) -> str | None:
+        """Write a producer snapshot and return its path; with many producers, begin to write it in pieces.
+
+        A roll during that has no snapshot of its own: recovery takes the one before, and replays from there.
+        """
+        if len(self.producers.producers) <= INLINE_PRODUCERS or self.env.immediate:
+            return self.take_snapshot()
+        if self.producers.snapshot is None:
+            self.producers.begin_snapshot()
+            self.env.clock.call_soon(self._continue_snapshot, self.producers.snapshot)
+        return None
+
+    def _continue_snapshot(self, snapshot: SnapshotInProgress) -> None:
+        if self.producers.snapshot is not snapshot or self.env.failure is not None:
+            return  # the log was closed, truncated or moved
+        if snapshot.encode_some(INLINE_PRODUCERS):
+            self.env.clock.call_soon(self._continue_snapshot, snapshot)
+            return
+        self.producers.snapshot = None
+        newest = self.snapshots[-1] if self.snapshots else self.bases[0]
+        if snapshot.offset <= newest:
+            return
+        path = self.snapshot_path(snapshot.offset)
+        try:
+            self.env.write_file(path, snapshot.encoded())
+            self.snapshots.append(snapshot.offset)
+            files = self._open_all([path])
+        except OSError as error:
+            self.env.fail(error)
+            return
+
+        def synced(error: OSError | None) -> None:
+            for file in files:
+                file.close()
+            if error is not None:
+                self.env.fail(error)
+
+        self.env.disk.sync(files, synced)
+
+    def move_to(self, folder: str) -> None:
+        """Rename the log's folder; a producer snapshot in progress is given up."""
+        self.producers.snapshot = None
+        super().move_to(folder)
 
     # Durability --------------------------------------------------------------------------------------------------
 
@@ -699,6 +748,7 @@ class Log(LogFiles):
 
     def close(self) -> None:
         """Stop cleanly: everything is durable and the next start needs no scan."""
+        self.producers.snapshot = None
         if self.env.failure is None:
             self.flush_now()
         self.close_files()

@@ -241,13 +241,14 @@ def _out_of_order(producer_id: int, sequence: int, why: str) -> KafkaError:
 class ProducerState:
     """All producers of a log, and the transactions that hold its last stable offset back."""
 
-    __slots__ = ("_unreplicated", "expiration_ms", "map_end_offset", "ongoing", "producers")
+    __slots__ = ("_unreplicated", "expiration_ms", "map_end_offset", "ongoing", "producers", "snapshot")
 
     def __init__(self, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
         self.expiration_ms = expiration_ms
         self.map_end_offset = 0
         self.producers: dict[int, ProducerEntry] = {}
         self.ongoing: OrderedDict[int, int] = OrderedDict()  # first offset, growing -> producer id
+        self.snapshot: SnapshotInProgress | None = None
         self._unreplicated: dict[int, int] = {}  # first offset -> marker's offset, not below the high watermark
 
     def prepare(self, producer_id: int, origin: AppendOrigin, *, supports_epoch_bump: bool = False) -> ProducerAppend:
@@ -257,6 +258,8 @@ class ProducerState:
     def update(self, append: ProducerAppend) -> None:
         """Take over what an append that is written now has changed."""
         new = append.entry
+        if self.snapshot is not None:
+            self.snapshot.encode_producer(new.producer_id)
         entry = self.producers.get(new.producer_id)
         if entry is None:
             self.producers[new.producer_id] = new
@@ -306,7 +309,12 @@ class ProducerState:
 
     def remove_expired(self, now_ms: int) -> None:
         """Forget producers that wrote nothing for long and have no open transaction."""
-        expired = [entry.producer_id for entry in self.producers.values() if self._expired(entry, now_ms)]
+        latest = now_ms - self.expiration_ms
+        expired = [
+            producer_id
+            for producer_id, entry in self.producers.items()
+            if entry.last_timestamp <= latest and entry.current_txn_first_offset < 0
+        ]
         for producer_id in expired:
             del self.producers[producer_id]
 
@@ -315,6 +323,7 @@ class ProducerState:
 
     def clear(self, map_end_offset: int) -> None:
         """Forget everything; the state is that of an empty log that ends there."""
+        self.snapshot = None
         self.producers.clear()
         self.ongoing.clear()
         self._unreplicated.clear()
@@ -333,22 +342,66 @@ class ProducerState:
         self.ongoing.update(sorted(transactions))
 
     def encode_snapshot(self) -> bytes:
-        """A `.snapshot` file of the state."""
-        entries = b"".join(
-            _SNAPSHOT_ENTRY.pack(
-                entry.producer_id,
-                entry.producer_epoch,
-                entry.last_sequence,
-                entry.last_data_offset,
-                entry.batches[-1].offset_delta if entry.batches else 0,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                entry.current_txn_first_offset,
-            )
-            for entry in self.producers.values()
-        )
-        body = struct.pack(">i", len(self.producers)) + entries
-        return struct.pack(">hI", _SNAPSHOT_VERSION, crc32c(body)) + body
+        """Return a `.snapshot` file of the state."""
+        return _snapshot_file([_pack(entry) for entry in self.producers.values()])
+
+    def begin_snapshot(self) -> SnapshotInProgress:
+        """Begin a snapshot of the state as it is now, to be encoded in pieces while producers continue to write."""
+        self.snapshot = SnapshotInProgress(dict(self.producers), self.map_end_offset)
+        return self.snapshot
+
+
+class SnapshotInProgress:
+    """A producer snapshot that is encoded in pieces: tens of thousands of producers take too long for one turn.
+
+    A producer that writes before its turn has come is encoded just before it changes.
+    """
+
+    __slots__ = ("_entries", "_packed", "offset")
+
+    def __init__(self, producers: dict[int, ProducerEntry], offset: int) -> None:
+        self.offset = offset
+        self._entries = producers
+        self._packed: list[bytes] = []
+
+    def encode_producer(self, producer_id: int) -> None:
+        """Encode a producer that is about to change, unless that was done."""
+        entry = self._entries.pop(producer_id, None)
+        if entry is not None:
+            self._packed.append(_pack(entry))
+
+    def encode_some(self, most: int) -> bool:
+        """Encode the next producers; return whether any are left."""
+        entries, packed = self._entries, self._packed
+        for _ in range(min(most, len(entries))):
+            packed.append(_pack(entries.popitem()[1]))
+        return bool(entries)
+
+    def encoded(self) -> bytes:
+        """Return the `.snapshot` file."""
+        return _snapshot_file(self._packed)
+
+
+def _pack(entry: ProducerEntry) -> bytes:
+    sequence, offset, delta = -1, -1, 0
+    if entry.batches:
+        last = entry.batches[-1]
+        sequence, offset, delta = last.last_sequence, last.last_offset, last.offset_delta
+    return _SNAPSHOT_ENTRY.pack(
+        entry.producer_id,
+        entry.producer_epoch,
+        sequence,
+        offset,
+        delta,
+        entry.last_timestamp,
+        entry.coordinator_epoch,
+        entry.current_txn_first_offset,
+    )
+
+
+def _snapshot_file(entries: list[bytes]) -> bytes:
+    body = struct.pack(">i", len(entries)) + b"".join(entries)
+    return struct.pack(">hI", _SNAPSHOT_VERSION, crc32c(body)) + body
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:

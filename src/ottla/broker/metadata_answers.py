@@ -1,0 +1,111 @@
+"""Encoded descriptions of topics, kept for the Metadata requests of clients that ask for all topics."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from ottla.protocol.messages.k03_metadata import MetadataResponse, MetadataResponseTopic
+from ottla.protocol.wire import uvarint
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from ottla.cluster.image import ImageChanges
+    from ottla.protocol.schema import Uuid
+
+FLEXIBLE = 9
+KEPT_ANSWERS = 8
+
+
+class TopicDescriptions:
+    """Topics as Metadata shows them, encoded once per change, version and listener.
+
+    The topics of a whole answer are kept as well, for as long as no metadata record changes anything.
+    """
+
+    def __init__(self) -> None:
+        self._topics: dict[Hashable, dict[Uuid, bytes]] = {}
+        self._answers: OrderedDict[Hashable, tuple[int, int, bytes]] = OrderedDict()
+        self.generation = 0
+        """Grows with every change of the metadata."""
+
+    def changed(self, changes: ImageChanges) -> None:
+        """Drop descriptions of the topics that changed; all of them where brokers did."""
+        self.generation += 1
+        if changes.brokers:
+            self._topics.clear()
+            return
+        gone = {topic.id for topic in changes.deleted_topics} | {topic.id for topic, _, _, _ in changes.partitions}
+        for encoded in self._topics.values():
+            for topic_id in gone:
+                encoded.pop(topic_id, None)
+
+    def topics(self, view: Hashable) -> dict[Uuid, bytes]:
+        """Return the encoded topics of a view (version, listener) by id, to read and to add to."""
+        return self._topics.setdefault(view, {})
+
+    def answer(self, key: Hashable) -> tuple[int, bytes] | None:
+        """Return the number of topics and their encoding for a view and a principal's rights, if still valid."""
+        kept = self._answers.get(key)
+        if kept is None or kept[0] != self.generation:
+            return None
+        return kept[1], kept[2]
+
+    def keep_answer(self, key: Hashable, generation: int, count: int, encoded: bytes) -> None:
+        """Keep an answer that was made from the metadata of a generation."""
+        self._answers[key] = generation, count, encoded
+        self._answers.move_to_end(key)
+        while len(self._answers) > KEPT_ANSWERS:
+            self._answers.popitem(last=False)
+
+
+class EncodedMetadata:
+    """A MetadataResponse whose topics are encoded already."""
+
+    __slots__ = ("_count", "_head", "_topics")
+
+    def __init__(self, head: MetadataResponse, count: int, topics: bytes) -> None:
+        self._head = head
+        self._count = count
+        self._topics = topics
+
+    @property
+    def throttle_time_ms(self) -> int:
+        """The wait that a quota asks for."""
+        return self._head.throttle_time_ms
+
+    @throttle_time_ms.setter
+    def throttle_time_ms(self, milliseconds: int) -> None:
+        self._head.throttle_time_ms = milliseconds
+
+    def encode_parts(self, version: int) -> list[Any]:
+        """Encode everything but the topics, and put them in their place."""
+        before, after = _around_topics(self._head, version)
+        count = uvarint(self._count + 1) if version >= FLEXIBLE else self._count.to_bytes(4, "big")
+        return [before + count, self._topics, after]
+
+    def decoded(self, version: int) -> MetadataResponse:
+        """Return the same response as a message."""
+        message: MetadataResponse = MetadataResponse.decode(b"".join(self.encode_parts(version)), version)
+        return message
+
+
+def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
+    """Encode a topic as it stands in a response's array."""
+    empty = MetadataResponse()
+    before, after = _around_topics(empty, version)
+    empty.topics = [topic]
+    return bytes(empty.encode(version))[len(before) + _count_size(version) : -len(after) or None]
+
+
+def _count_size(version: int) -> int:
+    return 1 if version >= FLEXIBLE else 4
+
+
+def _around_topics(head: MetadataResponse, version: int) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the array of topics in a response that has none."""
+    body = bytes(head.encode(version))
+    behind = (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0) + (1 if version >= FLEXIBLE else 0)
+    end = len(body) - behind
+    return body[: end - _count_size(version)], body[end:]

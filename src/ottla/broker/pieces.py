@@ -1,0 +1,54 @@
+"""Work of a request that is cut into pieces, so that other connections have their turn in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.pending import Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from ottla.world.clock import Clock
+
+R = TypeVar("R")
+
+PIECE = 2000
+"""Units of work, of about a microsecond each, between two turns of the loop."""
+
+
+def run_in_pieces(clock: Clock, steps: Generator[int, None, R], on_error: Callable[[Exception], R]) -> R | Pending[R]:
+    """Run a generator that yields the units of work it has done; return its result, or a Pending if that takes turns.
+
+    Errors of the first piece are raised; `on_error` makes the response of a later one. A client that disconnects stops
+    the work.
+    """
+    finished, result = _run(steps)
+    if finished:
+        return result  # type: ignore[return-value]
+    pending: Pending[R] = Pending(steps.close)
+
+    def next_piece() -> None:
+        if pending.settled:
+            return
+        try:
+            finished, result = _run(steps)
+        except Exception as error:
+            finished, result = True, on_error(error)
+        if finished:
+            pending.complete(result)  # type: ignore[arg-type]
+        else:
+            clock.call_soon(next_piece)
+
+    clock.call_soon(next_piece)
+    return pending
+
+
+def _run(steps: Generator[int, None, R]) -> tuple[bool, R | None]:
+    done = 0
+    try:
+        while done < PIECE:
+            done += next(steps)
+    except StopIteration as end:
+        return True, end.value
+    return False, None
