@@ -69,6 +69,8 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
         self.strays: list[str] = []
+        self.unclaimed: list[str] = []
+        self.flushed_offsets: dict[TopicPartition, int] = {}
         self.reports: list[RecoveryReport] = []
         self.had_clean_shutdown = False
         self.previous_broker_epoch: int | None = None
@@ -105,15 +107,19 @@ class LogDirectory:
         config_for: Callable[[str], LogConfig] = lambda topic: LogConfig(),
         *,
         is_stray: Callable[[TopicPartition, Uuid | None], bool] | None = None,
+        keep_strays: bool = False,
+        topic_id_for: Callable[[str], Uuid | None] = lambda topic: None,
     ) -> list[RecoveryReport]:
-        """Open every partition's log that is here; after an unclean stop each is recovered, and the reports say how.
+        """Open the log of every partition in this directory, as Kafka's LogManager does, and return recovery reports.
 
-        The metadata log is not loaded here. Folders marked for deletion are deleted, strays are set aside. It may run
-        in a thread, while nothing else uses the directory.
+        After an unclean shutdown each log is recovered. The metadata log is not loaded here. Folders marked `-delete`
+        are removed. Stray partitions are renamed to `-stray`; with `keep_strays` they stay where they are, unopened, in
+        `unclaimed`. A missing or damaged `partition.metadata` is rewritten with the id from `topic_id_for`. This may
+        run in a thread while nothing else uses the directory.
         """
         self.env.immediate = True
         try:
-            return self._load(config_for, is_stray)
+            return self._load(config_for, is_stray, keep_strays, topic_id_for)
         except OSError as error:
             raise self.env.fail(error) from error
         finally:
@@ -123,6 +129,8 @@ class LogDirectory:
         self,
         config_for: Callable[[str], LogConfig],
         is_stray: Callable[[TopicPartition, Uuid | None], bool] | None,
+        keep_strays: bool,
+        topic_id_for: Callable[[str], Uuid | None],
     ) -> list[RecoveryReport]:
         disk = self.env.disk
         marker = self.file(names.CLEAN_SHUTDOWN_FILE)
@@ -135,7 +143,9 @@ class LogDirectory:
         recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
         start_offsets = self._read_checkpoint(names.LOG_START_CHECKPOINT)
         self.cleaner_offsets = self._read_checkpoint(names.CLEANER_CHECKPOINT)
-        self._read_checkpoint(names.REPLICATION_CHECKPOINT)
+        high_watermarks = self._read_checkpoint(names.REPLICATION_CHECKPOINT)
+        self._drop_impossible_starts(start_offsets, recovery_points, high_watermarks)
+        self.flushed_offsets = recovery_points
         configs: dict[str, LogConfig] = {}
         for name in disk.list(self.path):
             found = names.parse_partition_dir(name)
@@ -149,7 +159,13 @@ class LogDirectory:
             if found.mark == names.STRAY_DIR_SUFFIX:
                 self.strays.append(name)
                 continue
-            if is_stray is not None and is_stray(partition, self.topic_id(partition)):
+            if not disk.is_dir(folder):
+                continue
+            topic_id = self._read_topic_id(folder)
+            if is_stray is not None and is_stray(partition, topic_id):
+                if keep_strays:
+                    self.unclaimed.append(name)
+                    continue
                 stray = names.marked_dir_name(partition, self._unique(), names.STRAY_DIR_SUFFIX)
                 disk.rename(folder, self.file(stray))
                 self.strays.append(stray)
@@ -170,11 +186,33 @@ class LogDirectory:
             )
             if log.report is not None:
                 self.reports.append(log.report)
+            if topic_id is None and (known_id := topic_id_for(partition.topic)) is not None:
+                self._write_topic_id(folder, known_id)
+                self.env.report(
+                    f"{folder}/{names.PARTITION_METADATA}: missing or unreadable; rewritten with topic id {known_id}"
+                )
             if found.mark == names.FUTURE_DIR_SUFFIX:
                 self.future_logs[partition] = log
             else:
                 self.logs[partition] = log
         return self.reports
+
+    def _drop_impossible_starts(
+        self,
+        start_offsets: dict[TopicPartition, int],
+        recovery_points: dict[TopicPartition, int],
+        high_watermarks: dict[TopicPartition, int],
+    ) -> None:
+        """Ignore log start offsets beyond the recovery point or the high watermark, which would hide all records.
+
+        A log's start never passes either of them, so the file was damaged or exchanged for another one.
+        """
+        path = self.file(names.LOG_START_CHECKPOINT)
+        for partition, start in list(start_offsets.items()):
+            limits = [offsets.get(partition, 0) for offsets in (recovery_points, high_watermarks) if offsets]
+            if start < 0 or start > min(limits, default=start):
+                del start_offsets[partition]
+                self.env.report(f"{path}: ignored log start offset {start} of {partition}, which is beyond its log")
 
     def _make_checkpoints(self) -> None:
         """Make the checkpoint files that are missing, empty as Kafka makes them.
@@ -187,6 +225,9 @@ class LogDirectory:
             self.env.write_file(self.file(name), b"")
         if missing:
             self.env.disk.sync_dir(self.path)
+        if 0 < len(missing) < len(names.CHECKPOINTS):  # a new directory lacks all of them
+            for name in missing:
+                self.env.report(f"{self.file(name)}: missing; created empty, its offsets are found in the logs")
 
     def close(self, broker_epoch: int = -1) -> None:
         """Stop cleanly: logs are durable, checkpoints written, the mark of a clean stop set, the lock released."""
@@ -233,9 +274,10 @@ class LogDirectory:
             return self.logs[partition]
         folder = self.file(names.partition_dir_name(partition))
         try:
+            self._set_aside_foreign_folder(folder, partition, topic_id)
             self.env.disk.make_dirs(folder)
             log = Log.open(self.env, folder, partition, config, clean=False, hold_high_watermark=self.sync)
-            if topic_id is not None and self.topic_id(partition) is None:
+            if topic_id is not None and self._read_topic_id(folder) is None:
                 self._write_topic_id(folder, topic_id)
             if self.sync:
                 self.env.disk.sync_dir(folder)
@@ -244,6 +286,17 @@ class LogDirectory:
             raise self.env.fail(error) from error
         self.logs[partition] = log
         return log
+
+    def _set_aside_foreign_folder(self, folder: str, partition: TopicPartition, topic_id: Uuid | None) -> None:
+        """Rename a folder that holds another topic's partition of the same name to `-stray`."""
+        if topic_id is None or not self.env.disk.exists(folder):
+            return
+        other_id = self._read_topic_id(folder)
+        if other_id is not None and other_id != topic_id:
+            stray = names.marked_dir_name(partition, self._unique(), names.STRAY_DIR_SUFFIX)
+            self.env.disk.rename(folder, self.file(stray))
+            self.strays.append(stray)
+            self.env.report(f"{folder}: belongs to topic id {other_id}, not to {topic_id}; renamed to {stray}")
 
     def create_future_log(self, partition: TopicPartition, config: LogConfig, topic_id: Uuid, start: int) -> Log:
         """Make the log that is to take the place of one in another directory; it begins at offset `start`."""
@@ -279,14 +332,17 @@ class LogDirectory:
         self._remove_folder(log)
 
     def topic_id(self, partition: TopicPartition) -> Uuid | None:
-        """The topic id in a partition's `partition.metadata`; None if there is no such file or it is damaged."""
-        path = self.file(f"{names.partition_dir_name(partition)}/{names.PARTITION_METADATA}")
+        """Return the topic id in a partition's `partition.metadata`; None if the file is missing or damaged."""
         try:
-            return decode_partition_metadata(self.env.disk.read(path))
-        except (FileNotFoundError, CorruptCheckpointError):
-            return None
+            return self._read_topic_id(self.file(names.partition_dir_name(partition)))
         except OSError as error:
             raise self.env.fail(error) from error
+
+    def _read_topic_id(self, folder: str) -> Uuid | None:
+        try:
+            return decode_partition_metadata(self.env.disk.read(f"{folder}/{names.PARTITION_METADATA}"))
+        except (FileNotFoundError, CorruptCheckpointError):
+            return None
 
     def _write_topic_id(self, folder: str, topic_id: Uuid) -> None:
         data = encode_partition_metadata(topic_id)
@@ -351,14 +407,17 @@ class LogDirectory:
             self._written[name] = data
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint's offsets; one that is missing or damaged means that all is to be found out again."""
+        """Return a checkpoint's offsets; none of a damaged one, whose offsets are found in the logs."""
         try:
             data = self.env.disk.read(self.file(name))
             offsets = decode_offsets(data)
             self._written[name] = data
             self._order[name] = list(offsets)  # so that what did not change is written as it was
             return offsets
-        except (FileNotFoundError, CorruptCheckpointError):
+        except FileNotFoundError:
+            return {}
+        except CorruptCheckpointError as error:
+            self.env.report(f"{self.file(name)}: {error}; ignored, its offsets are found in the logs")
             return {}
 
     # Compaction --------------------------------------------------------------------------------------------------

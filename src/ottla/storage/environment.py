@@ -56,7 +56,19 @@ class LoadedIndexes:
 class StorageEnvironment:
     """The world as the logs of one directory see it."""
 
-    __slots__ = ("_timers", "clock", "disk", "failure", "files", "immediate", "indexes", "on_failure", "random", "sync")
+    __slots__ = (
+        "_timers",
+        "clock",
+        "disk",
+        "failure",
+        "files",
+        "immediate",
+        "indexes",
+        "on_failure",
+        "on_problem",
+        "random",
+        "sync",
+    )
 
     def __init__(
         self,
@@ -75,6 +87,7 @@ class StorageEnvironment:
         self.files = OpenFiles(disk, max_open_files)
         self.indexes = LoadedIndexes()
         self.on_failure = on_failure
+        self.on_problem: Callable[[str], None] | None = None
         self.failure: OSError | None = None
         self.immediate = False
         self._timers: dict[Timer, Callable[[], None]] = {}
@@ -91,6 +104,11 @@ class StorageEnvironment:
             if self.on_failure is not None:
                 self.on_failure(error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory failed: {error}.")
+
+    def report(self, problem: str) -> None:
+        """Pass on one sentence for the operator: what was damaged, cut or rebuilt, and in which file."""
+        if self.on_problem is not None:
+            self.on_problem(problem)
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Do something after a delay, or when the directory is closed; at once while it is being loaded."""

@@ -13,7 +13,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.builder import build_end_transaction_marker
 from ottla.records.validate import ValidationDeferredError
 from ottla.storage import reading, recovery, retention
-from ottla.storage.checkpoints import CorruptCheckpointError, decode_epochs, encode_epochs
+from ottla.storage.checkpoints import encode_epochs
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.indexes import AbortedTxn
 from ottla.storage.log_files import LogFiles
@@ -182,9 +182,13 @@ class Log(LogFiles):
             return
         self.env.check()
         try:
-            recovery.load_clean(self)
+            report = recovery.load_clean(self)
         except OSError as error:
             raise self.env.fail(error) from error
+        if report.noteworthy:
+            self.report = report
+            for loss in report.losses():
+                self.env.report(loss)
 
     def loaded_to(self, log_end_offset: int) -> None:
         """Recovery's last word: the log is ready and ends there."""
@@ -754,16 +758,6 @@ class Log(LogFiles):
         self.close_files()
 
     # Epochs ------------------------------------------------------------------------------------------------------
-
-    def read_epochs(self) -> None:
-        """Load `leader-epoch-checkpoint`; one that is damaged is as good as none."""
-        try:
-            self.epochs = LeaderEpochCache(
-                decode_epochs(self.env.disk.read(f"{self._folder}/{LEADER_EPOCH_CHECKPOINT}"))
-            )
-        except (FileNotFoundError, CorruptCheckpointError):
-            self.epochs = LeaderEpochCache()
-            self.epochs.dirty = True
 
     def _write_epochs(self) -> None:
         if self.epochs.dirty:

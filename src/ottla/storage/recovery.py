@@ -7,35 +7,43 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import KafkaError
 from ottla.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader
 from ottla.records.crc import crc32c
 from ottla.records.errors import InvalidRecords
+from ottla.storage.checkpoints import CorruptCheckpointError, decode_epochs
+from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.errors import CorruptLogError, CorruptSnapshotError
-from ottla.storage.indexes import MAX_RELATIVE_OFFSET, TransactionIndex
+from ottla.storage.indexes import MAX_RELATIVE_OFFSET, AbortedTxn, TransactionIndex
 from ottla.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
+    RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     NumberedFile,
     TopicPartition,
+    offset_name,
     parse_numbered,
 )
-from ottla.storage.producer_state import AppendOrigin, CompletedTxn, decode_snapshot, read_marker
+from ottla.storage.producer_state import AppendOrigin, CompletedTxn, ProducerState, decode_snapshot, read_marker
+from ottla.storage.scan import replay_batch, scan_batches
 from ottla.storage.segment import MIN_BATCH, Segment, parse_header
+from ottla.world.disk import TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
     from ottla.storage.log import Log
 
 _CHUNK = 4 << 20
+_HEADER_WINDOW = 4 << 10
 
 
 @dataclass(slots=True)
@@ -60,13 +68,20 @@ class RecoveryReport:
     segments_dropped: list[int] = field(default_factory=list)
     files_removed: list[str] = field(default_factory=list)
     files_recovered: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """Other losses and damaged files that were rebuilt, one sentence each."""
 
     @property
     def noteworthy(self) -> bool:
         """Whether more was done than to delete what was to be deleted anyway."""
         leftovers = all(name.endswith(DELETED_SUFFIX) for name in self.files_removed)
         return bool(
-            self.segments_checked or self.damage or self.segments_dropped or self.files_recovered or not leftovers
+            self.segments_checked
+            or self.damage
+            or self.segments_dropped
+            or self.files_recovered
+            or self.problems
+            or not leftovers
         )
 
     def losses(self) -> list[str]:
@@ -79,7 +94,7 @@ class RecoveryReport:
         if self.segments_dropped:
             bases = ", ".join(str(base) for base in self.segments_dropped)
             lines.append(f"{self.topic_partition}: segments dropped: {bases}")
-        return lines
+        return lines + self.problems
 
     @property
     def bytes_dropped(self) -> int:
@@ -94,31 +109,120 @@ def load(log: Log, names: list[str]) -> RecoveryReport:
         _finish_swaps(log, names, report)
         names = log.env.disk.list(log.folder)
     to_check = _find_segments(log, names, report)
+    for name in names:
+        if name.endswith(TEMPORARY_SUFFIX):
+            _remove(log, name, report)
     if LEADER_EPOCH_CHECKPOINT in names:
-        log.read_epochs()
+        _read_epochs(log, report)
     else:
         log.epochs.dirty = True
     if not log.clean:
         to_check = log.segments_from(log.recovery_point) if log.segments else []
+    _check_closed_segments(log, to_check, report)
     _recover(log, to_check, report)
     _come_up(log, report)
     return report
 
 
-def load_clean(log: Log) -> None:
-    """Read what a log that was stopped cleanly put off: its end, its epochs, its producers."""
-    log.read_epochs()
-    active = log.segments[-1]
-    try:
-        _, end = active.next_offset()
-        torn = end != active.size
-    except CorruptLogError:
-        torn = True
+def load_clean(log: Log) -> RecoveryReport:
+    """Read what opening a cleanly stopped log deferred: its log end offset, leader epochs and producers."""
     report = RecoveryReport(log.topic_partition)
-    if torn:  # a clean stop leaves no such tail: somebody touched the file
-        _recover(log, [active], report)
-        log.report = report
+    _read_epochs(log, report)
+    active = log.segments[-1]
+    damaged = [active] if _is_damaged(active) else []
+    _check_closed_segments(log, damaged, report)
+    if damaged:  # a clean stop leaves no such segment: the file was changed afterwards
+        _recover(log, damaged, report)
     _come_up(log, report)
+    return report
+
+
+def _is_damaged(segment: Segment) -> bool:
+    """Whether the active segment does not begin at its base offset or after, or does not end with a whole batch."""
+    try:
+        first = next(segment.batches(window=_HEADER_WINDOW), None)
+        next_offset, end = segment.next_offset()
+    except CorruptLogError:
+        return True
+    return end != segment.size or (first is not None and not segment.base_offset <= first.base_offset < next_offset)
+
+
+def _read_epochs(log: Log, report: RecoveryReport) -> None:
+    """Load `leader-epoch-checkpoint`; a damaged one is rebuilt from the batches."""
+    path = f"{log.folder}/{LEADER_EPOCH_CHECKPOINT}"
+    try:
+        data = log.env.disk.read(path)
+        if not data and any(segment.size for segment in log.segments):
+            raise CorruptCheckpointError("the file is empty")
+        log.epochs = LeaderEpochCache(decode_epochs(data))
+        return
+    except FileNotFoundError:
+        log.epochs = LeaderEpochCache()
+    except CorruptCheckpointError as error:
+        log.epochs = _scan_epochs(log)
+        report.problems.append(f"{path}: {error}; rebuilt from the log")
+    log.epochs.dirty = True
+
+
+def _scan_epochs(log: Log) -> LeaderEpochCache:
+    epochs = LeaderEpochCache()
+    for segment in log.segments:
+        try:
+            for header in segment.batches():
+                if epochs.latest is None or header.partition_leader_epoch > epochs.latest:
+                    epochs.assign(header.partition_leader_epoch, header.base_offset)
+        except CorruptLogError:
+            continue
+    return epochs
+
+
+def _check_closed_segments(log: Log, to_check: list[Segment], report: RecoveryReport) -> None:
+    """Report closed segments that end before the next one begins, and rebuild damaged transaction indexes.
+
+    Segments that recovery reads anyway are left to it. Only the tail of each segment is read, from the last entry of
+    its offset index on.
+    """
+    skipped = {segment.base_offset for segment in to_check}
+    damaged: list[int] = []
+    for segment, following in zip_longest(log.segments, log.segments[1:]):
+        if segment.base_offset in skipped:
+            continue
+        if segment.base_offset in log.txn_bases and not segment.has_readable_txn_index():
+            damaged.append(segment.base_offset)
+        if following is None or log.may_have_gaps:
+            continue
+        end = segment.end_by_index()
+        if end < following.base_offset:
+            report.problems.append(
+                f"{segment.log_path}: offsets {end} to {following.base_offset - 1} are missing; "
+                f"`ottla log verify {log.folder}` shows what is left"
+            )
+    if damaged:
+        _rebuild_txn_indexes(log, damaged, report)
+
+
+def _rebuild_txn_indexes(log: Log, bases: list[int], report: RecoveryReport) -> None:
+    """Write transaction indexes again by following the producers through the whole log."""
+    state = ProducerState()
+    for segment in log.segments:
+        index = TransactionIndex()
+        try:
+            for header, data in scan_batches(log.env.disk, segment.log_path, segment.size):
+                completed = replay_batch(state, header, data)
+                if completed is not None:
+                    if completed.aborted:
+                        stable = state.last_stable_after(completed)
+                        index.append(
+                            AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+                        )
+                    state.complete(completed, header.next_offset)
+        except CorruptLogError:
+            pass  # recovery or a reader reports it
+        if segment.base_offset in bases:
+            segment.write_txn_index(index)
+            report.problems.append(f"{segment.path(TXN_INDEX_SUFFIX)}: unreadable; rebuilt from the log")
+            if not index.entries:
+                log.txn_bases.remove(segment.base_offset)
 
 
 def _come_up(log: Log, report: RecoveryReport) -> None:
@@ -133,14 +237,19 @@ def _come_up(log: Log, report: RecoveryReport) -> None:
             log.discard_snapshot(snapshot)
         log.replace_segment_list([Segment.create(log.env, log.folder, start)])
     end = log.segments[-1].next_offset()[0]
+    if end < log.recovery_point and not report.damage:
+        report.problems.append(
+            f"{log.folder}: the log ends at offset {end}, but {RECOVERY_POINT_CHECKPOINT} says that offsets up to "
+            f"{log.recovery_point - 1} were flushed; those from {end} on are lost"
+        )
     log.set_log_start(max(start, log.bases[0]))
     log.epochs.truncate_from_end(end)  # an epoch without records is forgotten; its leader starts it again
     log.epochs.truncate_from_start(log.log_start_offset)
     remove_stray_snapshots(log)
-    if log.clean and not log.snapshots:
+    if end == log.log_start_offset and not log.snapshots:
         log.producers.clear(end)
     else:
-        rebuild_producer_state(log, end)
+        rebuild_producer_state(log, end, report)
     if log.clean:
         log.recovery_point = end
     log.loaded_to(end)
@@ -198,6 +307,11 @@ def _find_segments(log: Log, names: list[str], report: RecoveryReport) -> list[S
     for name, file in files:
         if file.kind != SNAPSHOT_SUFFIX and LOG_SUFFIX not in kinds[file.offset]:
             _remove(log, name, report)
+            if file.kind == INDEX_SUFFIX:
+                report.problems.append(
+                    f"{log.folder}/{offset_name(file.offset, LOG_SUFFIX)}: missing, although its index is there; "
+                    "the records of this segment are lost"
+                )
     log.snapshots.sort()
     log.replace_segment_list([Segment(log.env, log.folder, base) for base in bases])
     log.txn_bases = [base for base in bases if TXN_INDEX_SUFFIX in kinds[base]]
@@ -334,8 +448,8 @@ def _fault(chunk: memoryview, at: int, header: BatchHeader, next_offset: int, en
     return ""
 
 
-def rebuild_producer_state(log: Log, end_offset: int) -> None:
-    """Bring the producers to where they were at an offset: the newest usable snapshot, then the log from there."""
+def rebuild_producer_state(log: Log, end_offset: int, report: RecoveryReport | None = None) -> None:
+    """Rebuild the producer state as of an offset from the newest readable snapshot and the log after it."""
     for offset in [o for o in log.snapshots if o > end_offset or o <= log.log_start_offset]:
         log.discard_snapshot(offset)
     state = log.producers
@@ -346,7 +460,9 @@ def rebuild_producer_state(log: Log, end_offset: int) -> None:
         try:
             state.load(decode_snapshot(log.env.disk.read(log.snapshot_path(offset))), offset, now)
             break
-        except (CorruptSnapshotError, FileNotFoundError):
+        except (CorruptSnapshotError, FileNotFoundError) as error:
+            if report is not None:
+                report.problems.append(f"{log.snapshot_path(offset)}: {error}; producer state is rebuilt from the log")
             log.discard_snapshot(offset)
     for segment in log.segments_between(state.map_end_offset, end_offset):
         start = max(segment.base_offset, state.map_end_offset)

@@ -175,6 +175,35 @@ class Segment:
             self._txn_index = TransactionIndex.decode(self.base_offset, data)
         return self._txn_index
 
+    def has_readable_txn_index(self) -> bool:
+        """Whether the transaction index file can be decoded."""
+        try:
+            return self.txn_index is not None
+        except CorruptIndexError:
+            return False
+
+    def end_by_index(self) -> int:
+        """Return the offset after the last whole batch, read from the last entry of the offset index on."""
+        position = 0
+        file = self.env.open_if_exists(self.path(INDEX_SUFFIX))
+        if file is not None:
+            try:
+                size = file.size() // OFFSET_ENTRY * OFFSET_ENTRY
+                if size:
+                    position = int.from_bytes(file.read_at(size - OFFSET_ENTRY // 2, OFFSET_ENTRY // 2))
+            finally:
+                file.close()
+        for start in (position, 0) if position else (0,):
+            offset = self.base_offset
+            try:
+                for header in self.batches(start, window=_LOOKUP_WINDOW):
+                    offset = header.next_offset
+            except CorruptLogError:
+                pass
+            if offset > self.base_offset:
+                return offset
+        return self.base_offset
+
     def _load_indexes(self) -> None:
         read = self.env.disk.read
         try:
