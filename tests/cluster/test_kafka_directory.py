@@ -14,13 +14,13 @@ from ottla.cluster.brokers import begin_controlled_shutdown, fence_broker, regis
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import BrokerLayers, describe_topic
 from ottla.cluster.delegation_tokens import TokenRules, find_token
-from ottla.cluster.format import bootstrap_records, format_directory
 from ottla.cluster.image import ClusterImage
-from ottla.cluster.meta_properties import read_meta_properties
-from ottla.cluster.metadata_log import MetadataLog
+from ottla.cluster.metadata.format import bootstrap_records, format_directory
+from ottla.cluster.metadata.log import MetadataLog
+from ottla.cluster.metadata.meta_properties import read_meta_properties
+from ottla.cluster.metadata.snapshot_records import snapshot_records
+from ottla.cluster.metadata.snapshots import decode_snapshot, encode_snapshot
 from ottla.cluster.registrations import Listener
-from ottla.cluster.snapshot_records import snapshot_records
-from ottla.cluster.snapshots import decode_snapshot, encode_snapshot
 from ottla.protocol.record_schemas.metadata import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cluster.meta_properties import (
+from ottla.cluster.metadata.meta_properties import (
     MetaProperties,
     MetaPropertiesError,
     format_meta_properties,

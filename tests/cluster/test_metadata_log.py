@@ -22,12 +22,12 @@ from ottla.cluster.config_changes import ConfigChange, alter_resource
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.alter import AlterOperation
 from ottla.cluster.configs.effective import BrokerLayers
-from ottla.cluster.format import bootstrap_records
 from ottla.cluster.image import ClusterImage, ReplayError
-from ottla.cluster.metadata_log import MetadataLog, MetadataLogConfig
+from ottla.cluster.metadata.format import bootstrap_records
+from ottla.cluster.metadata.log import MetadataLog, MetadataLogConfig
+from ottla.cluster.metadata.snapshots import metadata_batches
 from ottla.cluster.registrations import ConfigResource, Listener
 from ottla.cluster.scram import alter_scram_credentials
-from ottla.cluster.snapshots import metadata_batches
 from ottla.cluster.topics import create_partitions, create_topics, delete_topics
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.k19_create_topics import CreatableTopic

@@ -13,7 +13,7 @@ import pytest
 from ottla.client.client import Client
 from ottla.client.configs import Operation, Resource, alter_configs
 from ottla.client.topics import create_partitions, create_topic
-from ottla.cluster.meta_properties import read_meta_properties
+from ottla.cluster.metadata.meta_properties import read_meta_properties
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDir,

@@ -20,10 +20,10 @@ from ottla.cluster.config_changes import ConfigChange, alter_resource
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.alter import AlterOperation
 from ottla.cluster.configs.effective import BrokerLayers
-from ottla.cluster.format import format_directory
-from ottla.cluster.meta_properties import MetaProperties
-from ottla.cluster.metadata_log import MetadataLog
-from ottla.cluster.quorum import Voter
+from ottla.cluster.metadata.format import format_directory
+from ottla.cluster.metadata.log import MetadataLog
+from ottla.cluster.metadata.meta_properties import MetaProperties
+from ottla.cluster.metadata.quorum import Voter
 from ottla.cluster.registrations import ConfigResource, Listener
 from ottla.cluster.scram import SCRAM_SHA_512, credential_from_password
 from ottla.cluster.topics import create_topics

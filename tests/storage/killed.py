@@ -19,7 +19,7 @@ from collections import Counter
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from ottla.cluster.metadata_log import MetadataLog, MetadataLogConfig
+from ottla.cluster.metadata.log import MetadataLog, MetadataLogConfig
 from ottla.protocol.record_schemas.metadata import TopicRecord
 from ottla.protocol.uuids import Uuid
 from ottla.records.batch import iter_batches

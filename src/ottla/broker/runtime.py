@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.broker import Broker
     from ottla.cluster.image import ClusterImage, ImageChanges
-    from ottla.cluster.metadata_log import MetadataLog
+    from ottla.cluster.metadata.log import MetadataLog
     from ottla.cluster.registrations import Partition as PartitionState
     from ottla.cluster.registrations import Topic
     from ottla.events import Events

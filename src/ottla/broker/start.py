@@ -25,10 +25,10 @@ from ottla.cluster.brokers import (
     register_controller,
     unfence_broker,
 )
-from ottla.cluster.format import format_directory
-from ottla.cluster.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from ottla.cluster.metadata_log import MetadataLog, MetadataLogConfig, holds_metadata_log
-from ottla.cluster.quorum import Voter
+from ottla.cluster.metadata.format import format_directory
+from ottla.cluster.metadata.log import MetadataLog, MetadataLogConfig, holds_metadata_log
+from ottla.cluster.metadata.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from ottla.cluster.metadata.quorum import Voter
 from ottla.cluster.registrations import Listener
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.schema import Uuid

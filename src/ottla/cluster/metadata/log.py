@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import broker_value
 from ottla.cluster.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION
-from ottla.cluster.format import bootstrap_records
 from ottla.cluster.image import ClusterImage, ImageChanges, ReplayError
-from ottla.cluster.quorum import (
+from ottla.cluster.metadata.format import bootstrap_records
+from ottla.cluster.metadata.quorum import (
     QUORUM_STATE_FILE,
     QuorumState,
     Voter,
@@ -26,9 +26,8 @@ from ottla.cluster.quorum import (
     voters_of,
     voters_record,
 )
-from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
-from ottla.cluster.snapshot_records import snapshot_records
-from ottla.cluster.snapshots import (
+from ottla.cluster.metadata.snapshot_records import snapshot_records
+from ottla.cluster.metadata.snapshots import (
     BOOTSTRAP_FILE,
     DELETED_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -40,6 +39,7 @@ from ottla.cluster.snapshots import (
     metadata_batches,
     parse_snapshot_name,
 )
+from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_schemas.control import KRaftVersionRecord, VotersRecord
 from ottla.protocol.record_schemas.metadata import (

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster.features import LATEST_METADATA_VERSION, METADATA_VERSION, bootstrap_features
-from ottla.cluster.meta_properties import MetaProperties, write_meta_properties
+from ottla.cluster.metadata.meta_properties import MetaProperties, write_meta_properties
+from ottla.cluster.metadata.snapshots import BOOTSTRAP_FILE, SnapshotId, encode_snapshot
 from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC
-from ottla.cluster.snapshots import BOOTSTRAP_FILE, SnapshotId, encode_snapshot
 from ottla.protocol.record_schemas.metadata import FeatureLevelRecord
 from ottla.world.disk import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.cluster.quorum import Voter
+    from ottla.cluster.metadata.quorum import Voter
     from ottla.protocol.schema import Message
     from ottla.world.disk import Disk
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cluster.features import record_version
-from ottla.cluster.quorum import Voter, control_batch, kraft_version_record, voters_of, voters_record
+from ottla.cluster.metadata.quorum import Voter, control_batch, kraft_version_record, voters_of, voters_record
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_schemas.control import (
     KRaftVersionRecord,
