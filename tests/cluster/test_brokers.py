@@ -7,7 +7,6 @@ import pytest
 from ottla.cluster.brokers import (
     allocate_producer_ids,
     begin_controlled_shutdown,
-    check_broker_epoch,
     directories_offline,
     fence_broker,
     register_broker,
@@ -180,15 +179,6 @@ def test_producer_ids_come_in_blocks_of_a_thousand() -> None:
     image.replay(ProducerIdsRecord(next_producer_id=2**63 - 500))
     with pytest.raises(KafkaError, match="Exhausted all producerIds"):
         allocate_producer_ids(image, 1)
-
-
-def test_a_broker_of_a_life_that_is_over_is_refused() -> None:
-    image = cluster()
-    check_broker_epoch(image, 0, 10)
-    for broker_id, epoch in ((0, 9), (7, 1)):
-        with pytest.raises(KafkaError) as caught:
-            check_broker_epoch(image, broker_id, epoch)
-        assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_the_preferred_leader_is_elected_on_request() -> None:

@@ -118,7 +118,7 @@ def topics(apache_kafka: ApacheKafka) -> Iterator[Topics]:
 
 def ours(name: str, data: bytes | bytearray, now: int) -> tuple[int, tuple[int, ...]]:
     try:
-        validate(data, RULES[name], now, produce_version=8)
+        validate(data, RULES[name], now)
     except InvalidRecords as error:
         return int(error.code), tuple(each.batch_index for each in error.record_errors)
     return 0, ()

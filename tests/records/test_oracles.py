@@ -133,7 +133,7 @@ def test_kafkas_producers_batches_are_valid(codec: str) -> None:
     for header in iter_batches(log):
         sent = bytearray(log[header.position : header.end])
         sent[:8] = bytes(8)
-        valid = validate(sent, LogRules(), header.max_timestamp, produce_version=12)
+        valid = validate(sent, LogRules(), header.max_timestamp)
         assert valid.stamp(header.base_offset, header.partition_leader_epoch) == log[header.position : header.end]
 
 

@@ -22,17 +22,15 @@ RULES = LogRules()
 ALL_CODECS = pytest.mark.parametrize("codec", list(CompressionType), ids=lambda codec: codec.name.lower())
 
 
-def refused(
-    data: bytes | bytearray, code: ErrorCode, rules: LogRules = RULES, *, now: int = NOW, version: int = 12
-) -> InvalidRecords:
+def refused(data: bytes | bytearray, code: ErrorCode, rules: LogRules = RULES, *, now: int = NOW) -> InvalidRecords:
     with pytest.raises(InvalidRecords) as caught:
-        validate(data, rules, now, produce_version=version)
+        validate(data, rules, now)
     assert caught.value.code == code, caught.value
     return caught.value
 
 
 def accepted(data: bytes | bytearray, rules: LogRules = RULES, now: int = NOW) -> ValidBatch:
-    return validate(data, rules, now, produce_version=12)
+    return validate(data, rules, now)
 
 
 # what is taken
@@ -158,15 +156,6 @@ def test_lengths_that_no_batch_has(length: int) -> None:
 
 def test_bad_bytes_behind_the_batch() -> None:
     refused(build_batch(good_records()) + bytes(12), ErrorCode.CORRUPT_MESSAGE)
-
-
-def test_zstd_before_produce_version_7() -> None:
-    data = build_batch(good_records(), compression=CompressionType.ZSTD)
-    refused(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, version=6)
-    assert validate(data, RULES, NOW, produce_version=7).record_count == 3
-
-
-# the header
 
 
 def test_size_limit() -> None:

@@ -35,5 +35,3 @@ def test_truncation_from_both_ends() -> None:
     assert cache.entries() == [(2, 12)]
     cache.truncate_from_start(12)
     assert cache.entries() == [(2, 12)]
-    assert LeaderEpochCache(CACHE).epoch_for_offset(29) == 2
-    assert LeaderEpochCache([(1, 5)]).epoch_for_offset(4) is None

@@ -144,11 +144,6 @@ def security_from_properties(
     return Security(tls, _login(found, environment) if protocol.startswith("SASL") else None)
 
 
-def security_from_options(options: Mapping[str, str]) -> Security | None:
-    """The same from options with Spark's prefix: `kafka.security.protocol` and so on."""
-    return security_from_properties({key[6:]: value for key, value in options.items() if key.startswith("kafka.")})
-
-
 def refuse_secrets(words: Mapping[str, str]) -> None:
     """Refuse secrets that stand on a command line."""
     for key in words:

@@ -225,15 +225,6 @@ def allocate_producer_ids(image: ClusterImage, broker_id: int) -> tuple[range, l
     return range(first, after), [record]
 
 
-def check_broker_epoch(image: ClusterImage, broker_id: int, epoch: int) -> None:
-    """Refuse a broker that speaks for a life that is over."""
-    broker = _registered(image, broker_id)
-    if broker.epoch != epoch:
-        raise KafkaError(
-            ErrorCode.STALE_BROKER_EPOCH, f"Expected broker epoch {broker.epoch}, but got broker epoch {epoch}"
-        )
-
-
 def _registered(image: ClusterImage, broker_id: int) -> BrokerRegistration:
     broker = image.brokers.get(broker_id)
     if broker is None:

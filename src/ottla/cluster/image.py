@@ -27,7 +27,7 @@ from ottla.protocol.record_schemas import metadata as records
 from ottla.protocol.record_values import UnknownRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ottla.protocol.schema import Message, Uuid
 
@@ -107,17 +107,6 @@ class ClusterImage:
         """Whether a broker may lead."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.active
-
-    def active_brokers(self) -> list[BrokerRegistration]:
-        """Brokers that may lead, by id."""
-        return [broker for _, broker in sorted(self.brokers.items()) if broker.active]
-
-    def partitions_led_by(self, broker_id: int) -> Iterator[tuple[Topic, int, Partition]]:
-        """What a broker leads, in the order of creation."""
-        for topic in self.topics.values():
-            for index, partition in topic.partitions.items():
-                if partition.leader == broker_id:
-                    yield topic, index, partition
 
     # replay
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ottla.cluster.configs import BROKER, BROKER_QUOTAS, Value
+from ottla.cluster.configs import BROKER_QUOTAS, Value
 from ottla.cluster.configs.effective import BrokerLayers, broker_key, broker_value, cordoned_problem, log_dirs
 from ottla.cluster.properties_file import PropertiesError, parse_properties
 from ottla.protocol.errors import KafkaError
@@ -294,8 +294,3 @@ def _check_together(config: ServerConfig) -> None:
             "log.cleaner.min.compaction.lag.ms",
             f"is {smallest}, more than log.cleaner.max.compaction.lag.ms, which is {largest}",
         )
-
-
-def known_broker_keys() -> list[str]:
-    """Names that a properties file may use, for suggestions and completion."""
-    return [name for name, key in BROKER.items() if not key.internal]

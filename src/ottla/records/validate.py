@@ -108,22 +108,16 @@ class ValidBatch(NamedTuple):
         return batch
 
 
-def validate(
-    buffer: ReadableBuffer, rules: LogRules, now: int, *, produce_version: int | None = None, inline: bool = False
-) -> ValidBatch:
+def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, inline: bool = False) -> ValidBatch:
     """Check the one batch that a produce request has for a partition; raise `InvalidRecords` to refuse it.
 
-    Bytes behind the batch that are no whole batch are left out, as Kafka does. The produce version matters to zstd,
-    which came with version 7. With `inline` raise `ValidationDeferredError` before more than a few milliseconds of
-    work: the compressed size of a batch says nothing about the size of its records.
+    Bytes behind the batch that are no whole batch are left out, as Kafka does. With `inline` raise
+    `ValidationDeferredError` before more than a few milliseconds of work: the compressed size of a batch says nothing
+    about the size of its records.
     """
     batch, header = only_batch(memoryview(buffer))
     attributes = header.attributes
     codec = attributes & COMPRESSION_MASK
-    if produce_version is not None and produce_version < 7 and codec == CompressionType.ZSTD:
-        raise InvalidRecords(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd is not allowed in version {produce_version} of Produce"
-        )
     if inline and INLINE_BYTES < len(batch) <= rules.max_message_bytes:
         raise ValidationDeferredError
     _check_header(batch, header, rules)

@@ -102,10 +102,6 @@ class Authorizer:
         self._entries = None
         self._decisions.clear()
 
-    def is_super_user(self, principal: str) -> bool:
-        """Whether somebody passes every check."""
-        return principal in self._super_users
-
     def allowed(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         """Whether somebody may do one thing to one resource."""
         key = (principal, host, operation, resource_type, name)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     Add = Callable[[str, Sequence[object], float], None]
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 ACKNOWLEDGEMENTS: Final = ("gap", "accept", "release", "reject", "renew")

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ottla.protocol.errors import ErrorCode
     from ottla.protocol.schema import Uuid
 
-SHARE_STATE_TOPIC = "__share_group_state"
 NO_START_OFFSET = -1
 """The start offset of a partition that was initialized but never read: the group's `share.auto.offset.reset` says."""
 

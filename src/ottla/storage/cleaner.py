@@ -69,12 +69,9 @@ class LastRecord(NamedTuple):
 
 @dataclass(slots=True)
 class CleaningStats:
-    """What a cleaning read and kept."""
+    """Counters of one cleaning."""
 
-    map_records: int = 0
     bytes_read: int = 0
-    bytes_written: int = 0
-    batches_dropped: int = 0
 
 
 @dataclass(slots=True)
@@ -196,7 +193,6 @@ class Cleaning:
                     raise CorruptLogError(f"record {walk.index} of the batch cannot be read", header.position)
                 if walk.index < walk.count:
                     return room, True
-                plan.stats.map_records += header.record_count
             self._latest_offset = header.last_offset
         return room, False
 
@@ -221,7 +217,6 @@ class Cleaning:
                 for chunk, at, header in self._batches(source):
                     kept = self._filter(chunk, at, header)
                     if kept is None:
-                        plan.stats.batches_dropped += 1
                         continue
                     batch, max_timestamp = kept
                     made.index_batch(
@@ -247,7 +242,6 @@ class Cleaning:
         made.write_txn_index(self._transactions.kept, sync=True)
         for suffix in SEGMENT_SUFFIXES[:3]:
             env.disk.set_modified_ms(made.path(suffix), group[-1].modified_ms)
-        plan.stats.bytes_written += written
         return made
 
     def _filter(

@@ -74,11 +74,6 @@ class LeaderEpochCache:
             return epoch, self._starts[0]
         return epochs[above - 1], self._starts[above]
 
-    def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch that wrote an offset."""
-        slot = bisect_right(self._starts, offset)
-        return self._epochs[slot - 1] if slot else None
-
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that begin at or past `end_offset`."""
         keep = bisect_left(self._starts, end_offset)

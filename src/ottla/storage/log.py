@@ -266,7 +266,6 @@ class Log(LogFiles):
         leader_epoch: int,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        produce_version: int | None = None,
         verified: bool = True,
         supports_epoch_bump: bool = False,
         transaction_version: int = 0,
@@ -293,7 +292,7 @@ class Log(LogFiles):
         if origin is not AppendOrigin.CLIENT:
             rules = rules_for(config, False)
         if validated is None:
-            batches = validate_as_leader(records, rules, now, produce_version, inline=may_defer)
+            batches = validate_as_leader(records, rules, now, inline=may_defer)
         elif validated.rules == rules:
             batches = stamp_append_time(validated.batches, now)
         else:  # the topic's config changed meanwhile

@@ -41,7 +41,6 @@ class AppendOrigin(IntEnum):
     CLIENT = 0
     COORDINATOR = 1
     REPLICATION = 2
-    RAFT_LEADER = 3
 
 
 class BatchMetadata(NamedTuple):
@@ -300,12 +299,6 @@ class ProducerState:
             other = min(self._unreplicated)
             return other if first is None else min(first, other)
         return first
-
-    def oldest_open_transaction(self) -> ProducerEntry | None:
-        """The producer whose open transaction began first."""
-        if not self.ongoing:
-            return None
-        return self.producers.get(next(iter(self.ongoing.values())))
 
     def remove_expired(self, now_ms: int) -> None:
         """Forget producers that wrote nothing for long and have no open transaction."""

@@ -53,22 +53,20 @@ class ValidatedRecords(NamedTuple):
     rules: LogRules
 
 
-def validate_as_leader(
-    records: Buffer, rules: LogRules, now_ms: int, produce_version: int | None, *, inline: bool = False
-) -> list[ValidBatch]:
+def validate_as_leader(records: Buffer, rules: LogRules, now_ms: int, *, inline: bool = False) -> list[ValidBatch]:
     """Check what is to get offsets: one batch of a client, which is not trusted, or one that a coordinator built.
 
     With `inline` raise `ValidationDeferredError` for a client's batch that would hold the event loop for long.
     """
     view = memoryview(records)
     if rules.from_client:
-        return [validate(view, rules, now_ms, produce_version=produce_version, inline=inline)]
+        return [validate(view, rules, now_ms, inline=inline)]
     return [accept(view, rules, now_ms)]
 
 
 def validate_ahead(records: Buffer, rules: LogRules, now_ms: int) -> ValidatedRecords:
     """Validate a client's batch before its append, in a worker: nothing that the event loop owns is touched."""
-    return ValidatedRecords(validate_as_leader(records, rules, now_ms, None), rules)
+    return ValidatedRecords(validate_as_leader(records, rules, now_ms), rules)
 
 
 def stamp_append_time(batches: list[ValidBatch], now_ms: int) -> list[ValidBatch]:

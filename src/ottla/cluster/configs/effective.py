@@ -271,11 +271,6 @@ def group_bounds(layers: BrokerLayers, name: str) -> tuple[int | None, int | Non
     return low, high
 
 
-def client_metrics_values(overrides: Mapping[str, str]) -> dict[str, Value]:
-    """Every config of a client metrics subscription, parsed."""
-    return {key.name: _resource_value(key, overrides, BrokerLayers()) for key in CLIENT_METRICS.values()}
-
-
 def synonyms_of(layers: BrokerLayers, name: str) -> list[ConfigSynonym]:
     """Every place that could decide a broker config, the one that does first."""
     key = broker_key(name)

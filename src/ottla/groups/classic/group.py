@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ottla.protocol.record_schemas.group import GroupMetadataKey, GroupMetadataValue
 
 CONSUMER_PROTOCOL: Final = "consumer"
-NO_GENERATION: Final = -1
 
 Protocols = tuple[tuple[str, bytes], ...]
 
