@@ -26,6 +26,7 @@ BENCHMARKS = {
     "shares": "Share groups",
     "testing": "The test kit: clusters in tests, the tap, the event log",
     "analysis": "Analyses: an event log on Spark, next to a plain Python script over the same lines",
+    "stalls": "One loop: how long a client waits while others send what is slow to handle",
     "security": "Security: what ACLs and TLS cost",
     "spark": "Topics as Spark tables: the official connector, ottla over the network, ottla-log on the files",
 }

@@ -65,7 +65,7 @@ class EncodedMetadata:
 
     __slots__ = ("_count", "_head", "_topics")
 
-    def __init__(self, head: MetadataResponse, count: int, topics: bytes) -> None:
+    def __init__(self, head: MetadataResponse, count: int, topics: list[bytes]) -> None:
         self._head = head
         self._count = count
         self._topics = topics
@@ -83,7 +83,7 @@ class EncodedMetadata:
         """Encode everything but the topics, and put them in their place."""
         before, after = _around_topics(self._head, version)
         count = uvarint(self._count + 1) if version >= FLEXIBLE else self._count.to_bytes(4, "big")
-        return [before + count, self._topics, after]
+        return [before + count, *self._topics, after]
 
     def decoded(self, version: int) -> MetadataResponse:
         """Return the same response as a message."""
@@ -91,12 +91,12 @@ class EncodedMetadata:
         return message
 
 
-def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
-    """Encode a topic as it stands in a response's array."""
-    empty = MetadataResponse()
-    before, after = _around_topics(empty, version)
-    empty.topics = [topic]
-    return bytes(empty.encode(version))[len(before) + _count_size(version) : -len(after) or None]
+def encode_topics(topics: list[MetadataResponseTopic], version: int) -> bytes:
+    """Encode at most 126 topics as they stand in a response's array."""
+    response = MetadataResponse()
+    before, after = _around_topics(response, version)
+    response.topics = topics
+    return bytes(response.encode(version))[len(before) + _count_size(version) : -len(after) or None]
 
 
 def _count_size(version: int) -> int:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ottla.storage.validation import ValidatedRecords
     from ottla.transactions.verification import Guard
 
+INLINE_RECORD_ERRORS = 1000  # a response with more is encoded in a worker
 ADMIN_CLIENT = "__admin_client"
 ATTRIBUTES_POSITION = 22  # of the byte in which a batch says that it belongs to a transaction
 
@@ -339,6 +340,7 @@ class _Produce:
         self._failed = error.code.name
         if isinstance(error, InvalidRecords) and error.record_errors:  # a log has words for nothing else
             answer.error_message = error.message
+            self.call.large_response = len(error.record_errors) > INLINE_RECORD_ERRORS
             answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=each.batch_index, batch_index_error_message=each.message)
                 for each in error.record_errors

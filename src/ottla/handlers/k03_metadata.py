@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.metadata_answers import EncodedMetadata, encode_topic
+from ottla.broker.metadata_answers import EncodedMetadata, encode_topics
 from ottla.broker.partition_view import PartitionView
 from ottla.broker.pieces import run_in_pieces
 from ottla.cluster.acls import AclOperation, ResourceType
@@ -43,7 +43,11 @@ log = logging.getLogger(__name__)
 # Units of work for `run_in_pieces`, in microseconds.
 DESCRIBE_WORK = 10
 CREATE_WORK = 500
-INLINE_TOPICS = 500  # a response with more topics is encoded in a worker
+INLINE_TOPICS = 500
+ENCODED_TOGETHER = 100
+
+TOPIC_IDS = 12
+"""The first version that describes topics by id."""
 
 LISTENER_ERRORS_FROM = 6
 """The first version that distinguishes a leader without the client's listener from no leader."""
@@ -97,6 +101,46 @@ def _failed(call: Call, request: MetadataRequest, error: Exception) -> MetadataR
     return on_error(request, call.version, *kafka_error(error))
 
 
+class _Topics:
+    """The topics of a response: described, or encoded at once where they are many, so that no one frees them later."""
+
+    def __init__(self, version: int, *, many: bool) -> None:
+        self._version = version
+        self._many = many
+        self._described: list[MetadataResponseTopic] = []
+        self._encoded: list[bytes] = []
+        self._count = 0
+
+    def add(self, topic: MetadataResponseTopic) -> None:
+        """Add a topic."""
+        self._described.append(topic)
+        if self._many and len(self._described) == ENCODED_TOGETHER:
+            self._encode()
+
+    def extend(self, others: _Topics) -> None:
+        """Add the topics of another list, which may not be used any more."""
+        for topic in others._described:
+            self.add(topic)
+        if others._encoded:
+            self._encode()
+            self._encoded += others._encoded
+            self._count += others._count
+
+    def complete(self, response: MetadataResponse) -> MetadataResponse | EncodedMetadata:
+        """Return the response with these topics."""
+        if not self._many:
+            response.topics = self._described
+            return response
+        self._encode()
+        return EncodedMetadata(response, self._count, self._encoded)
+
+    def _encode(self) -> None:
+        if self._described:
+            self._encoded.append(encode_topics(self._described, self._version))
+            self._count += len(self._described)
+            self._described = []
+
+
 def _describe_all(
     call: Call, response: MetadataResponse, *, with_operations: bool
 ) -> Generator[int, None, MetadataResponse | EncodedMetadata]:
@@ -108,20 +152,20 @@ def _describe_all(
     topics = list(cluster.image.topics.values())
     view = _view(call)
     if with_operations:
+        described = _Topics(call.version, many=len(topics) > INLINE_TOPICS)
         for topic in topics:
             if _sees(call, topic.name):
-                described = _describe(view, topic)
-                described.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, topic.name)
-                response.topics.append(described)
+                answer = _describe(view, topic)
+                answer.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, topic.name)
+                described.add(answer)
             yield DESCRIBE_WORK
-        call.large_response = len(response.topics) > INLINE_TOPICS
-        return response
+        return described.complete(response)
     kept = cluster.topic_descriptions
     session = call.session
     view_key = (call.version, session.listener, view.directory_offline)
     answer_key = view_key if cluster.authorizer is None else (*view_key, session.principal, session.host)
-    answer = kept.answer(answer_key)
-    if answer is None:
+    known_answer = kept.answer(answer_key)
+    if known_answer is None:
         generation = kept.generation
         encoded = []
         for topic in topics:
@@ -129,33 +173,57 @@ def _describe_all(
                 known = kept.topics(view_key)
                 piece = known.get(topic.id)
                 if piece is None:
-                    piece = encode_topic(_describe(view, topic), call.version)
+                    piece = encode_topics([_describe(view, topic)], call.version)
                     if generation == kept.generation:
                         known[topic.id] = piece
                     yield DESCRIBE_WORK
                 encoded.append(piece)
             yield 1
-        answer = len(encoded), b"".join(encoded)
-        kept.keep_answer(answer_key, generation, *answer)
-    return EncodedMetadata(response, *answer)
+        known_answer = len(encoded), b"".join(encoded)
+        kept.keep_answer(answer_key, generation, *known_answer)
+    return EncodedMetadata(response, known_answer[0], [known_answer[1]])
 
 
 def _describe_named(
     call: Call, request: MetadataRequest, response: MetadataResponse, requested: list[MetadataRequestTopic]
-) -> Generator[int, None, MetadataResponse]:
+) -> Generator[int, None, MetadataResponse | EncodedMetadata]:
     """Describe topics that are named, or given by id; yield the work done."""
-    if ids := _ids(call, requested):
-        response.topics = yield from _by_id(call, ids)
+    ids, names = yield from _identities(call, requested)
+    many = len(requested) > INLINE_TOPICS
+    while many and requested:  # as many objects take long to free
+        del requested[-ENCODED_TOGETHER:]
+        yield ENCODED_TOGETHER
+    if ids:
+        topics = yield from _by_id(call, request, ids, many=many)
     else:
-        names = dict.fromkeys(topic.name for topic in requested if topic.name is not None)
-        response.topics = yield from _by_name(call, request, names)
-    if request.include_topic_authorized_operations:
-        for topic in response.topics:
-            if topic.name is not None and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                topic.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, topic.name)
-            yield 1
-    call.large_response = len(response.topics) > INLINE_TOPICS
-    return response
+        topics = yield from _by_name(call, request, names, many=many)
+    return topics.complete(response)
+
+
+def _identities(
+    call: Call, requested: list[MetadataRequestTopic]
+) -> Generator[int, None, tuple[dict[Uuid, None], dict[str, None]]]:
+    """Return the ids and the names of a request; one id is enough for its names not to count."""
+    ids: dict[Uuid, None] = {}
+    names: dict[str, None] = {}
+    nameless = False
+    for topic in requested:
+        if topic.name is not None:
+            names[topic.name] = None
+        elif call.version < TOPIC_IDS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {call.version}")
+        else:
+            nameless = True
+        if topic.topic_id != ZERO_UUID:
+            if call.version < TOPIC_IDS:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {call.version}"
+                )
+            ids[topic.topic_id] = None
+        yield 1
+    if nameless and not ids:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic needs a name or an id")
+    return ids, names
 
 
 def _sees(call: Call, name: str) -> bool:
@@ -168,61 +236,59 @@ def _refused(name: str | None, topic_id: Uuid = ZERO_UUID, internal: bool = Fals
     )
 
 
-def _ids(call: Call, wanted: list[MetadataRequestTopic]) -> list[Uuid]:
-    """The ids that a request names; one is enough for its names not to count."""
-    if call.version < 12:
-        for each in wanted:
-            if each.name is None:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {call.version}")
-            if each.topic_id != ZERO_UUID:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {call.version}"
-                )
-    ids = list(dict.fromkeys(each.topic_id for each in wanted if each.topic_id != ZERO_UUID))
-    if not ids and any(each.name is None for each in wanted):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic needs a name or an id")
-    return ids
-
-
 def _by_name(
-    call: Call, request: MetadataRequest, names: Iterable[str]
-) -> Generator[int, None, list[MetadataResponseTopic]]:
+    call: Call, request: MetadataRequest, names: Iterable[str], *, many: bool
+) -> Generator[int, None, _Topics]:
     """Describe topics by name, in Kafka's order: known ones, unknown ones, those that the caller may not see."""
     image = call.broker.cluster.image
     view = _view(call)
-    known, missing, hidden = [], [], []
+    known, hidden = _Topics(call.version, many=many), _Topics(call.version, many=many)
+    missing = []
     for name in names:
         if not _sees(call, name):
-            hidden.append(_refused(name))
+            hidden.add(_refused(name))
         elif (topic := image.topic(name)) is not None:
-            known.append(_describe(view, topic))
+            known.add(_with_operations(call, request, _describe(view, topic)))
         else:
             missing.append(name)
         yield DESCRIBE_WORK
     for name in missing:
-        known.append(_missing(call, request, name))
+        known.add(_with_operations(call, request, _missing(call, request, name)))
         yield DESCRIBE_WORK if image.topic(name) is None else CREATE_WORK
-    return known + hidden
+    known.extend(hidden)
+    return known
 
 
-def _by_id(call: Call, ids: list[Uuid]) -> Generator[int, None, list[MetadataResponseTopic]]:
+def _by_id(call: Call, request: MetadataRequest, ids: Iterable[Uuid], *, many: bool) -> Generator[int, None, _Topics]:
     """Describe topics by id, in Kafka's order: unknown ones, known ones, those that the caller may not see.
 
     An id is no secret, a name is.
     """
     topics = call.broker.cluster.image.topics
     view = _view(call)
-    unknown, known, hidden = [], [], []
+    unknown, known, hidden = (_Topics(call.version, many=many) for _ in range(3))
     for topic_id in ids:
         topic = topics.get(topic_id)
         if topic is None:
-            unknown.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
+            unknown.add(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
         elif _sees(call, topic.name):
-            known.append(_describe(view, topic))
+            known.add(_with_operations(call, request, _describe(view, topic)))
         else:
-            hidden.append(_refused(None, topic.id))
+            hidden.add(_refused(None, topic.id))
         yield DESCRIBE_WORK
-    return unknown + known + hidden
+    unknown.extend(known)
+    unknown.extend(hidden)
+    return unknown
+
+
+def _with_operations(call: Call, request: MetadataRequest, topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    if (
+        request.include_topic_authorized_operations
+        and topic.name is not None
+        and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    ):
+        topic.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, topic.name)
+    return topic
 
 
 def _missing(call: Call, request: MetadataRequest, name: str) -> MetadataResponseTopic:
