@@ -9,7 +9,7 @@ import os
 import pytest
 
 from ottla.analysis.analyses import ANALYSES
-from ottla.analysis.engine import judge
+from ottla.analysis.engine import evaluate
 from tests.analysis.worlds import (
     BrokenGroup,
     BrokenLeader,
@@ -45,7 +45,7 @@ def blames(report, group: BrokenGroup) -> bool:
 @pytest.mark.parametrize("first", range(FIRST, FIRST + 100, 25))
 def test_healthy_groups_have_no_two_owners(first):
     for seed in range(first, first + 25):
-        report = judge(DUAL, healthy_group(seed))
+        report = evaluate(DUAL, healthy_group(seed))
         assert not report.found, f"seed {seed}: {report.verdict}"
 
 
@@ -54,7 +54,7 @@ def test_a_partition_that_is_given_away_early_is_found_with_the_members():
     for seed in range(FIRST, FIRST + 20):
         group = BrokenGroup(seed, after_steps=30)
         group.run()
-        report = judge(DUAL, group_log(group))
+        report = evaluate(DUAL, group_log(group))
         assert report.found == bool(group.given_away), f"seed {seed}: {report.verdict}"
         if group.given_away:
             planted += 1
@@ -73,7 +73,7 @@ def test_a_leader_that_gives_a_partition_twice_is_found_with_both_members():
             group = BrokenLeader(seed)
             group.run()
         for events in (parsed(lines), group_log(group)):
-            report = judge(DUAL, events)
+            report = evaluate(DUAL, events)
             assert report.found == (group.given_twice is not None), f"seed {seed}: {report.verdict}"
             if group.given_twice is not None:
                 planted += 1
@@ -88,14 +88,14 @@ def test_a_leader_that_gives_a_partition_twice_is_found_with_both_members():
 @pytest.mark.parametrize("first", range(FIRST, FIRST + 100, 50))
 def test_healthy_transactions_are_in_time(first):
     for seed in range(first, first + 50):
-        report = judge(TIMEOUT, healthy_transactions(seed), QUICK)
+        report = evaluate(TIMEOUT, healthy_transactions(seed), QUICK)
         assert not report.found, f"seed {seed}: {report.verdict}"
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 5))
 def test_a_coordinator_that_stalls_is_found(seed):
     events, left, now_ms = stalled_coordinator(seed)
-    report = judge(TIMEOUT, events, {**QUICK, "now_ms": now_ms})
+    report = evaluate(TIMEOUT, events, {**QUICK, "now_ms": now_ms})
     assert {finding.facts["transactional id"] for finding in report.findings} == left
     assert report.findings[0].facts["culprit"] == "the coordinator"
     assert "stalled" in report.findings[0].cause
@@ -104,7 +104,7 @@ def test_a_coordinator_that_stalls_is_found(seed):
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 5))
 def test_a_client_that_stops_is_found(seed):
     events, left = stopped_client(seed)
-    report = judge(TIMEOUT, events, QUICK)
+    report = evaluate(TIMEOUT, events, QUICK)
     assert {finding.facts["transactional id"] for finding in report.findings} == left
     assert "client" in report.findings[0].facts["culprit"]
     assert "timed out" in report.verdict
@@ -115,7 +115,7 @@ def test_a_client_that_stops_is_found(seed):
 def test_a_marker_that_is_never_written_is_found_where_it_is_missing(seed, lied):
     events, forgotten = forgotten_marker(seed, lied=lied)
     ((producer_id, place),) = forgotten
-    report = judge(TIMEOUT, events, QUICK)
+    report = evaluate(TIMEOUT, events, QUICK)
     (finding,) = report.findings
     assert finding.facts["producer id"] == producer_id
     assert finding.facts["markers missing in"] == [place]
@@ -129,7 +129,7 @@ def test_in_chaos_those_that_the_coordinator_gave_up_on_are_found():
         with counted_timeouts() as given_up:
             simulation = Transactions(seed, newer=seed % 3 != 0)
             simulation.run()
-        report = judge(TIMEOUT, transaction_log(simulation), QUICK)
+        report = evaluate(TIMEOUT, transaction_log(simulation), QUICK)
         found = {finding.facts["transactional id"] for finding in report.findings}
         assert set(given_up) <= found, f"seed {seed}"
         # From its states alone, one that its client aborted too late looks as if the coordinator had.
@@ -142,12 +142,12 @@ def test_the_event_log_tells_the_same_of_groups():
     for seed in range(FIRST, FIRST + 30):
         with event_log() as lines:
             healthy_group(seed)
-        report = judge(DUAL, parsed(lines))
+        report = evaluate(DUAL, parsed(lines))
         assert not report.found, f"seed {seed}: {report.verdict}"
         with event_log() as lines:
             group = BrokenGroup(seed, after_steps=30)
             group.run()
-        report = judge(DUAL, parsed(lines))
+        report = evaluate(DUAL, parsed(lines))
         assert report.found == bool(group.given_away), f"seed {seed}: {report.verdict}"
         if group.given_away:
             planted += 1
@@ -160,15 +160,15 @@ def test_the_event_log_tells_the_same_of_transactions():
     for seed in range(FIRST, FIRST + 5):
         with event_log() as lines:
             healthy_transactions(seed)
-        assert not judge(TIMEOUT, parsed(lines), QUICK).found
+        assert not evaluate(TIMEOUT, parsed(lines), QUICK).found
         with event_log() as lines:
             _, left = stopped_client(seed)
-        report = judge(TIMEOUT, parsed(lines), QUICK)
+        report = evaluate(TIMEOUT, parsed(lines), QUICK)
         assert {finding.facts["transactional id"] for finding in report.findings} == left
         assert "client stopped" in report.findings[0].cause
         with event_log() as lines:
             _, left, now_ms = stalled_coordinator(seed)
-        report = judge(TIMEOUT, parsed(lines), {**QUICK, "now_ms": now_ms})
+        report = evaluate(TIMEOUT, parsed(lines), {**QUICK, "now_ms": now_ms})
         assert {finding.facts["transactional id"] for finding in report.findings} == left
         assert "stalled" in report.findings[0].cause
 
@@ -179,7 +179,7 @@ def test_rebalances_are_counted_with_who_caused_them():
             healthy_group(seed)
         events = parsed(lines)
         joined = {name for event in events if event.event == "group.join" for name in (event.member, event.client)}
-        report = judge(ANALYSES["rebalances"], events)
+        report = evaluate(ANALYSES["rebalances"], events)
         (groups, every) = report.tables
         assert groups.rows[0][1] == len(every.rows) > 0
         assert {str(row[5]).split(" ")[0] for row in every.rows} - {"unknown"} <= joined

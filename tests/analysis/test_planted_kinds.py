@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.analysis.analyses import ANALYSES
-from ottla.analysis.engine import find_pieces, judge, run_here
+from ottla.analysis.engine import evaluate, find_pieces, run_here
 from ottla.history import AnomalyKind, write_history
 from tests.analysis.clients import FAULTS, Clients
 from tests.analysis.directories import keyed, readers
@@ -30,7 +30,7 @@ def test_groups_that_keep_still_do_not_rebalance_too_often():
             group = SteadyGroup(seed, MODES[seed % 2])
             group.run()
         for events in (parsed(lines), group_log(group)):
-            report = judge(REBALANCES, events)
+            report = evaluate(REBALANCES, events)
             assert not report.found, f"seed {seed}: {report.verdict}"
             assert report.tables[0].rows[0][1] > 1, "there are some"
 
@@ -41,14 +41,14 @@ def test_a_member_that_flaps_is_the_cause():
             group = SteadyGroup(seed, MODES[seed % 2], flaps=True)
             group.run()
         for events in (parsed(lines), group_log(group)):
-            (finding,) = judge(REBALANCES, events).findings
+            (finding,) = evaluate(REBALANCES, events).findings
             assert finding.facts["culprit"].split()[0] == group.culprit, f"seed {seed}"
             assert "does not stay in the group" in finding.cause
 
 
 def test_nothing_is_wrong_in_the_lives_of_healthy_clients():
     for seed in HEALTHY:
-        report = judge(TRACE, Clients(seed).run())
+        report = evaluate(TRACE, Clients(seed).run())
         assert not report.found, f"seed {seed}: {report.verdict}"
 
 
@@ -58,7 +58,7 @@ def test_what_goes_wrong_in_a_clients_life_is_found_there(fault):
         clients = Clients(seed, fault)
         events = clients.run()
         assert clients.planted is not None
-        report = judge(TRACE, events, {"topic": "orders", "partition": clients.planted.partition})
+        report = evaluate(TRACE, events, {"topic": "orders", "partition": clients.planted.partition})
         found = {(finding.title.partition(": ")[2].partition(" in ")[0], finding.facts["culprit"])
                  for finding in report.findings}  # fmt: skip
         assert found == {(FAULTS[fault], clients.planted.client)}, f"seed {seed}: {report.verdict}"
@@ -67,7 +67,7 @@ def test_what_goes_wrong_in_a_clients_life_is_found_there(fault):
 def test_groups_that_follow_are_not_stuck():
     for seed in HEALTHY:
         events, _ = readers(seed)
-        report = judge(LAG, events)
+        report = evaluate(LAG, events)
         assert not report.found, f"seed {seed}: {report.verdict}"
 
 
@@ -75,7 +75,7 @@ def test_a_group_that_stands_still_is_found():
     for seed in PLANTED:
         events, planted = readers(seed, stuck=True)
         assert planted is not None
-        (finding,) = judge(LAG, events).findings
+        (finding,) = evaluate(LAG, events).findings
         assert finding.facts["culprit"] == planted.group, f"seed {seed}"
         assert finding.facts["partition"] == f"orders-{planted.partition}"
 
@@ -83,14 +83,14 @@ def test_a_group_that_stands_still_is_found():
 def test_keys_without_a_favourite_do_not_skew():
     for seed in HEALTHY:
         events, _ = keyed(seed)
-        report = judge(HOT, events)
+        report = evaluate(HOT, events)
         assert not report.found, f"seed {seed}: {report.verdict}"
 
 
 def test_the_partition_of_a_favourite_key_is_hot():
     for seed in PLANTED:
         events, planted = keyed(seed, skewed=True)
-        report = judge(HOT, events)
+        report = evaluate(HOT, events)
         assert {finding.facts["culprit"] for finding in report.findings} == {planted}, f"seed {seed}"
 
 

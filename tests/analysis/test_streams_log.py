@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.analysis.analyses import ANALYSES
-from ottla.analysis.engine import judge
+from ottla.analysis.engine import evaluate
 from ottla.analysis.parse.kafka_records import group_events
 from ottla.groups.settings import GroupSettings
 from ottla.records.iterate import iter_all_records
@@ -63,5 +63,5 @@ def test_tasks_of_healthy_groups_have_no_two_owners() -> None:
     for seed in range(10):
         simulation = Simulation(seed)
         simulation.run()
-        report = judge(ANALYSES["dual-assign"], with_summary(log_of(simulation.world)))
+        report = evaluate(ANALYSES["dual-assign"], with_summary(log_of(simulation.world)))
         assert not report.found, f"seed {seed}: {report.verdict}"

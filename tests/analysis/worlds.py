@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 
 
 def with_summary(events: list[Event], path: str = "world") -> list[Event]:
-    """Events and what a reader would say of them."""
-    summary = Summary(path, lines=len(events), events=len(events), wanted=len(events))
+    """Return the events followed by the summary that a reader of them would write."""
+    summary = Summary(path, lines=len(events), events=len(events))
     for event in events:
+        summary.count(event.format)
         if event.time_ms is not None:
-            summary.see(event.time_ms)
+            summary.include(event.time_ms)
     return [*events, Event(None, SUMMARY, file=path, text=summary.to_text())]
 
 

@@ -1,7 +1,7 @@
-"""Finds out what each input is and reads it: files line by line, log directories folder by folder.
+"""Recognise the format of each input and read it as events: files line by line, log directories folder by folder.
 
-A piece is what one task reads. Each piece ends with a `summary` event: lines, unparsed lines, times and jumps of the
-clock, so that nothing has to be read twice to say what was read.
+A piece is what one task reads. Each piece ends with a `summary` event (lines, unparsed lines, times, clock jumps), so
+that one pass over the input is enough.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ PARSERS: Final[dict[str, Parser]] = {
     parse_librdkafka.FORMAT: parse_librdkafka.parse,
     parse_java.FORMAT: parse_java.parse,
 }
+CLIENT_LOGS: Final = frozenset({parse_kgo.FORMAT, parse_librdkafka.FORMAT, parse_java.FORMAT})
 _RECOGNISE: Final = {
     parse_ottla.FORMAT: parse_ottla.looks_like,
     parse_tap.FORMAT: parse_tap.looks_like,
@@ -55,11 +56,11 @@ _RECOGNISE: Final = {
 
 
 class InputError(ValueError):
-    """An input that cannot be read; the message says which and why."""
+    """An input cannot be read; the message names it and the reason."""
 
 
 class Piece(NamedTuple):
-    """What one task reads: a range of a file, or a partition's folder of a log directory (`end` is -1)."""
+    """The input of one task: a byte range of a file, or a partition folder of a log directory (`end` is -1)."""
 
     path: str
     start: int
@@ -70,7 +71,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Summary:
-    """What was read of one file or folder."""
+    """Counts and times of what was read from one file or folder."""
 
     path: str = ""
     lines: int = 0
@@ -82,44 +83,42 @@ class Summary:
     jumps: int = 0
     worst_jump_ms: int = 0
     samples: list[str] = field(default_factory=list)
-    wanted: int = 0
     skews: int = 0
     worst_skew_ms: int = 0
 
-    def jumped(self, by_ms: int) -> None:
-        """The clock of a host went back by so much, from one of its lines to the next."""
+    def count_jump(self, by_ms: int) -> None:
+        """Count a clock that went back by so much between two lines of one host."""
         if by_ms > JUMP_MS:
             self.jumps += 1
             self.worst_jump_ms = max(self.worst_jump_ms, by_ms)
 
-    def skewed(self, by_ms: int) -> None:
-        """A line of one host follows one of another that is so much later by its own clock."""
+    def count_skew(self, by_ms: int) -> None:
+        """Count a line that is older by so much than the line of another host before it."""
         if by_ms > JUMP_MS:
             self.skews += 1
             self.worst_skew_ms = max(self.worst_skew_ms, by_ms)
 
-    def see(self, time_ms: int) -> None:
-        """A time stands in it."""
+    def include(self, time_ms: int) -> None:
+        """Extend the range of times by one."""
         if self.first_ms is None or time_ms < self.first_ms:
             self.first_ms = time_ms
         if self.last_ms is None or time_ms > self.last_ms:
             self.last_ms = time_ms
 
     def count(self, name: str, lines: int = 1) -> None:
-        """So many lines are of this format."""
+        """Count lines of a format."""
         self.formats[name] = self.formats.get(name, 0) + lines
 
     def add(self, other: Summary) -> None:
-        """Take in another one."""
+        """Add the counts of another piece of the same input."""
         self.lines += other.lines
         self.events += other.events
         self.unparsed += other.unparsed
-        self.wanted += other.wanted
         for name, count in other.formats.items():
             self.count(name, count)
         for time_ms in (other.first_ms, other.last_ms):
             if time_ms is not None:
-                self.see(time_ms)
+                self.include(time_ms)
         self.jumps += other.jumps
         self.worst_jump_ms = max(self.worst_jump_ms, other.worst_jump_ms)
         self.skews += other.skews
@@ -127,23 +126,23 @@ class Summary:
         self.samples = (self.samples + other.samples)[:SAMPLES]
 
     def to_text(self) -> str:
-        """As the text of an event."""
+        """Encode as the text of a `summary` event."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def from_text(cls, text: str) -> Summary:
-        """The other way round."""
+        """Decode the text of a `summary` event."""
         return cls(**json.loads(text))
 
 
 def find_pieces(paths: Iterable[str], size: int = PIECE, topics: Collection[str] | None = None) -> list[Piece]:
-    """What there is to read (of log directories only these topics), or `InputError` with why there is nothing."""
+    """Return the pieces of all inputs (of log directories only these topics); raise `InputError` if one is unusable."""
     pieces: list[Piece] = []
     for path in paths:
         if not os.path.exists(path):
             raise InputError(f"{path} does not exist")
         if not (os.path.isdir(path) or os.path.isfile(path)):
-            raise InputError(f"{path} is neither a file nor a folder: what comes through a pipe has to be a file first")
+            raise InputError(f"{path} is neither a file nor a folder: save what comes through a pipe to a file first")
         if os.path.isdir(path):
             if is_log_directory(path):
                 pieces += [Piece(folder, 0, -1, directory=path) for folder in partition_folders(path, topics)]
@@ -170,22 +169,22 @@ def _file_pieces(path: str, size: int) -> list[Piece]:
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.strerror:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
-        kind = ""  # a compressed file that is damaged: what can be read of it will be
+        kind = ""  # a damaged compressed file: it is read up to the damage
     if path.endswith(".gz"):
         return [Piece(path, 0, length, kind)]
     return [Piece(path, start, min(start + size, length), kind) for start in range(0, length, size)]
 
 
 def detect(path: str) -> str:
-    """The format of most of the lines at the start of a file; empty where none is known."""
-    found: Counter[str] = Counter()
+    """Return the format of most lines at the start of a file, or an empty string if none is known."""
+    counts: Counter[str] = Counter()
     with _open(path) as file:
         for line in file.read(1 << 16).decode("utf-8", "replace").splitlines()[:200]:
             for name, looks_like in _RECOGNISE.items():
                 if looks_like(line):
-                    found[name] += 1
+                    counts[name] += 1
                     break
-    return found.most_common(1)[0][0] if found else ""
+    return counts.most_common(1)[0][0] if counts else ""
 
 
 def _open(path: str) -> IO[bytes]:
@@ -195,9 +194,9 @@ def _open(path: str) -> IO[bytes]:
 
 
 def read_piece(piece: Piece, wanted: Collection[str] | None = None, evidence: Collection[str] = ()) -> Iterator[Event]:
-    """The events of a piece that are wanted (all, if none are named), and its summary at the end.
+    """Yield the events of a piece that an analysis wants (all, if `wanted` is None), then the summary.
 
-    Of large event logs, events that are only `evidence` are left out where nothing happens.
+    Events that are only `evidence` are skipped where nothing else happens to their group (event logs only).
     """
     summary = Summary(piece.path)
     if piece.end < 0:
@@ -207,9 +206,8 @@ def read_piece(piece: Piece, wanted: Collection[str] | None = None, evidence: Co
     for event in source:
         summary.events += 1
         if event.time_ms is not None:
-            summary.see(event.time_ms)
+            summary.include(event.time_ms)
         if wanted is None or event.event in wanted:
-            summary.wanted += 1
             yield event
     yield Event(None, SUMMARY, file=piece.path, position=piece.start, text=summary.to_text())
 
@@ -220,11 +218,11 @@ def _folder(piece: Piece, summary: Summary, *, appends: bool) -> Iterator[Event]
         summary.lines += 1
         summary.count(event.format)
         if event.event == "unparsed":
-            _keep(summary, event.text or "")
+            _count_unparsed(summary, event.text or "")
         yield event
 
 
-def _keep(summary: Summary, text: str) -> None:
+def _count_unparsed(summary: Summary, text: str) -> None:
     summary.unparsed += 1
     if len(summary.samples) < SAMPLES:
         summary.samples.append(text[:200])
@@ -233,44 +231,44 @@ def _keep(summary: Summary, text: str) -> None:
 def _lines(
     piece: Piece, summary: Summary, wanted: Collection[str] | None, evidence: Collection[str]
 ) -> Iterator[Event]:
-    """The events of the lines that begin within the piece; a line that begins in it is read to its end."""
+    """Yield the events of the lines that begin within the piece; the last one is read to its end."""
     written_ms = int(os.path.getmtime(piece.path) * 1000)
     order = [piece.format] if piece.format else []
     order += [name for name in PARSERS if name not in order]
     parsers = [(name, PARSERS[name]) for name in order]
     clocks = _Clocks(summary)
-    memory = _Memory()
+    context = _Context()
     quick = piece.format == parse_ottla.FORMAT and wanted is not None and not piece.path.endswith(".gz")
     carried: int | None = None
-    picked = _picked(piece, summary, wanted or (), evidence) if quick else _each(piece, summary)
-    for here, data, before in picked:
+    lines = _filtered_lines(piece, summary, wanted or (), evidence) if quick else _all_lines(piece, summary)
+    for position, data, before in lines:
         line = data.decode("utf-8", "replace").rstrip("\r\n")
         if not line.strip():
             continue
         carried = carried if before is None else before
         summary.lines += 1
-        base = Event(written_ms, "log", file=piece.path, position=here, text=line)
+        base = Event(written_ms, "log", file=piece.path, position=position, text=line)
         for name, parse in parsers:
-            events = _understood(parse, line, base)
+            events = _parse_safely(parse, line, base)
             if events is not None:
                 summary.count(name)
                 for event in events:
-                    event = memory.complete(event)
+                    event = context.complete(event)
                     if event.time_ms is None:
-                        yield event._replace(time_ms=carried)  # a line without a time is as old as the one before
+                        yield event._replace(time_ms=carried)  # a line without a time gets the time of the line before
                         continue
                     carried = event.time_ms
                     if not quick:
-                        clocks.see(event.host, event.time_ms)
+                        clocks.compare(event.host, event.time_ms)
                     yield event
                 break
         else:
-            _keep(summary, line)
+            _count_unparsed(summary, line)
             yield base._replace(time_ms=carried, event="unparsed")
 
 
-def _understood(parse: Parser, line: str, base: Event) -> list[Event] | None:
-    """The events of a line; None where a parser, or the table, has no place for what it says."""
+def _parse_safely(parse: Parser, line: str, base: Event) -> list[Event] | None:
+    """Return the events of a line, or None if the parser fails on it or a value does not fit its column."""
     try:
         events = parse(line, base)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
@@ -278,24 +276,24 @@ def _understood(parse: Parser, line: str, base: Event) -> list[Event] | None:
     return events if events is None or all(map(fits, events)) else None
 
 
-def _begin(file: IO[bytes], piece: Piece) -> int:
-    """Go to the first line that begins within the piece; where that is."""
+def _seek_first_line(file: IO[bytes], piece: Piece) -> int:
+    """Seek to the first line that begins within the piece and return its position."""
     if not piece.start:
         return 0
     file.seek(piece.start - 1)
     return piece.start + len(file.readline()) - 1
 
 
-def _each(piece: Piece, summary: Summary) -> Iterator[tuple[int, bytes, int | None]]:
-    """Every line."""
+def _all_lines(piece: Piece, summary: Summary) -> Iterator[tuple[int, bytes, int | None]]:
+    """Yield every line of a piece with its position."""
     with _open(piece.path) as file:
-        position = _begin(file, piece)
+        position = _seek_first_line(file, piece)
         whole = piece.path.endswith(".gz")
         while whole or position < piece.end:
             try:
                 data = file.readline(LINE_LIMIT)
             except (EOFError, OSError, zlib.error) as error:
-                _keep(summary, f"cannot be read to its end ({error}): {piece.path}")
+                _count_unparsed(summary, f"cannot be read to its end ({error}): {piece.path}")
                 return
             if not data:
                 return
@@ -303,83 +301,124 @@ def _each(piece: Piece, summary: Summary) -> Iterator[tuple[int, bytes, int | No
             position += len(data)
 
 
-def _picked(
+def _filtered_lines(
     piece: Piece, summary: Summary, wanted: Collection[str], evidence: Collection[str]
 ) -> Iterator[tuple[int, bytes, int | None]]:
-    """The lines of an event log that are wanted; what the others amount to goes into the summary."""
+    """Yield the lines of an event log that an analysis wants, and count the others in the summary."""
     try:
-        from ottla.analysis.event_log_filter import Sieve, blocks
-    except ImportError:  # without Arrow every line is looked at
-        yield from _each(piece, summary)
+        from ottla.analysis.event_log_filter import EventLogFilter, blocks
+    except ImportError:  # without Arrow every line is parsed
+        yield from _all_lines(piece, summary)
         return
 
-    sieve = Sieve(wanted, evidence, summary.jumped, summary.skewed)
+    lines = EventLogFilter(wanted, evidence, summary.count_jump, summary.count_skew)
     with _open(piece.path) as file:
-        for position, data in blocks(file, _begin(file, piece), piece.end, LINE_LIMIT):
-            yield from sieve.pick(data, position)
-    yield from sieve.rest()
-    summary.lines += sieve.lines
-    summary.events += sieve.events
-    summary.count(parse_ottla.FORMAT, sieve.lines)
-    for time_ms in (sieve.first_ms, sieve.last_ms):
+        for position, data in blocks(file, _seek_first_line(file, piece), piece.end, LINE_LIMIT):
+            yield from lines.select(data, position)
+    yield from lines.rest()
+    summary.lines += lines.lines
+    summary.events += lines.events
+    summary.count(parse_ottla.FORMAT, lines.lines)
+    for time_ms in (lines.first_ms, lines.last_ms):
         if time_ms is not None:
-            summary.see(time_ms)
+            summary.include(time_ms)
 
 
 class _Clocks:
-    """What the times of a file say about the clocks by which they were taken."""
+    """Compare the times of consecutive lines to find clocks that jump or differ."""
 
     def __init__(self, summary: Summary) -> None:
         self._summary = summary
         self._last: dict[str | None, int] = {}
         self._before: tuple[str | None, int] = (None, -1)
 
-    def see(self, host: str | None, time_ms: int) -> None:
-        """The next line is of this host, at this time."""
-        self._summary.jumped(self._last.get(host, time_ms) - time_ms)
+    def compare(self, host: str | None, time_ms: int) -> None:
+        """Compare the time of the next line with the last one of its host and with the line before."""
+        self._summary.count_jump(self._last.get(host, time_ms) - time_ms)
         self._last[host] = time_ms
         if self._before[0] != host:
-            self._summary.skewed(self._before[1] - time_ms)
+            self._summary.count_skew(self._before[1] - time_ms)
         self._before = (host, time_ms)
 
 
-class _Memory:
-    """What lines leave out because lines before them said it.
+class _Context:
+    """Complete events with what earlier lines of the file told.
 
-    A client names its group and its producer now and then, a response does not repeat its request, and a request for
-    a producer id does not know the one that its transactional id has already.
+    A client names its group and its producer id only now and then, a response does not repeat its request, an
+    InitProducerId request does not hold the producer id that its transactional id already has, a member's assignment
+    does not name its client, and newer requests name topics by id.
     """
 
     def __init__(self) -> None:
         self._clients: dict[str | None, Event] = {}
+        self._timeouts: dict[str | None, int] = {}
         self._requests: dict[str, Event] = {}
         self._producers: dict[str, int] = {}
+        self._members: dict[str, str] = {}
+        self._topics: dict[str, str] = {}
         self._last: Event | None = None
 
     def complete(self, event: Event) -> Event:
-        """The event with what is known from before."""
-        if event.side == CLIENT:
-            if event.host is None and event.format == parse_java.FORMAT and self._last is not None:
-                event = event._replace(host=self._last.host, client=self._last.client)  # the line before goes on
-            self._last = event
-            before = self._clients.get(event.host)
-            if before is not None:
-                event = _fill(event, before)
-            self._clients[event.host] = event
-            return event
+        """Return the event with the columns that earlier lines fill."""
+        event = self._name_topics(event)
+        if event.side == CLIENT and event.format in CLIENT_LOGS:
+            return self._complete_client_line(event)
         if event.transactional_id is not None:
             if event.producer_id is not None and event.producer_id >= 0:
                 self._producers[event.transactional_id] = event.producer_id
             elif event.transactional_id in self._producers:
                 event = event._replace(producer_id=self._producers[event.transactional_id])
-        request = event.request
+        if event.member:
+            if event.client:
+                self._members[event.member] = event.client
+            elif event.member in self._members:
+                event = event._replace(client=self._members[event.member])
+        if event.request is None:
+            return event
+        request = self._requests.pop(event.request, None)
         if request is not None:
-            asked = self._requests.pop(request, None)
-            if asked is not None:
-                event = _fill(event, asked)
-            elif event.event != "response" and len(self._requests) < MOST_REQUESTS:
-                self._requests[request] = event
+            event = _fill(event, request)
+            if event.event == "response" and event.partitions is None:
+                event = event._replace(
+                    partitions=request.partitions, duration_ms=event.duration_ms or request.duration_ms
+                )
+        elif event.event != "response" and len(self._requests) < MOST_REQUESTS:
+            self._requests[event.request] = event
         return event
+
+    def _complete_client_line(self, event: Event) -> Event:
+        if event.host is None and event.format == parse_java.FORMAT and self._last is not None:
+            event = event._replace(host=self._last.host, client=self._last.client)  # it continues the line before
+        self._last = event
+        if event.event == "txn.init":
+            if event.duration_ms is not None:
+                self._timeouts[event.host] = event.duration_ms
+            else:
+                event = event._replace(duration_ms=self._timeouts.get(event.host))
+        before = self._clients.get(event.host)
+        if before is not None:
+            event = _fill(event, before)
+        self._clients[event.host] = event
+        return event
+
+    def _name_topics(self, event: Event) -> Event:
+        """Replace topic ids by names, as far as a Metadata response in the capture told them."""
+        if event.format != parse_tap.FORMAT:
+            return event
+        if event.event == "topic" and event.topic is not None and event.text is not None:
+            self._topics[event.text] = event.topic
+            return event
+        if not self._topics:
+            return event
+        if event.topic in self._topics:
+            event = event._replace(topic=self._topics[event.topic])
+        if event.partitions:
+            event = event._replace(partitions=[self._partition(name) for name in event.partitions])
+        return event
+
+    def _partition(self, name: str) -> str:
+        topic, _, number = name.rpartition("-")
+        return f"{self._topics.get(topic, topic)}-{number}"
 
 
 def _fill(event: Event, known: Event) -> Event:

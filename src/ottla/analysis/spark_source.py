@@ -130,7 +130,7 @@ def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Event]]:
+def keyed_events(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Event]]:
     """Keys and events of sorted batches."""
     width = len(COLUMNS)
     for batch in batches:

@@ -39,6 +39,7 @@ Master = Annotated[
 Engine = Annotated[str, typer.Option("--engine", metavar="ENGINE", help=SMALL_HELP)]
 Group = Annotated[str | None, typer.Option("--group", "-g", help="Only this group.")]
 FOUND = 1
+UNANSWERED = 2
 LIGHT = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """Rules over events run in Python: there is little for the JVM to do, and nothing worth being compiled for long."""
 
@@ -323,7 +324,7 @@ def _run(
 
 
 def show(report: Any, *, as_json: bool, html: Path | None) -> None:
-    """Print a report, write it if asked to, and end with 1 if something was found."""
+    """Print a report and write it to a file if requested; exit with 1 for findings, 2 if the input cannot answer."""
     from ottla.analysis.report.html import picture_file, to_html
     from ottla.analysis.report.text import print_report
 
@@ -338,6 +339,8 @@ def show(report: Any, *, as_json: bool, html: Path | None) -> None:
         print_report(report, console())
         if html is not None:
             typer.echo(f"written to {html}", err=True)
+    if not report.answered:
+        raise typer.Exit(UNANSWERED)
     if report.found:
         raise typer.Exit(FOUND)
 

@@ -20,12 +20,12 @@ _ABOUT = {
     "member": ("member_id",),
     "instance": ("group_instance_id", "instance_id"),
     "epoch": ("generation_id", "generation_id_or_member_epoch", "member_epoch"),
-    "transactional_id": ("transactional_id",),
-    "producer_id": ("producer_id",),
-    "producer_epoch": ("producer_epoch",),
+    "transactional_id": ("transactional_id", "v3_and_below_transactional_id"),
+    "producer_id": ("producer_id", "v3_and_below_producer_id"),
+    "producer_epoch": ("producer_epoch", "v3_and_below_producer_epoch"),
     "committed": ("committed",),
 }
-_TOPICS = ("topics", "topic_data", "topic_partitions", "responses")
+_TOPICS = ("topics", "v3_and_below_topics", "topic_data", "topic_partitions", "responses")
 _PARTITIONS = ("partitions", "partition_data", "partition_indexes")
 _INDEXES = ("partition_index", "partition", "index")
 _OFFSETS = ("fetch_offset", "committed_offset")

@@ -1,6 +1,6 @@
-"""Lines of franz-go's logger (`kgo.BasicLogger`, at any level, with any prefix) as events.
+"""Parse lines of franz-go's logger (`kgo.BasicLogger`, at any level, with any prefix).
 
-A line is `prefix [LEVEL] message; key: value, key: value`. The prefixes of kgo's own tests tell the time of day and, in
+A line is `prefix [LEVEL] message; key: value, key: value`. The prefixes of kgo's own tests hold the time of day and, in
 brackets, the number of the client: `[10:19:45.745 29][INFO] synced; group: g, assigned: t[0 1]`.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FORMAT: Final = "kgo"
-_LINE: Final = re.compile(r"^(?P<prefix>[^\n]{0,80}?)\[(?P<level>DEBUG|INFO|WARN|ERROR)\] (?P<said>.*)$")
+_LINE: Final = re.compile(r"^(?P<prefix>[^\n]{0,80}?)\[(?P<level>DEBUG|INFO|WARN|ERROR)\] (?P<message>.*)$")
 _CLIENT: Final = re.compile(r"\[[\d:.]+ (\d+)\]\s*$")
 _FIELD: Final = re.compile(r"(?:; |, )([a-z_0-9]+): ")
 _TOPIC: Final = re.compile(r"([^\s\[\],{}]+)\[([^\]]*)\]")
@@ -29,36 +29,35 @@ REVOKED: Final = ("entering OnPartitionsRevoked", "entering OnPartitionsLost")
 
 
 def looks_like(line: str) -> bool:
-    """Whether this is a line of kgo's logger."""
+    """Return whether a line comes from kgo's logger."""
     return _LINE.match(line) is not None
 
 
 def parse(line: str, base: Event) -> list[Event] | None:
-    """The events of a line; None for what kgo does not write."""
-    found = _LINE.match(line)
-    if found is None:
+    """Return the events of a line, or None if kgo did not write it."""
+    match = _LINE.match(line)
+    if match is None:
         if line.startswith(_GO_TEST):
             return [base._replace(event="log", side=CLIENT, format=FORMAT, time_ms=None)]
         return None
-    prefix = found["prefix"]
+    prefix = match["prefix"]
     number = _CLIENT.search(prefix)
     here = base._replace(
         event="log",
         side=CLIENT,
         format=FORMAT,
-        level=found["level"],
+        level=match["level"],
         time_ms=milliseconds(prefix, base.time_ms),
         client=number[1] if number else None,
         host=base.file if number is None else f"{base.file}#{number[1]}",
     )
-    said = found["said"]
-    message, semicolon, rest = said.partition("; ")
+    message, semicolon, rest = match["message"].partition("; ")
     fields: dict[str, str] = {}
     if semicolon:
-        marks = list(_FIELD.finditer("; " + rest))
-        for place, mark in enumerate(marks):
-            end = marks[place + 1].start() if place + 1 < len(marks) else None
-            fields[mark[1]] = ("; " + rest)[mark.end() : end]
+        names = list(_FIELD.finditer("; " + rest))
+        for index, name in enumerate(names):
+            end = names[index + 1].start() if index + 1 < len(names) else None
+            fields[name[1]] = ("; " + rest)[name.end() : end]
     return list(_events(message, fields, here))
 
 
@@ -116,8 +115,19 @@ def _events(message: str, fields: dict[str, str], here: Event) -> Iterator[Event
             producer_epoch=here.epoch,
             epoch=None,
         )
+    elif message.startswith("end transaction response successfully received"):
+        yield here._replace(event="response", api="EndTxn", epoch=None)
+    elif message.startswith("producer ID failed"):
+        failed_id = _int(fields.get("id"))
+        yield here._replace(
+            event="response", api="EndTxn", producer_id=failed_id, producer_epoch=here.epoch, epoch=None
+        )
+    elif message.startswith("join returned UnknownMemberID"):
+        yield here._replace(event="group.fenced", state="UNKNOWN_MEMBER_ID")
     elif message == "producer id initialization success":
         yield here._replace(event="txn.init", producer_id=_int(fields.get("id")), producer_epoch=here.epoch, epoch=None)
+    elif message.startswith("read EndTxn"):
+        yield here._replace(api="EndTxn")  # a line of its own follows with the error in the response, or without one
     elif message.startswith(("wrote ", "read ")):
         words = message.split()
         yield here._replace(
@@ -132,7 +142,7 @@ def _int(value: str | None) -> int | None:
 
 
 def partitions(text: str) -> list[str]:
-    """The partitions in `t[0 1], u[2]`."""
+    """Return the partitions in `t[0 1], u[2]`."""
     return [
         partition_name(topic, int(number[1]))
         for topic, inside in _TOPIC.findall(text)
@@ -141,30 +151,30 @@ def partitions(text: str) -> list[str]:
 
 
 def _moves(here: Event, text: str, *, first: bool = False) -> Iterator[Event]:
-    """`t[2{0=>25 r25 e0}, 3{...}]`: a partition went from one offset to another."""
+    """Yield an event per partition of `t[2{0=>25 r25 e0}, 3{...}]`, which moved from one offset to another."""
     for topic, inside in _TOPIC.findall(text):
-        for found in _NUMBERED.finditer(inside):
-            words = (found[2] or "").split()
+        for entry in _NUMBERED.finditer(inside):
+            words = (entry[2] or "").split()
             numbers = words[0].split("=>") if words else []
             if numbers and numbers[0].lstrip("-").isdigit() and numbers[-1].lstrip("-").isdigit():
-                counted = next((word[1:] for word in words if word.startswith("r")), "")
+                records = next((word[1:] for word in words if word.startswith("r")), "")
                 state = f"from {numbers[-2]}" if len(numbers) > 1 else None
                 yield here._replace(
                     topic=topic,
-                    partition=int(found[1]),
+                    partition=int(entry[1]),
                     offset=int(numbers[0] if first else numbers[-1]),
-                    state=f"{state}, {counted} records" if state and counted else state,
+                    state=f"{state}, {records} records" if state and records else state,
                 )
 
 
 def _positions(here: Event, text: str) -> Iterator[Event]:
-    """`t[0{25 e0 ce0}]`: where a client begins in a partition; -2 is the start and -1 the end of the log."""
-    found_any = False
+    """Yield the start positions in `t[0{25 e0 ce0}]`; -2 is the start and -1 the end of the log."""
+    has_offset = False
     for topic, inside in _TOPIC.findall(text):
-        for found in _NUMBERED.finditer(inside):
-            words = (found[2] or "").split()
+        for entry in _NUMBERED.finditer(inside):
+            words = (entry[2] or "").split()
             if words and words[0].lstrip("-").isdigit():
-                found_any = True
-                yield here._replace(topic=topic, partition=int(found[1]), offset=int(words[0]))
-    if not found_any:
+                has_offset = True
+                yield here._replace(topic=topic, partition=int(entry[1]), offset=int(words[0]))
+    if not has_offset:
         yield here

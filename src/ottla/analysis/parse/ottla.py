@@ -1,4 +1,4 @@
-"""Lines of ottla's event log as events: the table of `ottla.events`, put into the one of analyses."""
+"""Parse lines of ottla's event log: the kinds of `ottla.events` become events of the analysis table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.analysis.event import Event, partition_name
+from ottla.analysis.event import CLIENT, Event, partition_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,10 @@ REQUESTS: Final = {
     "AddPartitionsToTxn": "txn.add",
     "AddOffsetsToTxn": "txn.add",
     "InitProducerId": "txn.init",
+    "Fetch": "fetch",
+    "OffsetCommit": "commit",
 }
-"""Requests that are events of their own; the others are `request`."""
+"""Requests that have an event name; the others are `request`."""
 
 KINDS: Final = {
     "group.state": "group.state",
@@ -60,12 +62,12 @@ STATES: Final = {
 
 
 def looks_like(line: str) -> bool:
-    """Whether this is a line of the event log, by how it begins."""
+    """Return whether a line begins like one of the event log."""
     return line.startswith('{"seq":')
 
 
 def parse(line: str, base: Event) -> list[Event] | None:
-    """The events of a line; None for what is no line of an event log."""
+    """Return the events of a line, or None if it is no line of an event log."""
     if not line.startswith("{"):
         return None
     try:
@@ -108,12 +110,28 @@ def _events(kind: str, fields: dict[str, Any], base: Event) -> Iterator[Event]:
         here = here._replace(host=f"node {fields['leader']}", state=f"from node {fields.get('previous')}")
     elif kind == "timeout":
         here = here._replace(event="txn.timeout" if fields.get("what") == "transaction" else "timeout")
-    offsets = fields.get("offsets")
-    if offsets and kind == "offsets.committed":
-        for each in offsets:
-            yield here._replace(topic=each["topic"], partition=each["partition"], offset=each["offset"])
+    offsets = fields.get("offsets") or []
+    if kind == "request" and here.api in ("Fetch", "OffsetCommit"):
+        yield from _client_requests(here, fields, offsets)
+    elif offsets and kind == "offsets.committed":
+        for offset in offsets:
+            yield here._replace(topic=offset["topic"], partition=offset["partition"], offset=offset["offset"])
     else:
         yield here
+
+
+def _client_requests(here: Event, fields: dict[str, Any], offsets: list[dict[str, Any]]) -> Iterator[Event]:
+    """Yield the request as an event of its client, then one event for each partition and offset in it."""
+    here = here._replace(side=CLIENT, client=here.client or f"connection {fields.get('connection')}")
+    yield here
+    for offset in offsets:
+        yield here._replace(
+            topic=offset["topic"],
+            partition=offset["partition"],
+            offset=offset["offset"],
+            partitions=None,
+            request=None,
+        )
 
 
 def _name(kind: str, fields: dict[str, Any]) -> str:
@@ -138,6 +156,6 @@ def _milliseconds(fields: dict[str, Any]) -> int | None:
 
 
 def _partitions(value: Any) -> list[str] | None:
-    if value is None or isinstance(value, int):  # of a new topic it is how many
+    if value is None or isinstance(value, int):  # `topic.created` has the number of partitions
         return None
-    return [partition_name(topic, operator.index(each)) for topic, indexes in value.items() for each in indexes]
+    return [partition_name(topic, operator.index(index)) for topic, indexes in value.items() for index in indexes]

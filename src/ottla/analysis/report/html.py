@@ -96,7 +96,7 @@ def picture(report: Report) -> str:
 def _pictures(report: Report) -> list[str]:
     spans = report.spans or [span for finding in report.findings[:10] for span in finding.spans]
     steps = report.steps or [step for finding in report.findings[:10] for step in finding.steps]
-    drawn = [to_svg(spans, steps) if spans else "", to_chart(report.series, report.series_of)]
+    drawn = [to_svg(spans, steps) if spans else "", to_chart(report.series, report.series_title)]
     return [each for each in drawn if each]
 
 

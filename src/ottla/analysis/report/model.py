@@ -1,6 +1,6 @@
-"""What an analysis says: a verdict, findings with their evidence, tables, and what it could not see.
+"""The report of an analysis as plain data: verdict, findings with their evidence, tables, notes.
 
-As plain data; `report_text` and `report_html` show it.
+`text` and `html` render it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Step:
 
 @dataclass(slots=True)
 class Span:
-    """A stretch of time in a lane of the picture; `kind` is `owns`, `fault`, `waits` or `ok`."""
+    """A bar in a lane of the picture; `kind` is `owns`, `fault`, `waits` or `ok`."""
 
     lane: str
     label: str
@@ -40,7 +40,7 @@ class Span:
 
 @dataclass(slots=True)
 class Finding:
-    """One thing that is wrong: what, who is to blame, facts, and the steps that led there."""
+    """One fault: a title, facts (with the culprit), the probable cause, and the steps that led to it."""
 
     title: str
     facts: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Table:
-    """A table of evidence."""
+    """A table of evidence with a title."""
 
     title: str
     columns: list[str]
@@ -60,7 +60,7 @@ class Table:
 
 @dataclass(slots=True)
 class Series:
-    """A line of a chart: times and values."""
+    """One line of a chart: points of time and value."""
 
     label: str
     points: list[tuple[int, float]]
@@ -68,7 +68,7 @@ class Series:
 
 @dataclass(slots=True)
 class Report:
-    """The answer of an analysis."""
+    """The answer of an analysis: `found` if something is wrong, not `answered` if the input cannot tell."""
 
     analysis: str
     verdict: str
@@ -80,11 +80,12 @@ class Report:
     steps: list[Step] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
-    series_of: str = ""
+    series_title: str = ""
+    answered: bool = True
 
 
 def clock(time_ms: int | None) -> str:
-    """A time for people, UTC."""
+    """Format a time in UTC for people."""
     if time_ms is None or time_ms < 0:
         return "-"
     try:
@@ -95,7 +96,7 @@ def clock(time_ms: int | None) -> str:
 
 
 def length(milliseconds: float) -> str:
-    """A stretch of time for people."""
+    """Format a duration for people, in a unit that fits."""
     if milliseconds < 1_000:
         return f"{milliseconds:.0f} ms"
     if milliseconds < 120_000:
@@ -106,22 +107,22 @@ def length(milliseconds: float) -> str:
 
 
 def several(count: int, one: str, many: str = "") -> str:
-    """So many of something, with the right word."""
+    """Return a count with the singular or plural of its noun."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def step(event: Event, lane: str | None = None) -> Step:
-    """An event as a line of a timeline."""
+    """Return an event as a line of a timeline."""
     return Step(event.time_ms, lane or lane_of(event), event.event, describe(event), f"{event.file}@{event.position}")
 
 
 def lane_of(event: Event) -> str:
-    """Whose life an event belongs to."""
+    """Return the lane of an event: its member, client, transactional id or host."""
     return event.member or event.client or event.transactional_id or event.host or event.format
 
 
 def describe(event: Event) -> str:
-    """What an event says, in one line."""
+    """Describe an event in one line, by the columns it has."""
     words: list[str] = []
     if event.api:
         words.append(event.api)
@@ -134,7 +135,7 @@ def describe(event: Event) -> str:
     if event.partitions is not None:
         words.append(_some(event.partitions))
     if event.pending:
-        words.append("still to give up " + _some(event.pending))
+        words.append("pending revocation " + _some(event.pending))
     if event.offset is not None:
         words.append(f"offset {event.offset}")
     if event.producer_id is not None:

@@ -19,7 +19,7 @@ def print_report(report: Report, console: Console) -> None:
     """Print all of it, long lists cut short."""
     from rich.markup import escape
 
-    colour = "bold red" if report.found else "bold green"
+    colour = "bold red" if report.found else "bold green" if report.answered else "bold yellow"
     console.print(f"[{colour}]{escape(report.verdict)}[/]")
     for number, finding in enumerate(report.findings[:MOST_FINDINGS], 1):
         console.print()

@@ -1,7 +1,7 @@
-"""The history checker over large histories: each partition is checked by itself, on Spark or here.
+"""Check histories of any size with `ottla.history`, partition by partition, in this process or in Spark.
 
-What a partition's part of a history cannot tell is settled before: an operation of which nobody knows whether it took
-effect has, if anybody else read any part of it.
+One question needs all partitions and is settled first: an operation with an unknown outcome took effect if another
+operation read any of its values.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.analysis.engine import Analysis, Overview, Row, finish
+from ottla.analysis.engine import USED, Analysis, Overview, Row, finish
 from ottla.analysis.inputs import SUMMARY
 from ottla.analysis.report.model import Finding, Report, Step, Table
 from ottla.history import INFO, OK, AnomalyKind, Operation, Poll, Send, check_history, read_history
@@ -31,7 +31,7 @@ MEANING: Final = {
 
 
 def rule(key: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
-    """Check the whole of a small history."""
+    """Check a small history as a whole."""
     lines = [event.text or "" for event in sorted(events, key=lambda event: (event.file, event.position))]
     yield from _rows(read_history(lines), options)
 
@@ -51,7 +51,10 @@ def _rows(history: list[Operation], options: Row) -> Iterator[Row]:
             "what": anomaly.kind.value,
             "partition": anomaly.partition,
             "detail": anomaly.detail,
-            "operations": [[each.index, each.process, each.status, str(each)[:400]] for each in anomaly.operations[:8]],
+            "operations": [
+                [operation.index, operation.process, operation.status, str(operation)[:400]]
+                for operation in anomaly.operations[:8]
+            ],
         }
 
 
@@ -80,10 +83,11 @@ def run_in_spark(spark: SparkSession, paths: list[str], options: Row) -> Report:
     decided = with_id.join(happened.withColumn("happened", functions.lit(True)), "operation", "left")
     chosen = dict(options)
     parts = decided.mapInArrow(_split, "partition string, file string, position bigint, text string")
-    found = parts.groupBy("partition").applyInArrow(lambda table: _check_part(table, chosen), "row string").collect()
-    rows: list[Row] = [json.loads(each.row) for each in found]
-    read = events.where(f"event = '{SUMMARY}'").select("text").collect()
-    rows += [{"kind": SUMMARY, "text": each.text} for each in read]
+    checked = parts.groupBy("partition").applyInArrow(lambda table: _check_part(table, chosen), "row string").collect()
+    rows: list[Row] = [json.loads(result.row) for result in checked]
+    summaries = events.where(f"event = '{SUMMARY}'").select("text").collect()
+    rows += [{"kind": SUMMARY, "text": summary.text} for summary in summaries]
+    rows.append({"kind": USED, "events": lines.count()})
     lines.unpersist()
     return finish(ANALYSIS, rows, options)
 
@@ -96,7 +100,7 @@ def _operations(batch: Any) -> Iterator[tuple[str, int, bool, dict[str, Any]]]:
 
 
 def _flatten(batches: Iterator[Any]) -> Iterator[Any]:
-    """What each operation sent and read, value by value."""
+    """Yield a row for each value that an operation sent or read."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
     schema = pa.schema([(name, pa.string()) for name in ("operation", "partition", "value")])
@@ -107,17 +111,21 @@ def _flatten(batches: Iterator[Any]) -> Iterator[Any]:
             status = fields.get("status", OK)
             for step in fields.get("steps", []):
                 pairs = [(step["send"], step["value"], True)] if "send" in step else []
-                pairs += [(place, value, False) for place, each in step.get("poll", {}).items() for _, value in each]
+                pairs += [
+                    (partition, value, False)
+                    for partition, records in step.get("poll", {}).items()
+                    for _, value in records
+                ]
                 rows += [
-                    {"operation": f"{file}@{position}", "partition": str(place), "value": json.dumps(value),
+                    {"operation": f"{file}@{position}", "partition": str(partition), "value": json.dumps(value),
                      "sent": sent, "status": status}
-                    for place, value, sent in pairs
+                    for partition, value, sent in pairs
                 ]  # fmt: skip
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
 def _split(batches: Iterator[Any]) -> Iterator[Any]:
-    """Each operation once for each partition that it touches, with only what it did there."""
+    """Yield each operation once for each partition that it used, reduced to its steps there."""
     import pyarrow as pa
 
     schema = pa.schema(
@@ -128,34 +136,35 @@ def _split(batches: Iterator[Any]) -> Iterator[Any]:
         for file, position, happened, fields in _operations(batch):
             if happened:
                 fields["status"] = OK
-            for place in _touched(fields):
+            for partition in _partitions_used(fields):
                 part = dict(fields)
                 if "assign" in part:
-                    part["assign"] = [place]
+                    part["assign"] = [partition]
                 else:
-                    part["steps"] = [step for each in fields["steps"] for step in _within(each, place)]
-                rows.append({"partition": place, "file": file, "position": position, "text": json.dumps(part)})
+                    part["steps"] = [kept for step in fields["steps"] for kept in _within(step, partition)]
+                rows.append({"partition": partition, "file": file, "position": position, "text": json.dumps(part)})
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
-def _touched(fields: dict[str, Any]) -> list[str]:
+def _partitions_used(fields: dict[str, Any]) -> list[str]:
     if "assign" in fields:
-        return [str(each) for each in fields["assign"]]
-    found: dict[str, None] = {}
+        return [str(partition) for partition in fields["assign"]]
+    partitions: dict[str, None] = {}
     for step in fields["steps"]:
         if "send" in step:
-            found[str(step["send"])] = None
+            partitions[str(step["send"])] = None
         else:
-            found |= dict.fromkeys(map(str, step.get("poll", step.get("assign", []))))
-    return list(found)
+            partitions |= dict.fromkeys(map(str, step.get("poll", step.get("assign", []))))
+    return list(partitions)
 
 
-def _within(step: dict[str, Any], place: str) -> list[dict[str, Any]]:
+def _within(step: dict[str, Any], partition: str) -> list[dict[str, Any]]:
+    """Return what a step did in one partition, as a list of no or one step."""
     if "send" in step:
-        return [step] if str(step["send"]) == place else []
+        return [step] if str(step["send"]) == partition else []
     if "poll" in step:
-        return [{"poll": {place: step["poll"][place]}}] if place in step["poll"] else []
-    return [{"assign": [place]}] if place in step.get("assign", []) else []
+        return [{"poll": {partition: step["poll"][partition]}}] if partition in step["poll"] else []
+    return [{"assign": [partition]}] if partition in step.get("assign", []) else []
 
 
 def _check_part(table: Any, options: Row) -> Any:
@@ -170,8 +179,10 @@ def _check_part(table: Any, options: Row) -> Any:
 
 
 def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
-    """The anomalies by kind, each with the operations that prove it."""
+    """Report the anomalies by kind, each with the operations that prove it."""
     checked = [row for row in rows if row["kind"] == "checked"]
+    if not checked:
+        return Report("anomalies", "the input holds no operation of a history", found=False, answered=False)
     anomalies = [row for row in rows if row["kind"] == "anomaly"]
     anomalies.sort(key=lambda row: (row["what"], row["partition"], row["detail"]))
     sent, read = sum(row["sent"] for row in checked), sum(row["read"] for row in checked)
@@ -190,15 +201,13 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
                 ],
             )
         )
-    if not checked:
-        said = "there is no operation of a history in the input"
-    elif findings:
+    if findings:
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-        said = f"{len(findings)} anomalies in {sent} values sent and {read} read: {listed}"
+        verdict = f"{len(findings)} anomalies in {sent} values sent and {read} read: {listed}"
     else:
-        said = f"no anomaly in {sent} values sent and {read} read"
+        verdict = f"no anomaly in {sent} values sent and {read} read"
     table = Table("Anomalies", ["kind", "times"], [[kind, count] for kind, count in sorted(kinds.items())])
-    return Report("anomalies", said, bool(findings), findings, [table] if kinds else [])
+    return Report("anomalies", verdict, bool(findings), findings, [table] if kinds else [])
 
 
 def _key(event: Event, options: Row) -> str | None:

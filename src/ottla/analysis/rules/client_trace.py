@@ -1,4 +1,7 @@
-"""One client's life for a partition: what it was given, where it began, what it read, committed, lost and missed."""
+"""Trace what clients did with one partition: assignments, positions, fetches, commits, errors and gaps.
+
+Uses what clients log themselves, and the requests that a broker or a tap recorded of them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.analysis.engine import Analysis, Overview, Row
 from ottla.analysis.event import CLIENT, Event, partition_name
+from ottla.analysis.inputs import CLIENT_LOGS
 from ottla.analysis.parse.kgo import FORMAT as KGO
 from ottla.analysis.report.model import Finding, Report, Span, Step, Table, clock, describe, length, several, step
 
@@ -21,6 +25,7 @@ WANTS: Final = frozenset(
         "commit",
         "produce",
         "group.added",
+        "group.assigned",
         "group.released",
         "group.join",
         "group.left",
@@ -31,8 +36,11 @@ WANTS: Final = frozenset(
         "txn.init",
         "log",
         "response",
+        "topic",
     }
 )
+ASSIGNMENTS: Final = frozenset({"group.added", "group.assigned", "group.released"})
+MEMBERSHIP: Final = frozenset({"group.join", "group.left", "group.fenced"})
 SILENCE_MS: Final = 30_000
 MOST_STEPS: Final = 400
 MOST_PROBLEMS: Final = 100
@@ -40,8 +48,8 @@ _FROM: Final = re.compile(r"^from (-?\d+)(?:, (\d+) records)?")
 
 
 @dataclass(slots=True)
-class _Life:
-    """What a client did with one partition."""
+class _Trace:
+    """What one client did with one partition."""
 
     client: str
     partition: str
@@ -60,13 +68,13 @@ class _Life:
     problems: list[Row] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
 
-    def problem(self, what: str, event: Event, fact: str) -> None:
-        """Something that should not be."""
+    def add_problem(self, what: str, event: Event, fact: str) -> None:
+        """Record a fault with the event that shows it."""
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append({"what": what, "fact": fact, "step": asdict(step(event, self.client))})
 
-    def note(self, event: Event, what: str | None = None) -> None:
-        """A line of the life; fetches that follow each other are one line."""
+    def add_step(self, event: Event, what: str | None = None) -> None:
+        """Add a line to the timeline; consecutive fetches share one line."""
         last = self.steps[-1] if self.steps else None
         if event.event == "fetch" and event.error is None and last is not None and last.event == "fetch":
             last.what = f"{last.what.split(' and on to')[0]} and on to offset {event.offset}"
@@ -76,13 +84,16 @@ class _Life:
             if what:
                 self.steps[-1].what = what
 
-    def begin(self, now: int) -> None:
-        """It is the client's from here on."""
-        if self.owned_since is None:
-            self.owned_since = now
+    def acquire(self, now: int) -> bool:
+        """Begin to own the partition; return False if the client owned it already."""
+        if self.owned_since is not None:
+            return False
+        self.owned_since = now
+        self.next_offset = self.last_fetch_ms = None
+        return True
 
-    def end(self, now: int) -> None:
-        """It is not any more; the next fetch need not follow the last one."""
+    def release(self, now: int) -> None:
+        """Cease to own the partition, so that the next fetch may begin at another offset."""
         if self.owned_since is not None:
             self.spans.append(Span(self.client, f"has {self.partition}", self.owned_since, now))
             self.owned_since = None
@@ -90,172 +101,213 @@ class _Life:
 
 
 def rule(client: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
-    """Walk through what one client wrote."""
-    wanted, topic = options.get("partition"), options.get("topic")
+    """Trace one client through its events."""
+    traces: dict[str, _Trace] = {}
+    groups: set[str] = set()
     silence = int(options.get("silence_ms", SILENCE_MS))
-    lives: dict[str, _Life] = {}
     for event in events:
         now = event.time_ms or 0
-        places = [partition_name(event.topic, event.partition)] if event.topic and event.partition is not None else []
-        if event.event in ("group.added", "group.released"):
-            places += event.partitions or []
-        for place in dict.fromkeys(places):
-            name, _, number = place.rpartition("-")
-            if (wanted is not None and number != str(wanted)) or (topic is not None and name != topic):
-                continue
-            life = lives.setdefault(place, _Life(client, place))
-            life.seen_ms = now
-            _live(life, event, now, silence)
-        if not places and event.event == "position":
-            for life in lives.values():
-                life.next_offset = life.last_fetch_ms = None
-                life.note(event, event.state)
-        elif not places and event.event == "response" and event.api == "Fetch" and event.error is None:
-            for life in lives.values():
-                _quiet(life, event, now, silence)
-        elif not places and (event.error or event.event in ("group.join", "group.left", "group.fenced", "txn.fenced")):
-            for life in lives.values():
-                life.note(event)
-                life.errors += event.error is not None
-                if event.event == "group.join":
-                    life.rebalances += 1
-    for place in sorted(lives):
-        life = lives[place]
-        if life.owned_since is not None:
-            life.end(life.seen_ms)
-        yield {"kind": "life", **asdict(life)}
+        if event.group:
+            groups.add(event.group)
+        partitions = _partitions(event, options)
+        for partition in partitions:
+            trace = traces.setdefault(partition, _Trace(client, partition))
+            trace.seen_ms = now
+            _apply(trace, event, now, silence)
+        if event.event == "group.assigned":
+            for partition, trace in traces.items():
+                if partition not in partitions and trace.owned_since is not None:
+                    trace.release(now)
+                    trace.add_step(event, f"no longer assigned {partition}")
+        elif not _names_partitions(event):
+            for trace in traces.values():
+                _apply_to_all(trace, event, now, silence)
+    if options.get("group") is not None and options["group"] not in groups:
+        return  # requests do not name a group, so that its membership shows only now
+    for partition in sorted(traces):
+        trace = traces[partition]
+        if trace.owned_since is not None:
+            trace.release(trace.seen_ms)
+        yield {"kind": "trace", **asdict(trace)}
 
 
-def _live(life: _Life, event: Event, now: int, silence: int) -> None:
+def _names_partitions(event: Event) -> bool:
+    return (event.topic is not None and event.partition is not None) or event.event in ASSIGNMENTS
+
+
+def _partitions(event: Event, options: Row) -> list[str]:
+    """Return the partitions that an event concerns, as far as they were asked for."""
+    names = [partition_name(event.topic, event.partition)] if event.topic and event.partition is not None else []
+    if event.event in ASSIGNMENTS or (event.event == "response" and event.error and event.api == "Fetch"):
+        names += event.partitions or []
+    number, topic = options.get("partition"), options.get("topic")
+    return [
+        name
+        for name in dict.fromkeys(names)
+        if (number is None or name.rpartition("-")[2] == str(number))
+        and (topic is None or name.rpartition("-")[0] == topic)
+    ]
+
+
+def _apply_to_all(trace: _Trace, event: Event, now: int, silence: int) -> None:
+    """Apply an event of the client that names no partition."""
+    name = event.event
+    if name == "position":
+        trace.next_offset = trace.last_fetch_ms = None
+        trace.add_step(event, event.state)
+    elif (name == "response" and event.api == "Fetch" and event.error is None) or name == "fetch":
+        _check_silence(trace, event, now, silence)
+    elif event.error or name in MEMBERSHIP or name == "txn.fenced":
+        trace.add_step(event)
+        trace.errors += event.error is not None
+        trace.rebalances += name == "group.join"
+        if name == "group.fenced":
+            reason = event.state or event.error or "fenced"
+            if trace.owned_since is not None:
+                trace.add_problem("removed from the group", event, f"{reason}, while it owned {trace.partition}")
+            trace.release(now)
+        elif name == "group.left":
+            trace.release(now)
+
+
+def _apply(trace: _Trace, event: Event, now: int, silence: int) -> None:
+    """Apply an event that names the partition."""
     name = event.event
     if event.error:
-        life.errors += 1
-        life.note(event)
-        life.problem("error", event, f"{event.error} for {life.partition}")
-        return
-    if name == "log":
-        return
-    if name == "fetch":
-        _fetched(life, event, now, silence)
+        trace.errors += 1
+        trace.add_step(event)
+        about = trace.partition
+        if name == "response" and len(event.partitions or ()) > 1:
+            about = f"one of {' '.join(event.partitions or ())}"
+        trace.add_problem("error", event, f"{event.error} for {about}")
+    elif name == "fetch":
+        _fetched(trace, event, now, silence)
     elif name == "commit":
-        life.commits += 1
-        if event.offset is not None:
-            said = _FROM.match(event.state or "")
-            before = int(said[1]) if said is not None else life.last_commit
-            if before is not None and event.offset < before:
-                fact = f"the committed offset went back from {before} to {event.offset}"
-                life.problem("commit went back", event, fact)
-            life.last_commit = event.offset
-        life.note(event)
+        _committed(trace, event)
     elif name == "position":
         exact = event.format == KGO and event.offset is not None and event.offset >= 0
-        life.next_offset = event.offset if exact else None  # others may seek after that, and do not say so
-        life.note(event, f"begins at offset {event.offset} ({event.state})" if event.state else None)
-    elif name == "group.added":
-        life.begin(now)
-        life.note(event, f"was given {life.partition}")
+        trace.next_offset = event.offset if exact else None  # other clients may seek afterwards without a log line
+        trace.add_step(event, f"begins at offset {event.offset} ({event.state})" if event.state else None)
+    elif name in ("group.added", "group.assigned"):
+        if trace.acquire(now):
+            trace.add_step(event, f"was assigned {trace.partition}")
     elif name == "group.released":
-        life.end(now)
-        life.note(event, f"gave up {life.partition}" + (f" ({event.state})" if event.state else ""))
-    else:
-        life.note(event)
+        trace.release(now)
+        trace.add_step(event, f"gave up {trace.partition}" + (f" ({event.state})" if event.state else ""))
+    elif name != "log":
+        trace.add_step(event)
 
 
-def _fetched(life: _Life, event: Event, now: int, silence: int) -> None:
-    life.fetches += 1
-    _quiet(life, event, now, silence)
-    life.last_fetch_ms = now
-    said = _FROM.match(event.state or "")
-    if said is not None and event.offset is not None:
-        start, count = int(said[1]), said[2]
-        if life.first_offset is None:
-            life.first_offset = start
-        if life.next_offset is not None and start != life.next_offset:
-            which = "skipped" if start > life.next_offset else "read again"
-            fact = f"it was at offset {life.next_offset} of {life.partition} and went on at {start}"
-            life.problem(f"offsets were {which}", event, fact)
+def _committed(trace: _Trace, event: Event) -> None:
+    trace.commits += 1
+    if event.offset is not None:
+        stated = _FROM.match(event.state or "")
+        before = int(stated[1]) if stated is not None else trace.last_commit
+        if before is not None and event.offset < before:
+            fact = f"the committed offset went back from {before} to {event.offset}"
+            trace.add_problem("commit went back", event, fact)
+        trace.last_commit = event.offset
+    trace.add_step(event)
+
+
+def _fetched(trace: _Trace, event: Event, now: int, silence: int) -> None:
+    trace.fetches += 1
+    _check_silence(trace, event, now, silence)
+    trace.last_fetch_ms = now
+    stated = _FROM.match(event.state or "")
+    if stated is not None and event.offset is not None:
+        start, count = int(stated[1]), stated[2]
+        if trace.first_offset is None:
+            trace.first_offset = start
+        if trace.next_offset is not None and start != trace.next_offset:
+            which = "skipped" if start > trace.next_offset else "read again"
+            fact = f"its position in {trace.partition} was {trace.next_offset} and it continued at {start}"
+            trace.add_problem(f"offsets were {which}", event, fact)
         if count is not None and event.offset - start > int(count) and start > 0:
             missing = event.offset - start - int(count)
-            life.note(event, f"{describe(event)}; {missing} offsets hold no record (markers, aborted or compacted)")
+            trace.add_step(
+                event, f"{describe(event)}; {missing} offsets hold no record (markers, aborted or compacted)"
+            )
     elif event.offset is not None:
-        if life.first_offset is None:
-            life.first_offset = event.offset
-        if life.next_offset is not None and event.offset < life.next_offset:
-            fact = f"it was at offset {life.next_offset} of {life.partition} and went back to {event.offset}"
-            life.problem("offsets were read again", event, fact)
-    life.next_offset = event.offset
+        if trace.first_offset is None:
+            trace.first_offset = event.offset
+        if trace.next_offset is not None and event.offset < trace.next_offset:
+            fact = f"its position in {trace.partition} was {trace.next_offset} and it went back to {event.offset}"
+            trace.add_problem("offsets were read again", event, fact)
+    trace.next_offset = event.offset
     if event.offset is not None:
-        life.reached = max(event.offset, life.reached or 0)
-    life.note(event)
+        trace.reached = max(event.offset, trace.reached or 0)
+    trace.add_step(event)
 
 
-def _quiet(life: _Life, event: Event, now: int, silence: int) -> None:
-    """It asks for records again, whether there are any or not: how long has it not asked?"""
-    if life.last_fetch_ms is None:
+def _check_silence(trace: _Trace, event: Event, now: int, silence: int) -> None:
+    """Report the time since the client's last fetch if it is too long, and begin to measure again."""
+    if trace.last_fetch_ms is None:
         return
-    if now - life.last_fetch_ms > silence:
-        life.problem("silence", event, f"no fetch of {life.partition} for {length(now - life.last_fetch_ms)}")
-    life.last_fetch_ms = now
+    if now - trace.last_fetch_ms > silence:
+        trace.add_problem("silence", event, f"no fetch of {trace.partition} for {length(now - trace.last_fetch_ms)}")
+    trace.last_fetch_ms = now
 
 
 def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
-    """The lives, and what was wrong in them."""
-    lives = sorted(rows, key=lambda row: (row["partition"], row["client"]))
+    """Report the traces by partition and client, and what is wrong in them."""
+    traces = sorted(rows, key=lambda row: (row["partition"], row["client"]))
     findings = []
     table: list[list[Any]] = []
-    for row in lives:
+    for row in traces:
         table.append(
             [row["client"], row["partition"], row["fetches"], row["first_offset"],
              row["reached"], row["commits"], row["last_commit"], row["rebalances"], row["errors"], len(row["problems"])]
         )  # fmt: skip
         for problem in row["problems"]:
-            at = Step(**problem["step"])
-            if at.time_ms is not None:
-                row["spans"].append(asdict(Span(row["client"], problem["what"], at.time_ms, at.time_ms, "fault")))
-            near = [Step(**each) for each in row["steps"] if _near(each["time_ms"], at.time_ms)][-20:]
+            shown = Step(**problem["step"])
+            if shown.time_ms is not None:
+                row["spans"].append(asdict(Span(row["client"], problem["what"], shown.time_ms, shown.time_ms, "fault")))
+            before = [Step(**line) for line in row["steps"] if _is_shortly_before(line["time_ms"], shown.time_ms)][-20:]
             findings.append(
                 Finding(
-                    f"{row['client']}: {problem['what']} in {row['partition']} at {clock(at.time_ms)}",
+                    f"{row['client']}: {problem['what']} in {row['partition']} at {clock(shown.time_ms)}",
                     {"client": row["client"], "partition": row["partition"], "culprit": row["client"]},
                     problem["fact"],
-                    [*near, at],
+                    [*before, shown],
                 )
             )
-    which = f"{options['topic']}-" if options.get("topic") else "partition "
-    if not lives:
-        said = f"no client touched {which}{options.get('partition')} in these logs"
-    elif findings:
-        said = f"{several(len(findings), 'thing is', 'things are')} wrong in {several(len(lives), 'life', 'lives')}: "
-        said += findings[0].title
+    asked = f"{options['topic']}-" if options.get("topic") else "partition "
+    asked += str(options.get("partition"))
+    clients = several(len({row["client"] for row in traces}), "client")
+    if not traces:
+        return Report("client-trace", f"no client in the input uses {asked}", found=False, answered=False)
+    if findings:
+        verdict = f"{several(len(findings), 'fault')} of {clients} with {asked}: {findings[0].title}"
     else:
-        fetches = sum(row["fetches"] for row in lives)
-        said = f"{several(len(lives), 'life', 'lives')} with {which}{options.get('partition')}, "
-        said += f"{several(fetches, 'fetch', 'fetches')}, and nothing wrong"
+        fetches = several(sum(row["fetches"] for row in traces), "fetch", "fetches")
+        verdict = f"{clients} used {asked}: {fetches}, nothing wrong"
     columns = ["client", "partition", "fetches", "first", "last", "commits", "committed", "joins", "errors", "problems"]
-    report = Report("client-trace", said, bool(findings), findings, [Table("Lives", columns, table)])
-    for row in lives[:20]:
-        report.steps += [Step(**each) for each in row["steps"]]
-        report.spans += [Span(**each) for each in row["spans"]]
-    report.steps.sort(key=lambda each: each.time_ms or 0)
+    report = Report("client-trace", verdict, bool(findings), findings, [Table("Clients", columns, table)])
+    for row in traces[:20]:
+        report.steps += [Step(**line) for line in row["steps"]]
+        report.spans += [Span(**span) for span in row["spans"]]
+    report.steps.sort(key=lambda line: line.time_ms or 0)
     return report
 
 
-def _near(time_ms: int | None, at: int | None) -> bool:
-    return time_ms is not None and at is not None and 0 <= at - time_ms <= 60_000
+def _is_shortly_before(time_ms: int | None, moment_ms: int | None) -> bool:
+    return time_ms is not None and moment_ms is not None and 0 <= moment_ms - time_ms <= 60_000
 
 
 def _key(event: Event, options: Row) -> str | None:
-    if event.side != CLIENT:
-        return None
+    """Return the client: the host of its log, or its client id where a broker or a tap recorded it."""
     group, since, until = options.get("group"), options.get("since_ms"), options.get("until_ms")
-    if group is not None and event.group != group:
+    if group is not None and event.group not in (None, group):
         return None
-    if event.time_ms is not None:
-        if since is not None and event.time_ms < since:
-            return None
-        if until is not None and event.time_ms > until:
-            return None
-    return event.host
+    if event.time_ms is not None and ((since is not None and event.time_ms < since)
+                                      or (until is not None and event.time_ms > until)):  # fmt: skip
+        return None
+    if event.side == CLIENT:
+        return event.host if event.format in CLIENT_LOGS else event.client
+    if event.event in MEMBERSHIP or event.event in ASSIGNMENTS or (event.event == "response" and event.error):
+        return event.client
+    return None
 
 
 ANALYSIS: Final = Analysis("client-trace", WANTS, _key, rule, conclude)

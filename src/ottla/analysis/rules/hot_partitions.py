@@ -1,4 +1,4 @@
-"""Skew: topics of which one partition gets much more than its share, in bytes or in records."""
+"""Find skewed topics: one partition holds much more than the average, in bytes or in records."""
 
 from __future__ import annotations
 
@@ -36,51 +36,51 @@ def rule(topic: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
 
 
 def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
-    """Topics with their largest partition against the average, and those that are skewed."""
+    """Report each topic's largest partition against the average, with a finding for each that is skewed."""
+    if not rows:
+        return Report("hot-partitions", "the input holds no topic with records", found=False, answered=False)
     factor = float(options.get("factor", FACTOR))
     findings, table, series = [], [], []
     for row in sorted(rows, key=lambda row: row["topic"]):
         partitions: dict[str, list[int]] = row["partitions"]
         count = len(partitions)
-        for place, what in ((0, "records"), (1, "bytes")):
-            amounts = {int(name): values[place] for name, values in partitions.items()}
+        for column, unit in ((0, "records"), (1, "bytes")):
+            amounts = {int(name): values[column] for name, values in partitions.items()}
             total = sum(amounts.values())
             mean = total / count
             hottest = max(amounts, key=lambda number: (amounts[number], -number))
             ratio = amounts[hottest] / mean if mean else 0.0
-            shown: list[Any] = [row["topic"], what, count, total, round(mean), hottest, amounts[hottest],
+            cells: list[Any] = [row["topic"], unit, count, total, round(mean), hottest, amounts[hottest],
                                 f"{ratio:.1f}"]  # fmt: skip
-            table.append(shown)
+            table.append(cells)
             records = sum(values[0] for values in partitions.values())
             if count > 1 and ratio >= factor and records >= FEWEST_RECORDS:
                 name = f"{row['topic']}-{hottest}"
                 share = amounts[hottest] / total
                 findings.append(
                     Finding(
-                        f"{name} has {share:.0%} of the topic's {what}, {ratio:.1f} times the average",
-                        {"topic": row["topic"], "partition": hottest, what: amounts[hottest], "culprit": name},
-                        f"{count} partitions hold {total} {what}: {_spread(amounts)}",
+                        f"{name} has {share:.0%} of the topic's {unit}, {ratio:.1f} times the average",
+                        {"topic": row["topic"], "partition": hottest, unit: amounts[hottest], "culprit": name},
+                        f"{count} partitions hold {total} {unit}: {_largest(amounts)}",
                     )
                 )
-                if place == 1:
+                if unit == "bytes":
                     series += [
                         Series(f"{row['topic']}-{number}", [(time_ms, float(value)) for time_ms, value in points])
                         for number, points in row["points"].items()
                     ]
     if findings:
         skewed = len({finding.facts["topic"] for finding in findings})
-        said = f"{several(skewed, 'topic is', 'topics are')} skewed: {findings[0].title}"
-    elif rows:
-        said = f"none of {len(rows)} topics has a partition with {factor:g} times the average"
+        verdict = f"{several(skewed, 'topic is', 'topics are')} skewed: {findings[0].title}"
     else:
-        said = "no topic with records is in the input"
-    columns = ["topic", "of", "partitions", "total", "average", "hottest", "has", "times the average"]
-    report = Report("hot-partitions", said, bool(findings), findings, [Table("Topics", columns, table)])
-    report.series, report.series_of = series[:8], "bytes written so far"
+        verdict = f"none of {len(rows)} topics has a partition with {factor:g} times the average"
+    columns = ["topic", "unit", "partitions", "total", "average", "hottest", "has", "times the average"]
+    report = Report("hot-partitions", verdict, bool(findings), findings, [Table("Topics", columns, table)])
+    report.series, report.series_title = series[:8], "bytes written so far"
     return report
 
 
-def _spread(amounts: dict[int, int]) -> str:
+def _largest(amounts: dict[int, int]) -> str:
     largest = sorted(amounts.items(), key=lambda item: -item[1])
     shown = ", ".join(f"{number}: {amount}" for number, amount in largest[:5])
     return shown + (f" and {len(largest) - 5} more" if len(largest) > 5 else "")

@@ -1,7 +1,7 @@
-"""How far groups are behind, over time, from the offsets topic and the partitions' logs alone.
+"""Compute the lag of groups over time from `__consumer_offsets` and the partitions' logs.
 
-A log's end at a time is that of the last batch with an earlier timestamp; the lag at a commit is what was there then
-and was not committed.
+The log end offset at a time is that of the last batch with an earlier timestamp; the lag at a commit is the log end
+offset at that time minus the committed offset.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 WANTS: Final = frozenset({"commit", "append"})
-UNDONE: Final = ("abort", "open")
-"""How a transaction stands whose offsets do not count."""
+NOT_COMMITTED: Final = ("abort", "open")
+"""The states of transactions whose offsets do not count."""
 STALE_MS: Final = 5 * 60_000
 MOST_POINTS: Final = 500
 
 
 @dataclass(slots=True)
 class _Reader:
-    """One group's way through one partition."""
+    """One group's commits for one partition, and its lag over time."""
 
     group: str
     committed: int = -1
@@ -38,8 +38,8 @@ class _Reader:
     behind_ms: int | None = None
     points: list[tuple[int, int]] = field(default_factory=list)
 
-    def at(self, time_ms: int, lag: int) -> None:
-        """A point of its line; when there are too many, every other one goes."""
+    def add_point(self, time_ms: int, lag: int) -> None:
+        """Add a point to the chart; beyond `MOST_POINTS` every second point is dropped."""
         self.points.append((time_ms, lag))
         if len(self.points) > MOST_POINTS:
             del self.points[1:-1:2]
@@ -48,11 +48,11 @@ class _Reader:
 
 
 def rule(partition: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
-    """Walk through the appends to one partition and the commits for it."""
+    """Follow the appends to one partition and the commits for it."""
     readers: dict[str, _Reader] = {}
     end = end_ms = 0
     has_log = False
-    wanted = options.get("group")
+    only_group = options.get("group")
     for event in events:
         now = event.time_ms or 0
         if event.event == "append":
@@ -62,15 +62,15 @@ def rule(partition: str, events: Iterable[Event], options: Row) -> Iterator[Row]
                 if reader.behind_ms is None and end > reader.committed:
                     reader.behind_ms = now
                 if not reader.points or now - reader.points[-1][0] >= 1000:
-                    reader.at(now, max(0, end - reader.committed))
-        elif event.group and event.state not in UNDONE and (wanted is None or event.group == wanted):
+                    reader.add_point(now, max(0, end - reader.committed))
+        elif event.group and event.state not in NOT_COMMITTED and only_group in (None, event.group):
             reader = readers.setdefault(event.group, _Reader(event.group, first_ms=now))
             reader.commits += 1
             offset = event.offset or 0
             reader.went_back += offset < reader.committed
             reader.committed, reader.last_ms = offset, now
             reader.behind_ms = now if offset < end else None
-            reader.at(now, max(0, end - offset))
+            reader.add_point(now, max(0, end - offset))
     for group in sorted(readers):
         lag = max(0, end - readers[group].committed)
         row = asdict(readers[group])
@@ -79,10 +79,13 @@ def rule(partition: str, events: Iterable[Event], options: Row) -> Iterator[Row]
 
 
 def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
-    """The lag of each group and partition, worst first, and who does not move."""
+    """Report the lag of each group and partition, largest first, with a finding for each group that is stuck."""
     stale = int(options.get("stale_ms", STALE_MS))
     most = options.get("max_lag")
     known = [row for row in rows if row["has_log"]]
+    if not known:
+        verdict = "no group of the input has committed an offset for a partition whose log is in the input"
+        return Report("lag", verdict, found=False, answered=False)
     known.sort(key=lambda row: (-row["lag"], row["group"], row["partition"]))
     table: list[list[Any]] = [
         [row["group"], row["partition"], row["committed"], row["end"], row["lag"], row["worst"],
@@ -91,7 +94,7 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     ]  # fmt: skip
     findings = []
     for row in known:
-        # A record that has just come is not late, however long ago the commit before it was.
+        # Measured from when the group fell behind, not from its last commit: a record that has just come is not late.
         now = max(row["end_ms"], overview.last_ms or 0)
         silent = now - (row["behind_ms"] or now)
         stuck = row["lag"] > 0 and silent > stale
@@ -107,9 +110,9 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
             cause = (
                 f"the group has not committed for {length(silent)} while records wait"
                 if stuck
-                else f"the group commits, and is {row['lag']} records behind, more than {most}"
+                else f"the group commits, and its lag of {row['lag']} records exceeds {most}"
             )
-            title = f"{row['group']} is {row['lag']} behind in {row['partition']}"
+            title = f"{row['group']} has a lag of {row['lag']} in {row['partition']}"
             finding = Finding(title, facts, cause)
             if stuck:
                 lane = f"{row['group']} {row['partition']}"
@@ -118,20 +121,17 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     groups = {row["group"] for row in known}
     total = sum(row["lag"] for row in known)
     if findings:
-        said = f"{several(len(findings), 'partition is not read as it', 'partitions are not read as they')} "
-        said += f"should be: {findings[0].title}"
-    elif known:
-        said = f"{several(len(groups), 'group is', 'groups are')} {several(total, 'record')} behind in "
-        said += f"{several(len(known), 'partition')}, and all move on"
+        verdict = f"{several(len(findings), 'partition')} with too much lag: {findings[0].title}"
     else:
-        said = "no group has committed an offset for a partition whose log is here"
+        verdict = f"{several(len(groups), 'group')} with a lag of {several(total, 'record')} in "
+        verdict += f"{several(len(known), 'partition')}, none of them stuck"
     columns = ["group", "partition", "committed", "end", "lag", "worst", "at", "commits", "last commit"]
-    report = Report("lag", said, bool(findings), findings, [Table("Lag", columns, table)])
+    report = Report("lag", verdict, bool(findings), findings, [Table("Lag", columns, table)])
     report.series = [
         Series(f"{row['group']} {row['partition']}", [(time_ms, value) for time_ms, value in row["points"]])
         for row in sorted(known, key=lambda row: -row["worst"])[:8]
     ]
-    report.series_of = "records behind"
+    report.series_title = "lag in records"
     without = len(rows) - len(known)
     if without:
         report.notes.append(f"{without} committed partitions have no log in the input, so their lag is unknown")

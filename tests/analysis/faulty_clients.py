@@ -1,0 +1,255 @@
+"""Faults planted with real clients against a cluster that is watched from every side.
+
+`watch` starts the cluster behind a tap and leaves an event log, a capture, a log directory and the clients' log.
+Each scenario makes one client do one wrong thing; the driver of the client is a parameter.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from ottla.testing import Cluster, Tap
+from ottla.testing.tap.tap import CaptureFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PATIENCE = 300.0
+TRANSACTION_TIMEOUT_MS = 1_000
+POLL_INTERVAL_MS = 500
+CONFIGS = {
+    "group.min.session.timeout.ms": 100,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+}
+NEVER = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 2**31 - 1}
+"""A coordinator that does not look for transactions that timed out."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """A running cluster and what is recorded of it."""
+
+    cluster: Cluster
+    bootstrap: str
+    folder: Path
+
+    @property
+    def inputs(self) -> dict[str, Path]:
+        """The recordings by their input kind."""
+        return {
+            "ottla-events": self.folder / "events.jsonl",
+            "tap": self.folder / "capture.jsonl",
+            "kafka-log": self.folder / "data",
+        }
+
+    def wait_for(self, kind: str, count: int = 1, **fields: Any) -> None:
+        """Wait until the event log has so many such events."""
+        wait_until(lambda: len(self.cluster.events(kind, **fields)) >= count)
+
+
+@contextmanager
+def watch(folder: Path, **configs: int) -> Iterator[Watched]:
+    """Start a cluster with the topic `orders` of two partitions behind a tap."""
+    settings = {**CONFIGS, **{name.replace("_", "."): value for name, value in configs.items()}}
+    with Cluster(
+        topics=["orders:2"], data_dir=str(folder / "data"), events=str(folder / "events.jsonl"), configs=settings
+    ) as cluster:
+        capture = CaptureFile(str(folder / "capture.jsonl"), cluster.bootstrap)
+        with Tap(cluster.bootstrap, sinks=[capture]) as tap:
+            yield Watched(cluster, tap.bootstrap, folder)
+        capture.close()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait for a condition, with minutes of patience."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "gave up waiting"
+        time.sleep(0.02)
+
+
+class TransactionalClient(Protocol):
+    """A producer with a transactional id."""
+
+    def begin(self) -> None:
+        """Begin a transaction and write four records to `orders`, acknowledged."""
+
+    def commit(self) -> str:
+        """Commit; return the error, or an empty string."""
+
+    def close(self) -> None:
+        """Close the client."""
+
+
+class GroupClient(Protocol):
+    """A consumer in a group that reads `orders`."""
+
+    def poll(self, count: int) -> None:
+        """Read so many records."""
+
+    def rejoin(self) -> None:
+        """Poll until the member has partitions again."""
+
+    def close(self) -> None:
+        """Close the client."""
+
+
+MakeProducer = "Callable[[Watched, str, int], TransactionalClient]"
+MakeConsumer = "Callable[[Watched, str], GroupClient]"
+
+
+# Scenarios
+
+
+def late_end(run: Watched, make: Callable[[Watched, str, int], TransactionalClient]) -> None:
+    """`billing` commits one transaction in time and the next one after it timed out."""
+    client = make(run, "billing", TRANSACTION_TIMEOUT_MS)
+    client.begin()
+    assert not client.commit()
+    client.begin()
+    run.wait_for("transaction.state", to="CompleteAbort")
+    assert client.commit(), "the late EndTxn is refused"
+    client.close()
+
+
+def fenced(run: Watched, make: Callable[[Watched, str, int], TransactionalClient]) -> None:
+    """`new` takes over the transactional id while `old` has a transaction open; `old` then tries to commit."""
+    old = make(run, "old", 60_000)
+    old.begin()
+    new = make(run, "new", 60_000)
+    new.begin()
+    assert not new.commit()
+    assert old.commit(), "the fenced producer is refused"
+    old.close()
+    new.close()
+
+
+def stuck(run: Watched, make: Callable[[Watched, str, int], TransactionalClient]) -> TransactionalClient:
+    """`billing` leaves a transaction open and the coordinator does not abort it: the last stable offset is stuck."""
+    client = make(run, "billing", TRANSACTION_TIMEOUT_MS)
+    client.begin()
+    return client
+
+
+def slow_polls(run: Watched, make: Callable[[Watched, str], GroupClient], times: int) -> None:
+    """`slow` exceeds its max.poll.interval.ms so many times, and joins again each time."""
+    produce(run, 8)
+    client = make(run, "slow")
+    client.poll(8)
+    for number in range(times):
+        run.wait_for("member.left", number + 1)
+        client.rejoin()
+    client.close()
+
+
+def produce(run: Watched, count: int) -> None:
+    """Write so many records to each partition."""
+    producer = Producer({"bootstrap.servers": run.bootstrap, "client.id": "writer", "linger.ms": 0, "log_level": 0})
+    for number in range(count):
+        producer.produce("orders", f"value {number}", partition=number % 2)
+    assert producer.flush(PATIENCE) == 0
+
+
+# librdkafka
+
+
+@contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Send this process's standard error, where librdkafka logs, to a file."""
+    kept = os.dup(2)
+    target = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(target)
+        os.close(kept)
+
+
+class LibrdkafkaProducer:
+    """librdkafka's transactional producer."""
+
+    def __init__(self, run: Watched, name: str, timeout_ms: int) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": run.bootstrap,
+                "client.id": name,
+                "transactional.id": "app-0",
+                "transaction.timeout.ms": timeout_ms,
+                "message.timeout.ms": timeout_ms,
+                "linger.ms": 0,
+                "debug": "eos",
+            }
+        )
+        self._producer.init_transactions(PATIENCE)
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+        for number in range(4):
+            self._producer.produce("orders", f"value {number}", partition=number % 2)
+        assert self._producer.flush(PATIENCE) == 0
+
+    def commit(self) -> str:
+        try:
+            self._producer.commit_transaction(PATIENCE)
+        except KafkaException as error:
+            return str(error)
+        return ""
+
+    def close(self) -> None:
+        del self._producer
+
+
+class LibrdkafkaConsumer:
+    """librdkafka's consumer with the shortest possible poll interval."""
+
+    def __init__(self, run: Watched, name: str, **settings: Any) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": run.bootstrap,
+                "group.id": "g",
+                "client.id": name,
+                "session.timeout.ms": POLL_INTERVAL_MS,
+                "max.poll.interval.ms": POLL_INTERVAL_MS,
+                "heartbeat.interval.ms": 50,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 20,
+                "debug": "consumer,cgrp,fetch",
+                **{key.replace("_", "."): value for key, value in settings.items()},
+            }
+        )
+        self._consumer.subscribe(["orders"])
+
+    @property
+    def client(self) -> Consumer:
+        """The client itself, for steps of one test."""
+        return self._consumer
+
+    def poll(self, count: int) -> None:
+        def read() -> bool:
+            nonlocal count
+            message = self._consumer.poll(0.05)
+            count -= message is not None and message.error() is None
+            return count <= 0
+
+        wait_until(read)
+
+    def rejoin(self) -> None:
+        def polled() -> bool:
+            self._consumer.poll(0.05)
+            return bool(self._consumer.assignment())
+
+        wait_until(lambda: self._consumer.poll(0.05) is None and not self._consumer.assignment())
+        wait_until(polled)
+
+    def close(self) -> None:
+        self._consumer.close()
