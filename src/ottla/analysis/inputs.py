@@ -373,9 +373,10 @@ class _Context:
                 self._members[event.member] = event.client
             elif event.member in self._members:
                 event = event._replace(client=self._members[event.member])
-        if event.request is None:
+        request_id = event.request
+        if request_id is None:
             return event
-        request = self._requests.pop(event.request, None)
+        request = self._requests.pop(request_id, None)
         if request is not None:
             event = _fill(event, request)
             if event.event == "response" and event.partitions is None:
@@ -383,7 +384,7 @@ class _Context:
                     partitions=request.partitions, duration_ms=event.duration_ms or request.duration_ms
                 )
         elif event.event != "response" and len(self._requests) < MOST_REQUESTS:
-            self._requests[event.request] = event
+            self._requests[request_id] = event
         return event
 
     def _complete_client_line(self, event: Event) -> Event:
