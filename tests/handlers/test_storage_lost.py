@@ -82,7 +82,7 @@ def test_with_sync_a_topic_survives_a_loss_of_power_with_what_was_written_to_it(
     world.disk.crash()
     world.clock._timers.clear()
     world.disk = world.disk.reopen()
-    local._open()
+    local.open()
     assert "t" in local.cluster.image.topic_ids
     assert local.cluster.partitions["t", 0].log.log_end_offset == 1
     local.close()

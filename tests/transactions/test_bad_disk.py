@@ -226,7 +226,7 @@ class Run:
         world.clock._timers.clear()
         world.disk = world.disk.reopen()
         world.disk.heal()
-        self.local._open()
+        self.local.open()
         self.find_coordinators()
         world.clock.advance(1)
 

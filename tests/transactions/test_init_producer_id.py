@@ -6,7 +6,7 @@ import pytest
 
 from ottla.protocol.errors import ErrorCode
 from ottla.transactions.coordinator import ProducerResult
-from ottla.transactions.fencing import fencing_error
+from ottla.transactions.states import fencing_error
 
 from .stage import A0, NONE, TV_0, Stage, done
 

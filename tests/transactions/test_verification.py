@@ -6,9 +6,9 @@ import pytest
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.transactions.verification import (
-    Guard,
     PartitionVerifier,
     SupportedOperation,
+    VerificationGuard,
     Verifications,
     produce_operation,
     txn_offset_commit_operation,
@@ -156,7 +156,9 @@ class Leader:
     def __init__(self) -> None:
         self.verifications = Verifications()
 
-    def start(self, epoch=0, sequence=0, known_epoch=None, ongoing=False, newer=True, now_ms=0) -> Guard | None:
+    def start(
+        self, epoch=0, sequence=0, known_epoch=None, ongoing=False, newer=True, now_ms=0
+    ) -> VerificationGuard | None:
         return self.verifications.start(
             7, epoch, sequence, now_ms, known_epoch=known_epoch, ongoing=ongoing, supports_epoch_bump=newer
         )

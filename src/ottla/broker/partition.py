@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.records.batch import BatchHeader
     from ottla.storage.log import AppendResult, Log
     from ottla.storage.validation import ValidatedRecords
-    from ottla.transactions.verification import Guard
+    from ottla.transactions.verification import VerificationGuard
     from ottla.world.disk import Buffer
 
 NO_LEADER_EPOCH = -1
@@ -121,7 +121,7 @@ class Partition:
             validated=validated,
         )
 
-    def begin_verification(self, header: BatchHeader, supports_epoch_bump: bool) -> Guard | None:
+    def begin_verification(self, header: BatchHeader, supports_epoch_bump: bool) -> VerificationGuard | None:
         """Ask for the right to append a transactional batch; None if its transaction is open here already."""
         known = self.log.producers.producers.get(header.producer_id) if self.log.log_end_offset else None
         return self.verifications.start(
@@ -134,7 +134,7 @@ class Partition:
             supports_epoch_bump=supports_epoch_bump,
         )
 
-    def is_verified(self, header: BatchHeader, guard: Guard | None) -> bool:
+    def is_verified(self, header: BatchHeader, guard: VerificationGuard | None) -> bool:
         """Whether a transactional batch may begin its transaction here, now that the coordinator was asked."""
         if guard is None:
             return True

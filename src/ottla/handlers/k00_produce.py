@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ottla.records.batch import BatchHeader
     from ottla.storage.log import Log
     from ottla.storage.validation import ValidatedRecords
-    from ottla.transactions.verification import Guard
+    from ottla.transactions.verification import VerificationGuard
 
 INLINE_RECORD_ERRORS = 1000  # a response with more is encoded in a worker
 ADMIN_CLIENT = "__admin_client"
@@ -122,7 +122,7 @@ class _Entry:
     records: Any
     partition: Partition | None = None
     header: BatchHeader | None = None
-    guard: Guard | None = None
+    guard: VerificationGuard | None = None
     validated: ValidatedRecords | None = None
 
 

@@ -13,8 +13,8 @@ from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from ottla.transactions.fencing import fencing_error
 from ottla.transactions.initialize import ProducerIdAndEpoch
+from ottla.transactions.states import fencing_error
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call

@@ -23,8 +23,7 @@ from ottla.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ottla.storage.names import TopicPartition
-from ottla.transactions.fencing import fencing_error
-from ottla.transactions.states import add_partitions_version
+from ottla.transactions.states import add_partitions_version, fencing_error
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call

@@ -13,8 +13,7 @@ from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.storage.names import TopicPartition
-from ottla.transactions.fencing import fencing_error
-from ottla.transactions.states import TransactionVersion
+from ottla.transactions.states import TransactionVersion, fencing_error
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call

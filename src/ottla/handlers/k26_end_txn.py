@@ -12,8 +12,7 @@ from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
-from ottla.transactions.fencing import fencing_error
-from ottla.transactions.states import end_txn_version
+from ottla.transactions.states import end_txn_version, fencing_error
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call

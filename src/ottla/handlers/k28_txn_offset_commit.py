@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.partition import Partition
     from ottla.broker.session import Call
-    from ottla.transactions.verification import Guard, SupportedOperation
+    from ottla.transactions.verification import SupportedOperation, VerificationGuard
 
 FIRST_VERSION_THAT_KNOWS_LOADING = 2
 NAME = attrgetter("name")
@@ -87,7 +87,7 @@ def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Pending[Tx
     def failed(code: ErrorCode) -> None:
         committed(on_error(request, call.version, _COORDINATOR_ERRORS.get(code, code), None))
 
-    def commit(partition: Partition, guard: Guard | None) -> None:
+    def commit(partition: Partition, guard: VerificationGuard | None) -> None:
         producer_id, epoch = request.producer_id, request.producer_epoch
         if guard is not None and not partition.verifications.may_append(producer_id, guard):
             failed(ErrorCode.INVALID_TXN_STATE)
@@ -110,7 +110,7 @@ def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Pending[Tx
 def _verify(
     call: Call,
     request: TxnOffsetCommitRequest,
-    commit: Callable[[Partition, Guard | None], None],
+    commit: Callable[[Partition, VerificationGuard | None], None],
     failed: Callable[[ErrorCode], None],
 ) -> None:
     """Have the group's partition added to the transaction, or verified to be in it, and then commit."""
@@ -138,7 +138,9 @@ def _verify(
     ).on_complete(verified)
 
 
-def _start(partition: Partition, request: TxnOffsetCommitRequest, operation: SupportedOperation) -> Guard | None:
+def _start(
+    partition: Partition, request: TxnOffsetCommitRequest, operation: SupportedOperation
+) -> VerificationGuard | None:
     log = partition.log
     ongoing = log.has_ongoing_transaction(request.producer_id, request.producer_epoch)
     known = log.producers.producers.get(request.producer_id)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.storage.names import TopicPartition
     from ottla.storage.scan import PartitionFolder, SegmentFiles
 
+NOTHING = "no record at offset {}: nothing to drop"
 LARGEST_GAP = 1 << 31
 """Offsets of a segment are relative to its base offset and have 31 bits."""
 
@@ -75,7 +76,7 @@ class Region(NamedTuple):
 def remove_record(env: StorageEnvironment, root: str, place: RecordPlace, *, dry_run: bool = False) -> tuple[str, str]:
     """Remove a record from its segment and rebuild the segment's indexes; return the file and what was done to it.
 
-    Raise LookupError if the log has no such record.
+    Raise LookupError if the directory has no such partition, or the partition no such offset.
     """
     path = f"{root}/{place.partition}"
     if not env.disk.is_dir(path):
@@ -91,7 +92,8 @@ def remove_record(env: StorageEnvironment, root: str, place: RecordPlace, *, dry
                     if not dry_run:
                         _write(env, segment, data[: region.start] + replacement + data[region.end :])
                     return segment.path(), action
-    raise LookupError(f"{place.partition} has no record at offset {place.offset}")
+            return segment.path(), NOTHING.format(place.offset)
+    raise LookupError(f"{place.partition} has no offset {place.offset}")
 
 
 def regions(data: bytes, base_offset: int, limit: int) -> Iterator[Region]:
@@ -135,6 +137,8 @@ def _batch_at(data: bytes, position: int, offset: int, limit: int) -> BatchHeade
 
 def _is_misplaced(data: bytes, header: BatchHeader, offset: int, limit: int) -> bool:
     """Whether the next batch contradicts this one's base offset, which its CRC does not cover."""
+    if header.base_offset == offset:
+        return False
     following = _batch_at(data, header.end, offset, limit)
     return following is not None and following.base_offset <= header.last_offset
 
@@ -143,7 +147,7 @@ def _next_batch(data: bytes, start: int, offset: int, limit: int) -> BatchHeader
     position = data.find(MAGIC, start + MAGIC_POSITION)
     while position >= 0:
         header = _batch_at(data, position - MAGIC_POSITION, offset, limit)
-        if header is not None:
+        if header is not None and not _is_misplaced(data, header, offset, limit):
             return header
         position = data.find(MAGIC, position + 1)
     return None
@@ -175,7 +179,7 @@ def _without_record(data: bytes, region: Region, offset: int) -> tuple[bytes | b
         return empty_batch(header), action
     if offset not in offsets:
         # Compaction removed it, or a damaged part was replaced that held it too.
-        return batch, f"no record at offset {offset}: nothing to drop"
+        return batch, NOTHING.format(offset)
     action = f"drop the record at offset {offset}"
     if len(offsets) == 1:
         return empty_batch(header), action

@@ -1,5 +1,5 @@
-"""Did it commit: the transaction coordinator, from a producer's id to the markers that end its transactions.
+"""The transaction coordinator: producer ids, the state machine of transactions, and the markers that end them.
 
-Sequence numbers, the last stable offset and the aborted index are a log's business (`storage`); this room decides
-what a transaction's state is and writes it to `__transaction_state`.
+State is kept in `__transaction_state`. Sequence numbers, the last stable offset and the index of aborted transactions
+belong to the log (`storage`).
 """

@@ -1,7 +1,7 @@
-"""The transaction coordinator of one node: finds the transaction, asks the rules, writes the record, replays it.
+"""The transaction coordinator of one node (Kafka's TransactionCoordinator).
 
-Every operation is synchronous and returns a promise of its result, which is kept at once unless the log has to be
-waited for. Errors are in the result; which of them a client of an older version is told is `fencing`'s business.
+An operation finds the transactional id, prepares a transition, appends its record and replays it. It returns a Pending
+of its result, which completes when the record is durable. Errors are part of the result.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _APPEND_ERRORS = {**LOG_TROUBLE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Err
 
 
 class ProducerResult(NamedTuple):
-    """The answer to InitProducerId and EndTxn."""
+    """The result of InitProducerId and EndTxn."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -62,7 +62,7 @@ class ProducerResult(NamedTuple):
 
 
 class TransactionCoordinator:
-    """Coordinates the transactions of the partitions of `__transaction_state` that this node leads."""
+    """Coordinates the transactional ids of the partitions of `__transaction_state` that this node leads."""
 
     def __init__(
         self,
@@ -85,17 +85,17 @@ class TransactionCoordinator:
         self._timers: list[Timer] = []
         self._active = False
 
-    # Life
+    # Start, stop and leadership
 
     def start(self) -> None:
-        """Answer requests, and look for what has timed out from time to time."""
+        """Serve requests, and schedule the checks for timed-out transactions and expired transactional ids."""
         self._active = True
         config = self.config
         self._every(config.abort_timed_out_transaction_cleanup_interval_ms, self.abort_timed_out_transactions)
         self._every(config.remove_expired_transaction_cleanup_interval_ms, self.remove_expired_transactional_ids)
 
     def stop(self) -> None:
-        """Stop the clockwork and forget every partition."""
+        """Cancel all timers and unload all partitions."""
         self._active = False
         for timer in self._timers:
             timer.cancel()
@@ -104,8 +104,8 @@ class TransactionCoordinator:
             self.unload(shard.partition)
 
     def begin_load(self, partition: int, coordinator_epoch: int) -> None:
-        """This node became the leader of a partition; until `load` its clients are told to wait."""
-        self._forget_markers(partition)
+        """Answer COORDINATOR_LOAD_IN_PROGRESS for a partition that this node now leads, until `load`."""
+        self._cancel_markers(partition)
         self._shards.begin_load(partition, coordinator_epoch)
 
     def load(
@@ -117,7 +117,7 @@ class TransactionCoordinator:
         ids answer NOT_COORDINATOR. (Kafka's TransactionStateManager serves the state before such a record, which may
         hand out a producer epoch twice.)
         """
-        self._forget_markers(partition)
+        self._cancel_markers(partition)
         loaded = self._shards.load(partition, coordinator_epoch, records)
         if loaded is None:
             return []
@@ -137,12 +137,12 @@ class TransactionCoordinator:
         return []
 
     def unload(self, partition: int) -> None:
-        """This node leads the partition no longer."""
-        self._forget_markers(partition)
+        """Unload a partition that this node no longer leads; its transactional ids answer NOT_COORDINATOR."""
+        self._cancel_markers(partition)
         self._shards.unload(partition)
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that coordinates this id."""
+        """Return the partition of `__transaction_state` that a transactional id belongs to."""
         return self._shards.partition_for(transactional_id)
 
     # Producers
@@ -156,7 +156,7 @@ class TransactionCoordinator:
         enable_two_phase_commit: bool = False,
         keep_prepared: bool = False,
     ) -> Pending[ProducerResult]:
-        """A producer id and epoch; a transactional id's earlier producer is fenced and its transaction aborted."""
+        """Return a producer id and epoch; fence the transactional id's earlier producer and abort its transaction."""
         try:
             if transactional_id is None:
                 return kept(ProducerResult(ErrorCode.NONE, self.producer_ids.generate(), 0))
@@ -177,7 +177,7 @@ class TransactionCoordinator:
                 shard.transactions[transactional_id] = transaction
             transition = prepare_init(transaction, timeout_ms, expected, self.producer_ids.generate, now_ms)
             if transition is None:
-                return self._fence(shard, transaction).map(_ask_again)
+                return self._fence(shard, transaction).map(_concurrent_transactions)
         except KafkaError as error:
             return kept(ProducerResult(error.code))
         record = transition.record
@@ -202,7 +202,7 @@ class TransactionCoordinator:
         partitions: Iterable[TopicPartition],
         client_version: TransactionVersion,
     ) -> Pending[ErrorCode]:
-        """Take partitions into the producer's transaction."""
+        """Add partitions to the producer's transaction, and begin one if none is ongoing."""
         added = dict.fromkeys(partitions)
         try:
             shard, transaction = self._find_known(transactional_id)
@@ -225,19 +225,20 @@ class TransactionCoordinator:
         producer_epoch: int,
         partitions: Iterable[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether each of the partitions is in the producer's transaction (KIP-890, first part)."""
-        asked = dict.fromkeys(partitions)
+        """Return an error for each partition: NONE if it is part of the producer's transaction (KIP-890, part 1)."""
+        requested = dict.fromkeys(partitions)
         try:
             _, transaction = self._find_known(transactional_id)
             _check_producer(transaction, producer_id, producer_epoch)
         except KafkaError as error:
-            return dict.fromkeys(asked, error.code)
-        known = transaction.record.partitions
+            return dict.fromkeys(requested, error.code)
+        added = transaction.record.partitions
         return {
-            partition: ErrorCode.NONE if partition in known else ErrorCode.TRANSACTION_ABORTABLE for partition in asked
+            partition: ErrorCode.NONE if partition in added else ErrorCode.TRANSACTION_ABORTABLE
+            for partition in requested
         }
 
-    # Ends
+    # Ending transactions
 
     def end_transaction(
         self,
@@ -247,7 +248,7 @@ class TransactionCoordinator:
         committed: bool,
         client_version: TransactionVersion,
     ) -> Pending[ProducerResult]:
-        """Commit or abort the producer's transaction; answered when that is decided, before the markers are written."""
+        """Commit or abort the producer's transaction; complete once the decision is durable, before the markers are."""
         try:
             shard, transaction = self._find_known(transactional_id)
         except KafkaError as error:
@@ -255,14 +256,14 @@ class TransactionCoordinator:
         return self._end(shard, transaction, EndTxn(producer_id, producer_epoch, committed, client_version))
 
     def abort_timed_out_transactions(self) -> None:
-        """Abort what has been open for longer than its timeout, and fence its producer."""
+        """Abort transactions that are ongoing for longer than their timeout, and fence their producers."""
         now_ms = self._clock.now_ms()
         for shard in self._shards:
             for transaction in timed_out(shard, now_ms):
                 self._time_out(shard, transaction)
 
     def time_out(self, transactional_id: str) -> bool:
-        """Abort an open transaction as if its time had come; False if there is none here."""
+        """Abort an ongoing transaction as if its timeout had passed; return False if there is none here."""
         for shard in self._shards:
             transaction = shard.transactions.get(transactional_id)
             if transaction is not None and transaction.state is TransactionState.ONGOING:
@@ -284,20 +285,20 @@ class TransactionCoordinator:
         self._fence(shard, transaction)
 
     def remove_expired_transactional_ids(self) -> None:
-        """Forget ids without activity, with a tombstone for each."""
+        """Write tombstones for transactional ids without activity for transactional.id.expiration.ms."""
         now_ms = self._clock.now_ms()
         for shard in self._shards:
             for batch in expired_batches(shard, now_ms, self.config.transactional_id_expiration_ms):
                 for transaction in batch:
                     transaction.pending_state = TransactionState.DEAD
-                records = [LogRecord(encode_key(each.transactional_id), None, now_ms) for each in batch]
+                records = [LogRecord(encode_key(expired.transactional_id), None, now_ms) for expired in batch]
                 written = self._log.write(shard.partition, records)
-                written.on_complete(partial(self._buried, shard, batch))
+                written.on_complete(partial(self._tombstones_written, shard, batch))
 
-    # Admin
+    # Describing and listing
 
     def describe(self, transactional_id: str) -> DescribedTransaction:
-        """One transaction as DescribeTransactions shows it."""
+        """Return a transactional id's state for DescribeTransactions."""
         if not self._active:
             return listing.not_described(transactional_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if not transactional_id:
@@ -311,7 +312,7 @@ class TransactionCoordinator:
         return listing.describe(transaction, self._markers.unmarked(transaction))
 
     def list_transactions(self, request: ListTransactionsRequest) -> ListTransactionsResponse:
-        """The transactions that pass the request's filters."""
+        """Return the transactions that match the request's filters."""
         if not self._active:
             return listing.not_listed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if self._shards.loading:
@@ -319,10 +320,10 @@ class TransactionCoordinator:
         return listing.list_transactions(self.transactions(), request, self._clock.now_ms())
 
     def transactions(self) -> list[Transaction]:
-        """All transactions that this node coordinates."""
+        """Return the state of all transactional ids that this node coordinates."""
         return [transaction for shard in self._shards for transaction in shard.transactions.values()]
 
-    # How it is done
+    # Transitions
 
     def _find_known(self, transactional_id: str | None) -> tuple[Shard, Transaction]:
         if not transactional_id:
@@ -333,7 +334,7 @@ class TransactionCoordinator:
         return shard, transaction
 
     def _fence(self, shard: Shard, transaction: Transaction) -> Pending[ProducerResult]:
-        """Shut the current producer out by aborting its transaction with the next epoch."""
+        """Fence the current producer: abort its transaction with the next epoch."""
         end = EndTxn(
             transaction.producer_id,
             fence_producer_epoch(transaction),
@@ -371,7 +372,7 @@ class TransactionCoordinator:
         return answer
 
     def _prepare_completion(self, transaction: Transaction) -> Transition:
-        """From now on the transaction waits for its markers, and for nothing else."""
+        """Prepare the transition that follows once all markers are written; until then nothing else may change."""
         transition = complete(transaction, self._clock.now_ms())
         transaction.pending_state = transition.record.state
         return transition
@@ -387,7 +388,7 @@ class TransactionCoordinator:
     def _write(
         self, shard: Shard, transaction: Transaction, transition: Transition, done: Callable[[ErrorCode], None]
     ) -> None:
-        """Write a transition's record and replay it when it is durable; until then the id takes no other change."""
+        """Append a transition's record and replay it when it is durable; until then the id accepts no other change."""
         transaction.pending_state = transition.record.state
         record = LogRecord(
             encode_key(transaction.transactional_id),
@@ -405,19 +406,19 @@ class TransactionCoordinator:
         done: Callable[[ErrorCode], None],
         error: ErrorCode,
     ) -> None:
-        error = _APPEND_ERRORS.get(error, error) or self._shards.error_of(shard)
+        error = _APPEND_ERRORS.get(error, error) or self._shards.check_current(shard)
         if error is ErrorCode.NONE:
             if self._events is not None:
-                _tell(self._events, transaction, transition.record)
+                _emit_transition(self._events, transaction, transition.record)
             shard.replay(transaction.transactional_id, transition.record)
             transaction.last_producer_epoch = transition.last_producer_epoch
             transaction.fence_epoch = None
             transaction.pending_state = None
         elif error is not ErrorCode.COORDINATOR_NOT_AVAILABLE or transaction.state not in PREPARED:
-            transaction.pending_state = None  # a completion that is tried again keeps its claim
+            transaction.pending_state = None  # a completion that is retried keeps its pending state
         done(error)
 
-    def _buried(self, shard: Shard, batch: list[Transaction], error: ErrorCode) -> None:
+    def _tombstones_written(self, shard: Shard, batch: list[Transaction], error: ErrorCode) -> None:
         current = not error and self._coordinates(shard)
         for transaction in batch:
             if current:
@@ -426,12 +427,12 @@ class TransactionCoordinator:
                 transaction.pending_state = None
 
     def _coordinates(self, shard: Shard) -> bool:
-        return self._shards.error_of(shard) is ErrorCode.NONE
+        return self._shards.check_current(shard) is ErrorCode.NONE
 
-    def _forget_markers(self, partition: int) -> None:
+    def _cancel_markers(self, partition: int) -> None:
         for shard in self._shards:
             if shard.partition == partition:
-                self._markers.forget(shard)
+                self._markers.cancel(shard)
 
     def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
         position = len(self._timers)
@@ -443,7 +444,7 @@ class TransactionCoordinator:
         self._timers.append(self._clock.call_later(interval_ms / 1000, run))
 
 
-def _tell(events: NodeEvents, transaction: Transaction, record: TransactionRecord) -> None:
+def _emit_transition(events: NodeEvents, transaction: Transaction, record: TransactionRecord) -> None:
     before = transaction.record
     events.emit(
         "transaction.state",
@@ -466,6 +467,6 @@ def _check_producer(transaction: Transaction, producer_id: int, producer_epoch: 
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-def _ask_again(fenced: ProducerResult) -> ProducerResult:
-    """The open transaction is being aborted; when it is, the producer can be initialized."""
+def _concurrent_transactions(fenced: ProducerResult) -> ProducerResult:
+    """Have the client retry InitProducerId until its ongoing transaction is aborted."""
     return ProducerResult(fenced.error or ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -1,4 +1,4 @@
-"""EndTxn's rules, before and since KIP-890's second part: what ending a transaction leads to in each state."""
+"""The rules of EndTxn for each state of a transaction, without and with the epoch bump of KIP-890, part 2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EndTxn(NamedTuple):
-    """The wish to end a transaction; `fences` when the coordinator itself aborts it to shut its producer out."""
+    """A request to end a transaction; `fences` if the coordinator itself aborts it to fence its producer."""
 
     producer_id: int
     producer_epoch: int
@@ -26,19 +26,19 @@ class EndTxn(NamedTuple):
 
     @property
     def prepared_state(self) -> TransactionState:
-        """The state that decides the transaction this way."""
+        """The state that records the decision."""
         return TransactionState.PREPARE_COMMIT if self.committed else TransactionState.PREPARE_ABORT
 
     @property
     def complete_state(self) -> TransactionState:
-        """The state that this leads to at last."""
+        """The state once all markers are written."""
         return TransactionState.COMPLETE_COMMIT if self.committed else TransactionState.COMPLETE_ABORT
 
 
 def prepare_end(
     transaction: Transaction, end: EndTxn, new_producer_id: Callable[[], int], now_ms: int
 ) -> Transition | None:
-    """The transition that decides the transaction; None if it is ended this way already."""
+    """Return the transition that decides the transaction, or None if it has already ended this way."""
     if end.client_version.supports_epoch_bump:
         return _prepare_with_epoch_bump(transaction, end, new_producer_id, now_ms)
     return _prepare_without_epoch_bump(transaction, end, now_ms)
@@ -70,7 +70,7 @@ def _prepare_with_epoch_bump(
     transaction: Transaction, end: EndTxn, new_producer_id: Callable[[], int], now_ms: int
 ) -> Transition | None:
     epoch, state = transaction.producer_epoch, transaction.state
-    # A producer that never saw the answer asks again with the epoch that it ended the transaction with.
+    # A producer that did not receive the response retries with the epoch that it ended the transaction with.
     retry_on_epoch_bump = not end.fences and epoch == end.producer_epoch + 1
     retry_on_overflow = (
         not end.fences
@@ -101,7 +101,7 @@ def _prepare_with_epoch_bump(
     if state in FINISHED:
         if is_retry and state is end.complete_state:
             return None
-        # Nothing was added, so there is nothing to commit; but an abort bumps the epoch and shuts late requests out.
+        # No partition was added: nothing can be committed, but an abort bumps the epoch and fences late requests.
         if end.committed or (is_retry and state is not TransactionState.EMPTY):
             raise _wrong_state(transaction, end)
     next_producer_id = new_producer_id() if transaction.epoch_exhausted else NO_PRODUCER_ID
@@ -116,8 +116,8 @@ def _prepare_with_epoch_bump(
 
 
 def _wrong_state(transaction: Transaction, end: EndTxn) -> KafkaError:
-    wish = "commit" if end.committed else "abort"
+    action = "commit" if end.committed else "abort"
     return KafkaError(
         ErrorCode.INVALID_TXN_STATE,
-        f"Transactional id {transaction.transactional_id} is {transaction.state.label} and cannot {wish}.",
+        f"Transactional id {transaction.transactional_id} is {transaction.state.label} and cannot {action}.",
     )

@@ -1,6 +1,6 @@
-"""What the coordinator needs from the broker around it: a log to write to, producer ids, the way to other leaders.
+"""Interfaces that the transaction coordinator needs from the broker: state log, producer ids, marker sender, metadata.
 
-Declarations only. The broker implements them over its partitions and its metadata image, tests over lists.
+Declarations only: the broker implements them over its partitions and metadata image, tests over lists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_LEADER = -1
 
 
 class LogRecord(NamedTuple):
-    """A record as it goes to a partition of `__transaction_state`; without a value it is a tombstone."""
+    """A record to append to `__transaction_state`; without a value it is a tombstone."""
 
     key: bytes
     value: bytes | None
@@ -30,14 +30,14 @@ class LogRecord(NamedTuple):
 
 
 class ProducerIdBlock(NamedTuple):
-    """Producer ids that nobody else will be given."""
+    """A range of producer ids that is allocated to one node."""
 
     first: int
     size: int
 
 
 class TransactionMarker(NamedTuple):
-    """The end of a transaction, to be written to each of its partitions."""
+    """The control record that ends a transaction, to be written to each of its partitions."""
 
     producer_id: int
     producer_epoch: int
@@ -50,47 +50,47 @@ class StateLog(Protocol):
     """The partitions of `__transaction_state` that this node leads."""
 
     def write(self, partition: int, records: Sequence[LogRecord]) -> Pending[ErrorCode]:
-        """Append one batch; the answer comes when it is durable, or is the error that an append would answer."""
+        """Append one batch; complete with NONE once it is durable, or with the error of the append."""
         ...
 
 
 class ProducerIdSource(Protocol):
-    """Blocks of producer ids, recorded in the metadata log."""
+    """Allocates blocks of producer ids and records them in the metadata log."""
 
     def allocate_producer_ids(self) -> Pending[ProducerIdBlock | None]:
-        """The next block, or None if there is none to be had now."""
+        """Return the next block, or None if none can be allocated now."""
         ...
 
 
 class MarkerSender(Protocol):
-    """The way to the leaders of partitions, those of `__consumer_offsets` included."""
+    """Sends transaction markers to the leaders of partitions (Kafka's TransactionMarkerChannelManager)."""
 
     def send_markers(
         self, marker: TransactionMarker, partitions: Sequence[TopicPartition]
     ) -> Pending[dict[TopicPartition, ErrorCode]]:
-        """Write a marker to each partition; the answer has what became of each. A partition left out is tried again."""
+        """Write a marker to each partition; complete with an error for each. A missing partition is retried."""
         ...
 
 
 class ClusterView(Protocol):
-    """What the coordinator needs to know of the cluster."""
+    """The part of the cluster metadata that the coordinator reads."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
-        """The partition's leader, `NO_LEADER` if it has none now, None if there is no such partition."""
+        """Return a partition's leader, `NO_LEADER` if it has none now, or None if it does not exist."""
         ...
 
     def transaction_partition_count(self) -> int:
-        """How many partitions `__transaction_state` has, or would be created with."""
+        """Return the number of partitions that `__transaction_state` has or would be created with."""
         ...
 
     def transaction_version(self) -> int:
-        """The finalized level of the feature `transaction.version`."""
+        """Return the finalized level of the feature `transaction.version`."""
         ...
 
 
 @dataclass(slots=True, frozen=True)
 class TransactionConfig:
-    """The broker's configs that rule transactions, under Kafka's names and with Kafka's defaults."""
+    """The broker's transaction configs, under Kafka's names and with Kafka's defaults."""
 
     transaction_max_timeout_ms: int = 15 * 60 * 1000
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
@@ -103,5 +103,5 @@ class TransactionConfig:
 
 
 def finalized_version(cluster: ClusterView) -> TransactionVersion:
-    """The cluster's transaction version, as far as this coordinator knows versions."""
+    """Return the cluster's transaction version, capped at the highest that this coordinator supports."""
     return TransactionVersion(min(max(cluster.transaction_version(), 0), TransactionVersion.TV_2))

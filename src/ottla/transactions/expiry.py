@@ -1,4 +1,4 @@
-"""What time does to transactions: those open for too long, and ids that nobody uses any more."""
+"""Finds transactions that have timed out and transactional ids that have expired."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BATCH_BYTES = 512 * 1024
 
 
 def timed_out(shard: Shard, now_ms: int) -> list[Transaction]:
-    """The transactions of a shard that are open for longer than their timeout."""
+    """Return the transactions of a shard that are ongoing for longer than their timeout."""
     return [
         transaction
         for transaction in shard.transactions.values()
@@ -27,7 +27,7 @@ def timed_out(shard: Shard, now_ms: int) -> list[Transaction]:
 
 
 def expired_batches(shard: Shard, now_ms: int, expiration_ms: int) -> list[list[Transaction]]:
-    """The ids of a shard without an update for that long, in groups whose tombstones fit into one batch each."""
+    """Return the ids of a shard without an update for `expiration_ms`, grouped so that tombstones fit one batch."""
     batches: list[list[Transaction]] = []
     size = _BATCH_BYTES
     for transaction in shard.transactions.values():
@@ -38,10 +38,10 @@ def expired_batches(shard: Shard, now_ms: int, expiration_ms: int) -> list[list[
         ):
             continue
         # Three bytes for each character, and the overhead of a record.
-        room = 3 * len(transaction.transactional_id) + 32
-        if size + room > _BATCH_BYTES:
+        tombstone_bytes = 3 * len(transaction.transactional_id) + 32
+        if size + tombstone_bytes > _BATCH_BYTES:
             batches.append([])
             size = 0
         batches[-1].append(transaction)
-        size += room
+        size += tombstone_bytes
     return batches

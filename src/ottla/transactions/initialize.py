@@ -1,4 +1,4 @@
-"""InitProducerId's rules: which producer id and epoch a transactional id gets, or who is fenced."""
+"""The rules of InitProducerId: which producer id and epoch a transactional id gets, and when its producer is fenced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a producer says it has, or is given."""
+    """A producer id with its epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -29,7 +29,7 @@ def prepare_init(
     new_producer_id: Callable[[], int],
     now_ms: int,
 ) -> Transition | None:
-    """The transition that initializes a producer; None if an open transaction has to be fenced and aborted first."""
+    """Return the transition that initializes a producer, or None if an ongoing transaction must be aborted first."""
     if transaction.pending_state is not None:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if expected is not None and not _may_recover(transaction, expected):
@@ -43,19 +43,19 @@ def prepare_init(
             transaction, new_producer_id(), timeout_ms, now_ms, remember_last_epoch=expected is not None
         )
     if transaction.epoch_exhausted:
-        # Kafka has no transition for this: a producer that recovers with an older epoch of an id that is used up.
+        # Kafka has no transition for a producer that recovers with an older epoch of an exhausted producer id.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     expected_epoch = None if expected is None else expected.producer_epoch
     return increment_producer_epoch(transaction, timeout_ms, expected_epoch, now_ms)
 
 
 def _may_recover(transaction: Transaction, expected: ProducerIdAndEpoch) -> bool:
-    """Whether a producer that names its id may have it bumped; its epoch is compared when it is incremented."""
+    """Whether a producer that names its id may have its epoch bumped (KIP-360); its epoch is compared later."""
     if transaction.producer_epoch == NO_PRODUCER_EPOCH:
-        return True  # the id was created just now: its old producer had been forgotten
+        return True  # the transactional id expired and has just been created again
     if expected.producer_id == transaction.producer_id:
         return True
-    # Perhaps it was given a new id, as its epochs were used up, and has not seen the answer.
+    # The producer may have been given a new id, because its epochs were exhausted, and not have received it.
     return expected.producer_id == transaction.record.previous_producer_id and is_epoch_exhausted(
         expected.producer_epoch
     )

@@ -1,4 +1,4 @@
-"""Transactions as administrators see them: one described, or many through filters."""
+"""Builds the responses of DescribeTransactions and ListTransactions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def not_described(transactional_id: str, error: ErrorCode) -> described.TransactionState:
-    """The description of a transaction that there is none of."""
+    """Return the description of a transactional id that cannot be described."""
     return described.TransactionState(transactional_id=transactional_id, error_code=error)
 
 
 def describe(transaction: Transaction, partitions: Partitions) -> described.TransactionState:
-    """A transaction with the partitions that it has, or still waits for."""
+    """Return the description of a transactional id with the given partitions."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -40,20 +40,20 @@ def describe(transaction: Transaction, partitions: Partitions) -> described.Tran
 
 
 def not_listed(error: ErrorCode) -> listed.ListTransactionsResponse:
-    """The answer of a coordinator that cannot list now."""
+    """Return the response of a coordinator that cannot list transactions now."""
     return listed.ListTransactionsResponse(error_code=error)
 
 
 def list_transactions(
     transactions: Iterable[Transaction], request: listed.ListTransactionsRequest, now_ms: int
 ) -> listed.ListTransactionsResponse:
-    """The transactions that pass all of the request's filters; a filter that is empty lets everything pass."""
+    """Return the transactions that match all filters of the request; an empty filter matches everything."""
     states = {BY_LABEL[label] for label in request.state_filters if label in BY_LABEL}
     producer_ids = set(request.producer_id_filters)
     duration = request.duration_filter
-    named = request.transactional_id_pattern
-    pattern = compile_expression(named, "Transaction ID pattern") if named else None
-    found = [
+    expression = request.transactional_id_pattern
+    pattern = compile_expression(expression, "Transaction ID pattern") if expression else None
+    matching = [
         listed.TransactionState(
             transactional_id=transaction.transactional_id,
             producer_id=transaction.producer_id,
@@ -66,4 +66,4 @@ def list_transactions(
         and (pattern is None or pattern.fullmatch(transaction.transactional_id))
     ]
     unknown = [label for label in dict.fromkeys(request.state_filters) if label not in BY_LABEL]
-    return listed.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
+    return listed.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=matching)

@@ -1,6 +1,6 @@
-"""Writes the markers that end a transaction to all of its partitions, however often it has to be tried.
+"""Writes the markers that end a transaction to all of its partitions, and retries until each has one.
 
-When none is left the transaction is handed back as complete. What a marker does to a log is the log's business.
+Kafka's TransactionMarkerChannelManager. Appending the control batch is the log's part.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 RETRY_BACKOFF_S = 0.1
 
-# Another coordinator, or a later epoch, has ended it: this one has no say any more.
+# Another coordinator, or a later epoch, has ended the transaction: this coordinator is fenced.
 _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-# The partition cannot hold a marker, so there is nothing to wait for.
+# The partition cannot hold a marker, so the transaction does not wait for it.
 _SKIPPED = (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION)
 
 
 @dataclass(slots=True, eq=False)
 class Completion:
-    """A decided transaction whose markers are on their way."""
+    """A prepared transaction whose markers are being written."""
 
     shard: Shard
     transaction: Transaction
     transition: Transition
     marker: TransactionMarker
     unmarked: Partitions
-    next_try: Timer | None = None
+    retry: Timer | None = None
 
 
 class Markers:
-    """The transactions of a node that wait for their markers."""
+    """The prepared transactions of a node whose markers are not all written."""
 
     __slots__ = ("_clock", "_cluster", "_complete", "_pending", "_sender", "_still_coordinates")
 
@@ -66,7 +66,7 @@ class Markers:
         return len(self._pending)
 
     def begin(self, shard: Shard, transaction: Transaction, transition: Transition) -> None:
-        """Write the markers of a transaction that is prepared, and complete it with this transition."""
+        """Write the markers of a prepared transaction; call `complete` when all of them are written."""
         record = transaction.record
         marker = TransactionMarker(
             producer_id=record.producer_id,
@@ -77,71 +77,72 @@ class Markers:
         )
         completion = Completion(shard, transaction, transition, marker, dict(record.partitions))
         self._pending[transaction.transactional_id] = completion
-        # The producer waits for the decision alone: its answer goes out before the markers are written.
-        completion.next_try = self._clock.call_soon(self._try, completion)
+        # EndTxn is answered once the decision is durable, before the markers are written.
+        completion.retry = self._clock.call_soon(self._send_if_current, completion)
 
     def unmarked(self, transaction: Transaction) -> Partitions:
-        """The partitions that a prepared transaction still waits for, of any other one all."""
+        """Return the partitions of a transaction without a marker; all of them if it is not prepared."""
         completion = self._pending.get(transaction.transactional_id)
         if completion is None or completion.transaction is not transaction:
             return transaction.record.partitions
         return completion.unmarked
 
-    def forget(self, shard: Shard) -> None:
-        """Stop what was under way for a shard: whoever loads it next begins anew."""
+    def cancel(self, shard: Shard) -> None:
+        """Cancel the markers of a shard's transactions; its next leader writes them all again."""
         for transactional_id, completion in list(self._pending.items()):
             if completion.shard is shard:
-                self._drop(transactional_id, completion)
+                self._remove(transactional_id, completion)
 
-    def _drop(self, transactional_id: str, completion: Completion) -> None:
+    def _remove(self, transactional_id: str, completion: Completion) -> None:
         del self._pending[transactional_id]
-        if completion.next_try is not None:
-            completion.next_try.cancel()
+        if completion.retry is not None:
+            completion.retry.cancel()
 
     def _send(self, completion: Completion) -> None:
         reachable = []
         for partition in list(completion.unmarked):
             leader = self._cluster.leader_of(partition)
             if leader is None:
-                del completion.unmarked[partition]  # deleted, and its part of the transaction with it
+                del completion.unmarked[partition]  # the topic was deleted
             elif leader != NO_LEADER:
                 reachable.append(partition)
         if reachable:
-            self._sender.send_markers(completion.marker, reachable).on_complete(partial(self._answered, completion))
+            sent = self._sender.send_markers(completion.marker, reachable)
+            sent.on_complete(partial(self._markers_written, completion))
         elif completion.unmarked:
             self._retry_later(completion)
         else:
-            self._finish(completion)
+            self._all_written(completion)
 
-    def _answered(self, completion: Completion, results: dict[TopicPartition, ErrorCode]) -> None:
+    def _markers_written(self, completion: Completion, results: dict[TopicPartition, ErrorCode]) -> None:
         transactional_id = completion.transaction.transactional_id
         if self._pending.get(transactional_id) is not completion:
             return
         if not self._still_coordinates(completion.shard):
-            self._drop(transactional_id, completion)
+            self._remove(transactional_id, completion)
             return
         for partition, error in results.items():
             if error is ErrorCode.NONE or error in _SKIPPED:
                 completion.unmarked.pop(partition, None)
             elif error in _FENCED:
-                # Until it is loaded again this transaction stays prepared, as nobody here may end it.
-                self._drop(transactional_id, completion)
+                # The transaction stays prepared here until its partition is loaded again.
+                self._remove(transactional_id, completion)
                 return
         if completion.unmarked:
             self._retry_later(completion)
         else:
-            self._finish(completion)
+            self._all_written(completion)
 
     def _retry_later(self, completion: Completion) -> None:
-        completion.next_try = self._clock.call_later(RETRY_BACKOFF_S, self._try, completion)
+        completion.retry = self._clock.call_later(RETRY_BACKOFF_S, self._send_if_current, completion)
 
-    def _try(self, completion: Completion) -> None:
-        completion.next_try = None
+    def _send_if_current(self, completion: Completion) -> None:
+        completion.retry = None
         if self._still_coordinates(completion.shard):
             self._send(completion)
         else:
-            self._drop(completion.transaction.transactional_id, completion)
+            self._remove(completion.transaction.transactional_id, completion)
 
-    def _finish(self, completion: Completion) -> None:
+    def _all_written(self, completion: Completion) -> None:
         del self._pending[completion.transaction.transactional_id]
         self._complete(completion)

@@ -1,7 +1,7 @@
-"""A transactional id's state: what its last record says, and what only this coordinator knows.
+"""The state of a transactional id and its transitions (Kafka's TransactionMetadata).
 
-Every change is prepared as a `Transition` by one of the functions here, which are rules without effects; the shard
-takes it over when its record is in the log.
+Every change is prepared as a `Transition` by a function of this module, without side effects. The shard replays it when
+its record is in the log.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 MAX_EPOCH = 0x7FFF
 EXHAUSTED_EPOCH = MAX_EPOCH - 1
-"""The last epoch a producer may have; the one above it is only ever used to fence."""
+"""The last epoch that a producer may use; MAX_EPOCH is used only to fence."""
 NEVER_TIMES_OUT = 0x7FFFFFFF
-"""The timeout of a transaction that an outside coordinator decides (two-phase commit)."""
+"""The timeout of a transaction with two-phase commit, which an external coordinator ends (KIP-939)."""
 
 Partitions = dict["TopicPartition", None]
-"""A set in the order of adding; never changed in place."""
+"""A set in insertion order; never changed in place."""
 
 
-class IllegalTransition(AssertionError):  # noqa: N818 - it names what was tried
-    """A transition that the table or its rules do not allow; it would be a mistake in the coordinator."""
+class IllegalTransition(AssertionError):  # noqa: N818 - named like Kafka's IllegalStateException
+    """A transition that the state machine forbids: a bug, or a record with values that no coordinator writes."""
 
 
 class TransactionRecord(NamedTuple):
-    """What a record of `__transaction_state` says of a transactional id."""
+    """The contents of a record of `__transaction_state`."""
 
     producer_id: int
     previous_producer_id: int
@@ -48,7 +48,7 @@ class TransactionRecord(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """A record to be written, and the epoch before it, which is remembered but not written."""
+    """A record to append, and the producer's last epoch, which is kept in memory only (Kafka's TxnTransitMetadata)."""
 
     record: TransactionRecord
     last_producer_epoch: int
@@ -56,19 +56,19 @@ class Transition(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A transactional id. `record` changes by replay alone; the rest is this coordinator's memory."""
+    """A transactional id. Only replay changes `record`; the other fields are not persisted."""
 
     transactional_id: str
     record: TransactionRecord
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     pending_state: TransactionState | None = None
-    """Where it is going, while the record of that is being written."""
+    """The state of the transition whose record is being written."""
     fence_epoch: int | None = None
-    """An epoch that fences the producer already although no record says so yet; kept when its record fails."""
+    """An epoch that fences the producer before its record is durable; kept if writing the record fails."""
 
     @property
     def state(self) -> TransactionState:
-        """The state that the log says."""
+        """The state of the last record."""
         return self.record.state
 
     @property
@@ -78,7 +78,7 @@ class Transaction:
 
     @property
     def producer_epoch(self) -> int:
-        """The epoch that is valid now."""
+        """The current epoch; a fencing epoch counts at once."""
         return self.record.producer_epoch if self.fence_epoch is None else self.fence_epoch
 
     @property
@@ -88,12 +88,12 @@ class Transaction:
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:
-    """Whether no producer may have the epoch after this one."""
+    """Whether a producer with this epoch cannot be bumped any further."""
     return producer_epoch >= EXHAUSTED_EPOCH
 
 
 def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """A transactional id that nothing is known of; its first record gives it epoch 0."""
+    """Return the state of a new transactional id; its first transition gives it epoch 0."""
     record = TransactionRecord(
         producer_id=producer_id,
         previous_producer_id=NO_PRODUCER_ID,
@@ -110,26 +110,26 @@ def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int, no
 
 
 def fence_producer_epoch(transaction: Transaction) -> int:
-    """The epoch that shuts the current producer out, before its transaction is aborted."""
-    _check_may_go(transaction, TransactionState.PREPARE_EPOCH_FENCE)
+    """Return the epoch that fences the current producer before its transaction is aborted."""
+    _check_state_change(transaction, TransactionState.PREPARE_EPOCH_FENCE)
     epoch = transaction.producer_epoch
-    # A fence whose record failed has bumped the epoch already; bumping again would exhaust it on a bad disk.
+    # A fence whose record failed has already bumped the epoch; repeated bumps on a bad disk would exhaust it.
     return epoch if transaction.fence_epoch is not None or epoch == MAX_EPOCH else epoch + 1
 
 
 def increment_producer_epoch(
     transaction: Transaction, timeout_ms: int, expected_epoch: int | None, now_ms: int
 ) -> Transition:
-    """Initialize with the next epoch; a producer that says which epoch it had must have the current or the last one."""
+    """Return an epoch bump for InitProducerId; a producer that names its epoch must have the current or last one."""
     epoch = transaction.producer_epoch
     if is_epoch_exhausted(epoch):
-        raise IllegalTransition(f"no epoch is left for producer {transaction.producer_id}")
+        raise IllegalTransition(f"the epochs of producer id {transaction.producer_id} are exhausted")
     if expected_epoch is None:
         new_epoch, last_epoch = epoch + 1, NO_PRODUCER_EPOCH
     elif epoch == NO_PRODUCER_EPOCH or expected_epoch == epoch:
         new_epoch, last_epoch = epoch + 1, epoch
     elif expected_epoch == transaction.last_producer_epoch:
-        # The bump was made, but the producer never saw the answer.
+        # The epoch was bumped before, but the producer did not receive the response.
         new_epoch, last_epoch = epoch, transaction.last_producer_epoch
     else:
         raise KafkaError(
@@ -143,7 +143,7 @@ def increment_producer_epoch(
 def rotate_producer_id(
     transaction: Transaction, new_producer_id: int, timeout_ms: int, now_ms: int, *, remember_last_epoch: bool
 ) -> Transition:
-    """Initialize with a new producer id, as the old one has no epochs left."""
+    """Return a transition to a new producer id, because the epochs of the old one are exhausted."""
     last_epoch = transaction.producer_epoch if remember_last_epoch else NO_PRODUCER_EPOCH
     return _initialized(transaction, new_producer_id, 0, last_epoch, timeout_ms, now_ms)
 
@@ -167,7 +167,7 @@ def _initialized(
 def add_partitions(
     transaction: Transaction, partitions: Iterable[TopicPartition], client_version: TransactionVersion, now_ms: int
 ) -> Transition:
-    """Take partitions into the transaction, beginning it if none is open."""
+    """Return a transition that adds partitions, and begins a transaction if none is ongoing."""
     record = transaction.record
     begins = transaction.state in FINISHED
     record = record._replace(
@@ -191,7 +191,7 @@ def abort_or_commit(
     *,
     no_partition_added: bool,
 ) -> Transition:
-    """Decide how the transaction ends; with KIP-890's second part this bumps the epoch."""
+    """Return a transition to PrepareCommit or PrepareAbort; with KIP-890, part 2, it bumps the epoch."""
     epoch, last_epoch = transaction.producer_epoch, transaction.last_producer_epoch
     if client_version.supports_epoch_bump:
         last_epoch = epoch
@@ -210,7 +210,7 @@ def abort_or_commit(
 
 
 def complete(transaction: Transaction, now_ms: int) -> Transition:
-    """All markers are written; a producer whose epochs ran out gets the id that was set aside for it."""
+    """Return the transition after the last marker; a producer with exhausted epochs gets its next producer id."""
     record = transaction.record
     if transaction.state is TransactionState.PREPARE_COMMIT:
         new_state = TransactionState.COMPLETE_COMMIT
@@ -237,22 +237,22 @@ def _transition(transaction: Transaction, record: TransactionRecord, last_epoch:
     return transition
 
 
-def _check_may_go(transaction: Transaction, new_state: TransactionState) -> None:
+def _check_state_change(transaction: Transaction, new_state: TransactionState) -> None:
     if transaction.pending_state is not None:
         raise IllegalTransition(
-            f"{transaction.transactional_id} is on its way to {transaction.pending_state.label} and cannot go to "
-            f"{new_state.label}"
+            f"{transaction.transactional_id} has a pending transition to {transaction.pending_state.label} and cannot "
+            f"change to {new_state.label}"
         )
     if transaction.state not in VALID_PREVIOUS_STATES[new_state]:
         raise IllegalTransition(
-            f"{transaction.transactional_id} cannot go from {transaction.state.label} to {new_state.label}"
+            f"{transaction.transactional_id} cannot change from {transaction.state.label} to {new_state.label}"
         )
 
 
 def _check(transaction: Transaction, transition: Transition) -> None:
-    """A transition obeys the table, and changes only what a transition to its state may change."""
+    """Raise IllegalTransition unless the state may follow and only fields that belong to it change."""
     old, new = transaction.record, transition.record
-    _check_may_go(transaction, new.state)
+    _check_state_change(transaction, new.state)
     if new.state is TransactionState.EMPTY:
         valid = (
             not new.partitions

@@ -1,4 +1,4 @@
-"""Hands out producer ids from blocks; the next block is asked for before the current one runs out."""
+"""Generates producer ids from allocated blocks (Kafka's RPCProducerIdManager); prefetches the next block."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PREFETCH_THRESHOLD = 0.9
 
 
 class ProducerIds:
-    """The producer ids of one node. An id is given out once, whatever happens to the request that asked for it."""
+    """Generates the producer ids of one node; no id is generated twice."""
 
-    __slots__ = ("_asking", "_block", "_clock", "_end", "_next", "_prefetched", "_retry_at", "_source")
+    __slots__ = ("_allocating", "_block", "_clock", "_end", "_next", "_prefetched", "_retry_at", "_source")
 
     def __init__(self, source: ProducerIdSource, clock: Clock) -> None:
         self._source = source
@@ -26,13 +26,13 @@ class ProducerIds:
         self._end = 0
         self._block = 0
         self._prefetched: ProducerIdBlock | None = None
-        self._asking = False
+        self._allocating = False
         self._retry_at = 0.0
 
     def generate(self) -> int:
-        """A producer id that no one had before; while the next block is on its way a client has to ask again."""
+        """Return a new producer id; raise COORDINATOR_LOAD_IN_PROGRESS while the next block is being allocated."""
         if self._next == self._end:
-            self._ask()
+            self._allocate()
             if self._prefetched is None:
                 raise KafkaError(
                     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Producer ID block is full. Waiting for next block"
@@ -43,17 +43,17 @@ class ProducerIds:
         producer_id = self._next
         self._next += 1
         if producer_id == self._block + int((self._end - self._block) * PREFETCH_THRESHOLD):
-            self._ask()
+            self._allocate()
         return producer_id
 
-    def _ask(self) -> None:
-        if self._prefetched is None and not self._asking and self._clock.monotonic() >= self._retry_at:
-            self._asking = True
-            self._source.allocate_producer_ids().on_complete(self._answered)
+    def _allocate(self) -> None:
+        if self._prefetched is None and not self._allocating and self._clock.monotonic() >= self._retry_at:
+            self._allocating = True
+            self._source.allocate_producer_ids().on_complete(self._allocated)
 
-    def _answered(self, block: ProducerIdBlock | None) -> None:
-        self._asking = False
-        # Ids only ever grow; a block below the current one would give the same id to two producers.
+    def _allocated(self, block: ProducerIdBlock | None) -> None:
+        self._allocating = False
+        # Blocks only increase; one below the current block would generate the same id twice.
         if block is None or block.size <= 0 or block.first < self._end:
             self._retry_at = self._clock.monotonic() + RETRY_BACKOFF_S
         else:

@@ -1,4 +1,7 @@
-"""The records of `__transaction_state`, to and from bytes: a type before the key, a version before the value."""
+"""Encodes and decodes the records of `__transaction_state` (Kafka's TransactionLog).
+
+A key begins with its type and a value with its version, two bytes each.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ _TRANSACTION_LOG = 0
 _VALUE_VERSIONS = TransactionLogValue.__schema__.versions
 
 
-@lru_cache(maxsize=1 << 12)  # an id that is in use is written several times per transaction
+@lru_cache(maxsize=1 << 12)  # a transaction writes several records with the same key
 def encode_key(transactional_id: str) -> bytes:
-    """The key under which an id's records replace each other."""
+    """Return the key of a transactional id's records."""
     return _INT16.pack(_TRANSACTION_LOG) + TransactionLogKey(transactional_id=transactional_id).encode(0)
 
 
 def encode_value(record: TransactionRecord, transaction_version: TransactionVersion) -> bytes:
-    """The value of a record, in the version that brokers at this transaction version can read."""
+    """Return a record's value in the version that belongs to the transaction version."""
     version = transaction_version.log_value_version
     value = TransactionLogValue(
         producer_id=record.producer_id,
@@ -55,7 +58,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> tuple[str, Transact
     TransactionLog does.
     """
     if key is None:
-        raise ProtocolError("expected a key", message="TransactionLogKey")
+        raise ProtocolError("expected a key, got null", message="TransactionLogKey")
     kind, key_body = _prefixed(key, "TransactionLogKey")
     if kind != _TRANSACTION_LOG:
         return None
@@ -102,5 +105,5 @@ def _record(value: TransactionLogValue) -> TransactionRecord:
 
 
 def _version(level: int) -> TransactionVersion:
-    """A level that is not known here is read as the highest that is: it bumps epochs, as all later ones do."""
+    """Return a transaction version; an unknown higher level is read as the highest known, which bumps epochs too."""
     return TransactionVersion(min(max(level, 0), TransactionVersion.TV_2))

@@ -1,6 +1,6 @@
-"""The partitions of `__transaction_state` that this node coordinates.
+"""The partitions of `__transaction_state` that this node leads (Kafka's TransactionStateManager).
 
-A shard's transactions change by `replay` alone, at load and live.
+Only `replay` changes a shard's transactions, at load and live.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Shard:
     """One partition of `__transaction_state`, led by this node in one leader epoch.
 
-    A later epoch is another shard, so that whoever finds its shard replaced knows that it is late.
+    Each leader epoch has its own shard, so that a write which completes after a change of leader is detected.
     """
 
     partition: int
@@ -35,7 +35,7 @@ class Shard:
     transactions: dict[str, Transaction] = field(default_factory=dict)
 
     def replay(self, transactional_id: str, record: TransactionRecord | None) -> None:
-        """Take over what a record says; None is the tombstone of an expired id."""
+        """Apply a record to its transactional id; None is a tombstone and removes the id."""
         if record is None:
             self.transactions.pop(transactional_id, None)
             return
@@ -75,7 +75,7 @@ class LoadedShard:
 
 
 class Shards:
-    """The shards of a node, loaded and loading."""
+    """The loaded and loading shards of a node."""
 
     __slots__ = ("_loaded", "_loading", "_partition_count")
 
@@ -86,18 +86,18 @@ class Shards:
 
     @property
     def loading(self) -> bool:
-        """Whether any partition is still being read."""
+        """Whether any partition is still being loaded."""
         return bool(self._loading)
 
     def __iter__(self) -> Iterator[Shard]:
         return iter(list(self._loaded.values()))
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition that coordinates this id."""
+        """Return the partition that a transactional id belongs to."""
         return partition_for(transactional_id, self._partition_count())
 
     def find(self, transactional_id: str) -> tuple[Shard, Transaction | None]:
-        """The shard of an id, and the id's transaction if it has one."""
+        """Return an id's shard and its state, if any; raise if this node does not coordinate the id (yet)."""
         partition = self.partition_for(transactional_id)
         if partition in self._loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -106,14 +106,14 @@ class Shards:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return shard, shard.transactions.get(transactional_id)
 
-    def error_of(self, shard: Shard) -> ErrorCode:
-        """NONE while the shard is the one in charge of its partition, else what its clients are told."""
+    def check_current(self, shard: Shard) -> ErrorCode:
+        """Return NONE if a shard is the loaded one of its partition, else the error for its clients."""
         if shard.partition in self._loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE if self._loaded.get(shard.partition) is shard else ErrorCode.NOT_COORDINATOR
 
     def begin_load(self, partition: int, coordinator_epoch: int) -> None:
-        """This node leads a partition from now on, but has not read it yet."""
+        """Mark a partition as loading in a leader epoch."""
         self._loading[partition] = coordinator_epoch
 
     def load(
@@ -136,6 +136,6 @@ class Shards:
         self._loaded[shard.partition] = shard
 
     def unload(self, partition: int) -> Shard | None:
-        """This node leads the partition no longer."""
+        """Remove a partition and return its shard, if it was loaded."""
         self._loading.pop(partition, None)
         return self._loaded.pop(partition, None)

@@ -1,15 +1,17 @@
-"""The states of a transaction and the table of legal ways between them; anything not in the table is invalid.
+"""The states of a transaction with the table of valid transitions, and the levels of `transaction.version`.
 
-Also what a transaction version (the feature `transaction.version`) means for the coordinator.
+Also which errors a client's API version supports.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
+from ottla.protocol.errors import ErrorCode
+
 
 class TransactionState(IntEnum):
-    """A state; the number is what `__transaction_state` holds. The last two are never written."""
+    """The state of a transaction, with its number in `__transaction_state`; the last two are never written."""
 
     EMPTY = 0
     ONGOING = 1
@@ -22,7 +24,7 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name that clients see."""
+        """The name in responses."""
         return _LABELS[self]
 
 
@@ -40,19 +42,19 @@ _LABELS = {
 BY_LABEL = {label: state for state, label in _LABELS.items()}
 
 FINISHED = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-"""Nothing is open: a new transaction may begin, and the transactional id may expire."""
+"""No transaction is ongoing: a new one may begin, and the transactional id may expire."""
 
 PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
-"""Decided, while the markers are being written."""
+"""The decision is durable and the markers are being written."""
 
 WRITTEN = (*FINISHED, TransactionState.ONGOING, *PREPARED)
-"""The states that are records."""
+"""The states that records may have."""
 
 VALID_PREVIOUS_STATES: dict[TransactionState, tuple[TransactionState, ...]] = {
     TransactionState.EMPTY: FINISHED,
     TransactionState.ONGOING: (TransactionState.ONGOING, *FINISHED),
     TransactionState.PREPARE_COMMIT: (TransactionState.ONGOING,),
-    # Aborting without an open transaction bumps the epoch all the same (KIP-890).
+    # An abort bumps the epoch even if no transaction is ongoing (KIP-890).
     TransactionState.PREPARE_ABORT: (
         TransactionState.ONGOING,
         TransactionState.PREPARE_EPOCH_FENCE,
@@ -79,15 +81,26 @@ class TransactionVersion(IntEnum):
 
     @property
     def log_value_version(self) -> int:
-        """The version in which records of `__transaction_state` are written."""
+        """The version of TransactionLogValue that is written."""
         return 1 if self >= TransactionVersion.TV_1 else 0
 
 
 def end_txn_version(api_version: int) -> TransactionVersion:
-    """What a client that ends its transaction with this version of EndTxn expects."""
+    """Return the transaction version of a client that sends this version of EndTxn."""
     return TransactionVersion.TV_2 if api_version > 4 else TransactionVersion.TV_0
 
 
 def add_partitions_version(api_version: int) -> TransactionVersion:
-    """Who stands behind this version of AddPartitionsToTxn: from 4 on a broker, on a producer's behalf."""
+    """Return the transaction version of a request: from version 4 on a broker sends it for a producer."""
     return TransactionVersion.TV_2 if api_version > 3 else TransactionVersion.TV_0
+
+
+# API key -> first version whose clients support PRODUCER_FENCED (KIP-588).
+_SUPPORTS_PRODUCER_FENCED = {22: 4, 24: 2, 25: 2, 26: 2}
+
+
+def fencing_error(error: ErrorCode, api_key: int, api_version: int) -> ErrorCode:
+    """Replace PRODUCER_FENCED by INVALID_PRODUCER_EPOCH for clients whose version does not support it."""
+    if error is ErrorCode.PRODUCER_FENCED and api_version < _SUPPORTS_PRODUCER_FENCED[api_key]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error

@@ -1,7 +1,7 @@
-"""KIP-890 at a partition's leader: no record enters a log outside of a transaction that the coordinator knows.
+"""Verification of transactional produce requests at a partition's leader (KIP-890), against hanging transactions.
 
-Before a producer's first record of a transaction its leader asks the coordinator: older clients must have added the
-partition themselves, newer ones have it added now. Appending is the log's business; this says whether it may.
+Before the first record of a transaction is appended, the leader checks with the transaction coordinator that the
+partition is part of the transaction, or has it added for newer clients (Kafka's AddPartitionsToTxnManager).
 """
 
 from __future__ import annotations
@@ -24,63 +24,63 @@ if TYPE_CHECKING:
 
 
 class SupportedOperation(Enum):
-    """What a client of some version of Produce or TxnOffsetCommit understands."""
+    """What a client supports, by its version of Produce or TxnOffsetCommit."""
 
     DEFAULT_ERROR = 0
-    """It adds partitions itself, and does not know TRANSACTION_ABORTABLE."""
+    """The client adds partitions itself and does not support TRANSACTION_ABORTABLE."""
     GENERIC_ERROR_SUPPORTED = 1
-    """It adds partitions itself, and knows TRANSACTION_ABORTABLE."""
+    """The client adds partitions itself and supports TRANSACTION_ABORTABLE."""
     ADD_PARTITION = 2
-    """It leaves adding to the broker, and bumps its epoch with every transaction."""
+    """The leader adds partitions for the client, whose epoch is bumped with every transaction."""
 
     @property
     def supports_epoch_bump(self) -> bool:
-        """Whether every transaction of this client has an epoch of its own."""
+        """Whether the epoch is bumped with every transaction."""
         return self is SupportedOperation.ADD_PARTITION
 
 
 def produce_operation(version: int) -> SupportedOperation:
-    """What a client that produces with this version understands."""
+    """Return what a client supports that sends this version of Produce."""
     if version > 11:
         return SupportedOperation.ADD_PARTITION
     return SupportedOperation.GENERIC_ERROR_SUPPORTED if version > 10 else SupportedOperation.DEFAULT_ERROR
 
 
 def txn_offset_commit_operation(version: int) -> SupportedOperation:
-    """What a client that commits offsets in a transaction with this version understands."""
+    """Return what a client supports that sends this version of TxnOffsetCommit."""
     if version > 4:
         return SupportedOperation.ADD_PARTITION
     return SupportedOperation.GENERIC_ERROR_SUPPORTED if version > 3 else SupportedOperation.DEFAULT_ERROR
 
 
-class Guard:
-    """The right to append that a verification gives; it is void once the transaction it was given for has ended.
+class VerificationGuard:
+    """Permits an append after a verification, until the transaction ends (Kafka's VerificationGuard).
 
-    It is equal to nothing but itself, so that no other life of a log takes it for one of its own.
+    Compared by identity, so that a guard from an earlier log instance is rejected.
     """
 
     __slots__ = ()
 
 
 @dataclass(slots=True)
-class _Started:
-    guard: Guard
-    at_ms: int
+class _VerificationState:
+    guard: VerificationGuard
+    started_ms: int
     epoch: int
     lowest_sequence: int
     supports_epoch_bump: bool
 
 
 class Verifications:
-    """The verifications that one log has seen started, by producer id.
+    """The verifications in progress of one partition, by producer id (Kafka's VerificationStateEntry).
 
-    What the log itself knows of a producer comes in as arguments, so that this has no opinion about logs.
+    The producer state of the log is passed in as arguments.
     """
 
     __slots__ = ("_started",)
 
     def __init__(self) -> None:
-        self._started: dict[int, _Started] = {}
+        self._started: dict[int, _VerificationState] = {}
 
     def __len__(self) -> int:
         return len(self._started)
@@ -95,11 +95,11 @@ class Verifications:
         known_epoch: int | None,
         ongoing: bool,
         supports_epoch_bump: bool,
-    ) -> Guard | None:
-        """A guard to append with; None if the producer's transaction is open in this log and nobody has to be asked.
+    ) -> VerificationGuard | None:
+        """Start a verification and return its guard, or None if the producer's transaction is ongoing in this log.
 
-        `known_epoch` is the last epoch that the log has of the producer, `ongoing` whether it has an open transaction
-        in this one.
+        `known_epoch` is the producer's last epoch in the log; `ongoing` says whether the log has an ongoing
+        transaction of the producer.
         """
         if known_epoch is not None and producer_epoch < known_epoch:
             raise KafkaError(
@@ -110,7 +110,7 @@ class Verifications:
             return None
         started = self._started.get(producer_id)
         if started is None:
-            started = _Started(Guard(), now_ms, producer_epoch, sequence, supports_epoch_bump)
+            started = _VerificationState(VerificationGuard(), now_ms, producer_epoch, sequence, supports_epoch_bump)
             self._started[producer_id] = started
         elif producer_epoch > started.epoch:
             started.epoch, started.lowest_sequence = producer_epoch, sequence
@@ -118,39 +118,39 @@ class Verifications:
             started.lowest_sequence = min(started.lowest_sequence, sequence)
         return started.guard
 
-    def may_append(self, producer_id: int, guard: Guard | None) -> bool:
-        """Whether a guard is still good: no marker has come since it was given."""
+    def may_append(self, producer_id: int, guard: VerificationGuard | None) -> bool:
+        """Whether a guard is valid: no marker was appended since its verification started."""
         started = self._started.get(producer_id)
         return started is not None and guard is started.guard
 
     def check_sequence(self, producer_id: int, sequence: int) -> None:
-        """Batches that were sent in a row are appended in that row, even if the first ones had to be sent again."""
+        """Raise OUT_OF_ORDER_SEQUENCE_NUMBER unless the batch with the lowest sequence is appended first."""
         started = self._started.get(producer_id)
         if started is not None and sequence > started.lowest_sequence:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Out of order sequence number {sequence} of producer {producer_id}: {started.lowest_sequence} was "
-                "seen before and has to come first.",
+                f"Out of order sequence number {sequence} of producer {producer_id}: {started.lowest_sequence} "
+                "arrived before and must be appended first.",
             )
 
     def appended(self, producer_id: int, producer_epoch: int, *, control: bool) -> None:
-        """A transactional batch, or a marker, of the producer is in the log: the verification has done its work."""
+        """End the verification of a producer after a transactional batch or a marker was appended."""
         started = self._started.get(producer_id)
         if started is None:
             return
-        # A marker carries the bumped epoch; if the next transaction has begun to verify, it is not the one that ends.
+        # A marker has the bumped epoch: a verification with the same epoch belongs to the next transaction.
         if started.supports_epoch_bump and control and producer_epoch == started.epoch:
             return
         del self._started[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget verifications that nothing came of."""
-        for producer_id in [p for p, each in self._started.items() if now_ms - each.at_ms >= expiration_ms]:
+        """Remove verifications that no append followed."""
+        for producer_id in [key for key, state in self._started.items() if now_ms - state.started_ms >= expiration_ms]:
             del self._started[producer_id]
 
 
 class PartitionVerifier:
-    """Asks the coordinator of a transactional id, wherever it is, on behalf of a partition's leader."""
+    """Verifies or adds partitions with the coordinator of a transactional id (Kafka's AddPartitionsToTxnManager)."""
 
     __slots__ = ("_clock", "_config", "_coordinator_of")
 
@@ -165,7 +165,7 @@ class PartitionVerifier:
         self._coordinator_of = coordinator_of
 
     def needed(self, transactional_id: str | None, operation: SupportedOperation) -> bool:
-        """Whether the coordinator has to be asked at all."""
+        """Whether a batch needs a verification."""
         return transactional_id is not None and (
             operation.supports_epoch_bump or self._config().partition_verification_enable
         )
@@ -178,7 +178,7 @@ class PartitionVerifier:
         partitions: Sequence[TopicPartition],
         operation: SupportedOperation,
     ) -> Pending[dict[TopicPartition, ErrorCode]]:
-        """The partitions that may not be written to, with the reason why; it is good news if there are none."""
+        """Add partitions to a transaction, or verify them; return the error of each that may not be written to."""
         coordinator = self._coordinator_of(transactional_id)
         if coordinator is None:
             return kept(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -198,33 +198,33 @@ class PartitionVerifier:
         partitions: Sequence[TopicPartition],
         operation: SupportedOperation,
     ) -> Pending[dict[TopicPartition, KafkaError]]:
-        """As `add_or_verify`, in the words of a produce response.
+        """Add or verify partitions as `add_or_verify` does; return the errors of a Produce response.
 
-        While the markers of the last transaction are being written a newer client is kept waiting for a short time,
-        rather than sent away: it did not even ask for its partition to be added.
+        While the markers of the previous transaction are being written, retry for up to
+        add.partitions.to.txn.retry.backoff.max.ms before answering CONCURRENT_TRANSACTIONS.
         """
         if not operation.supports_epoch_bump:
-            asked = self.add_or_verify(transactional_id, producer_id, producer_epoch, partitions, operation)
-            return asked.map(lambda errors: _produce_errors(errors, operation))
+            verified = self.add_or_verify(transactional_id, producer_id, producer_epoch, partitions, operation)
+            return verified.map(lambda errors: _produce_errors(errors, operation))
         answer: Pending[dict[TopicPartition, KafkaError]] = Pending()
         config = self._config()
-        give_up = self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
-        pause = config.add_partitions_to_txn_retry_backoff_ms / 1000
+        deadline = self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        backoff = config.add_partitions_to_txn_retry_backoff_ms / 1000
 
-        def ask() -> None:
+        def add() -> None:
             if not answer.settled:
                 self.add_or_verify(transactional_id, producer_id, producer_epoch, partitions, operation).on_complete(
-                    answered
+                    added
                 )
 
-        def answered(errors: dict[TopicPartition, ErrorCode]) -> None:
-            busy = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
-            if busy and self._clock.monotonic() < give_up:
-                self._clock.call_later(pause, ask)
+        def added(errors: dict[TopicPartition, ErrorCode]) -> None:
+            concurrent = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+            if concurrent and self._clock.monotonic() < deadline:
+                self._clock.call_later(backoff, add)
             else:
                 answer.complete(_produce_errors(errors, operation))
 
-        ask()
+        add()
         return answer
 
 
@@ -232,7 +232,7 @@ def _errors(results: dict[TopicPartition, ErrorCode], operation: SupportedOperat
     errors: dict[TopicPartition, ErrorCode] = {}
     for partition, error in results.items():
         if error is ErrorCode.PRODUCER_FENCED:
-            error = ErrorCode.INVALID_PRODUCER_EPOCH  # what a leader has always answered to a stale producer
+            error = ErrorCode.INVALID_PRODUCER_EPOCH  # as in Kafka, Produce does not answer PRODUCER_FENCED
         elif error is ErrorCode.TRANSACTION_ABORTABLE and operation is SupportedOperation.DEFAULT_ERROR:
             error = ErrorCode.INVALID_TXN_STATE
         if error is not ErrorCode.NONE:
@@ -246,8 +246,8 @@ def _produce_errors(
     return {partition: produce_error(error, operation) for partition, error in errors.items()}
 
 
-# A producer does not know that its leader asks a coordinator; these make it send its records again.
-_NOT_NOW = (
+# Produce answers these as NOT_ENOUGH_REPLICAS, so that the producer retries the batch.
+_RETRIABLE = (
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -256,10 +256,10 @@ _NOT_NOW = (
 
 
 def produce_error(error: ErrorCode, operation: SupportedOperation) -> KafkaError:
-    """What a producer is told when its partition could not be verified or added."""
+    """Return the error of a Produce response for a partition that could not be verified or added."""
     if error is ErrorCode.INVALID_TXN_STATE:
         return KafkaError(error, "Partition was not added to the transaction")
-    if error in _NOT_NOW or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not operation.supports_epoch_bump):
+    if error in _RETRIABLE or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not operation.supports_epoch_bump):
         return KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}",
