@@ -1,7 +1,7 @@
-"""How a client proves who it is: Kafka's own client properties read into a login and a TLS context.
+"""Turns Kafka's client properties into a TLS context and a SASL login.
 
-Passwords and tokens come from a file of properties, from files of their own or from the environment; a command line is
-no place for them, because every user of a machine sees it.
+Secrets come from a properties file, a file of their own or the environment. They are refused on a command line, which
+every user of the machine can read.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.secrets import is_secret_config
 from ottla.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN, SaslError
 
-# What a login or TLS needs is imported where it is used: most commands and Spark workers do without, and start faster.
+# Modules for logins and TLS are imported where they are used: most commands and Spark workers need neither.
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
@@ -27,40 +28,61 @@ if TYPE_CHECKING:
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PASSWORD_VARIABLE: Final = "OTTLA_SASL_PASSWORD"
 TOKEN_VARIABLE: Final = "OTTLA_SASL_TOKEN"
-SECRETS: Final = frozenset(
-    {
-        "sasl.jaas.config",
-        "sasl.password",
-        "sasl.oauthbearer.client.credentials.client.secret",
-        "sasl.oauthbearer.token",
-        "ssl.key.password",
-        "ssl.keystore.key",
-        "ssl.keystore.password",
-        "ssl.truststore.password",
-    }
-)
-"""Properties that must not stand on a command line."""
+BEARER_TOKEN: Final = "sasl.oauthbearer.token"
 TOKEN_SECONDS: Final = 10
 LIBRDKAFKA_NAMES: Final = {"sasl.mechanisms": "sasl.mechanism", "ssl.ca.location": "ssl.truststore.location"}
+SECURITY_PROPERTIES: Final = frozenset(
+    {
+        "security.protocol",
+        "sasl.jaas.config",
+        "sasl.mechanism",
+        "sasl.oauthbearer.client.credentials.client.id",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.scope",
+        BEARER_TOKEN,
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.oauthbearer.token.file",
+        "sasl.password",
+        "sasl.tokenauth",
+        "sasl.username",
+        "ssl.certificate.location",
+        "ssl.cipher.suites",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+        *LIBRDKAFKA_NAMES,
+    }
+)
+"""Every property that `security_from_properties` reads."""
 
 
 class Exchange(Protocol):
-    """Sends a token and returns the server's, with the session's lifetime in ms."""
+    """Sends a SASL token; returns the server's token and the session's lifetime in ms."""
 
     def __call__(self, token: bytes) -> tuple[bytes, int]:
-        """One round trip."""
+        """Make one round trip."""
         ...
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Login:
-    """A mechanism with what it needs. It holds secrets, so it is not shown."""
+    """A SASL mechanism with its credentials. It holds secrets, so `repr` shows the name only."""
 
     mechanism: str
     username: str = ""
     password: str = ""
     by_token: bool = False
-    """Whether name and password are a delegation token's id and secret."""
+    """Whether username and password are a delegation token's id and HMAC."""
     token: str | None = None
     token_file: str | None = None
     token_url: str | None = None
@@ -70,7 +92,7 @@ class Login:
         return f"Login({self.mechanism}, {self.username or 'token'})"
 
     def authenticate(self, exchange: Exchange) -> int:
-        """Go through the exchange; the session's lifetime in ms, 0 for no end."""
+        """Run the mechanism's exchange; return the session's lifetime in ms, 0 for a session without end."""
         if self.mechanism == PLAIN:
             from ottla.security.sasl.plain import plain_token
 
@@ -80,7 +102,7 @@ class Login:
 
             answer, lifetime = exchange(oauthbearer_token(self._bearer()))
             if answer:
-                exchange(ACKNOWLEDGED)  # the server now says why it refuses
+                exchange(ACKNOWLEDGED)  # RFC 7628: the server answers this with the reason for its refusal
             return lifetime
         from ottla.security.sasl.scram import ScramClient
 
@@ -103,7 +125,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Security:
-    """How to talk to a broker: in the clear and as nobody, unless TLS settings or a login are given."""
+    """TLS settings and login of a connection; without either it is plain text and unauthenticated."""
 
     tls: TlsSettings | None = None
     login: Login | None = None
@@ -112,7 +134,7 @@ class Security:
         return f"Security(tls={self.tls is not None}, login={self.login!r})"
 
     def context(self) -> ssl.SSLContext | None:
-        """The TLS context, if there is TLS."""
+        """Return the TLS context; None for plain text."""
         return None if self.tls is None else _context(self.tls)
 
 
@@ -126,10 +148,13 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
 def security_from_properties(
     properties: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> Security | None:
-    """Read `security.protocol`, `sasl.*` and `ssl.*`; None for plain text. ValueError names the property."""
+    """Return what `security.protocol`, `sasl.*` and `ssl.*` describe; None for plain text.
+
+    Raise ValueError, with the name of the property, for one that is wrong or missing.
+    """
     environment = os.environ if environment is None else environment
-    found = {LIBRDKAFKA_NAMES.get(key, key): value for key, value in properties.items()}
-    protocol = found.get("security.protocol", "PLAINTEXT").strip().upper()
+    values = {LIBRDKAFKA_NAMES.get(key, key): value for key, value in properties.items()}
+    protocol = values.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         raise ValueError(f"security.protocol={protocol}: use one of {', '.join(PROTOCOLS)}")
     if protocol == "PLAINTEXT":
@@ -138,57 +163,59 @@ def security_from_properties(
     if protocol.endswith("SSL"):
         from ottla.security.tls import TlsSettings
 
-        _join_pem_files(found)
-        tls = TlsSettings.read(found.get)
-        _context(tls)  # what is wrong is told now, not at the first connection
-    return Security(tls, _login(found, environment) if protocol.startswith("SASL") else None)
+        _join_pem_files(values)
+        tls = TlsSettings.read(values.get)
+        _context(tls)  # report wrong settings now, not at the first connection
+    return Security(tls, _login(values, environment) if protocol.startswith("SASL") else None)
 
 
-def refuse_secrets(words: Mapping[str, str]) -> None:
-    """Refuse secrets that stand on a command line."""
-    for key in words:
-        if key in SECRETS:
+def refuse_secrets(properties: Mapping[str, str]) -> None:
+    """Raise ValueError if properties from a command line hold a secret."""
+    for name in properties:
+        if is_secret_config(name) or name == BEARER_TOKEN:
             raise ValueError(
-                f"{key} on a command line can be read by every user of this machine; put it into a file and give that "
-                f"with --command-config, or set {PASSWORD_VARIABLE}"
+                f"{name}: every user of this machine can read a command line; put it into a file and give that with "
+                f"--command-config, or set {PASSWORD_VARIABLE}"
             )
 
 
-def _join_pem_files(found: dict[str, str]) -> None:
-    """librdkafka has a file for the key and one for the certificate; they are one store here."""
-    certificate, key = found.pop("ssl.certificate.location", None), found.pop("ssl.key.location", None)
-    if certificate is None or key is None:
+def _join_pem_files(values: dict[str, str]) -> None:
+    """Replace librdkafka's two files, one for the key and one for the certificate, by the PEM key store they make."""
+    certificate, key = values.pop("ssl.certificate.location", None), values.pop("ssl.key.location", None)
+    if certificate is None and key is None:
         return
+    if certificate is None or key is None:
+        raise ValueError("ssl.certificate.location and ssl.key.location are only used together")
     for name, path in (("ssl.keystore.certificate.chain", certificate), ("ssl.keystore.key", key)):
         try:
             with open(path, encoding="ascii") as file:
-                found[name] = file.read()
+                values[name] = file.read()
         except OSError as error:
             raise ValueError(f"{path}: {error.strerror}") from error
 
 
-def _login(found: Mapping[str, str], environment: Mapping[str, str]) -> Login:
-    mechanism = found.get("sasl.mechanism", "").strip().upper()
+def _login(values: Mapping[str, str], environment: Mapping[str, str]) -> Login:
+    mechanism = values.get("sasl.mechanism", "").strip().upper()
     if mechanism not in MECHANISMS:
         raise ValueError(f"sasl.mechanism={mechanism or '(none)'}: use one of {', '.join(MECHANISMS)}")
     options: Mapping[str, str] = {}
-    if "sasl.jaas.config" in found:
+    if "sasl.jaas.config" in values:
         from ottla.security.jaas import parse_jaas
 
-        options = parse_jaas(found["sasl.jaas.config"]).options
-    username = found.get("sasl.username") or options.get("username") or ""
-    password = found.get("sasl.password") or options.get("password") or environment.get(PASSWORD_VARIABLE) or ""
+        options = parse_jaas(values["sasl.jaas.config"]).options
+    username = values.get("sasl.username") or options.get("username") or ""
+    password = values.get("sasl.password") or options.get("password") or environment.get(PASSWORD_VARIABLE) or ""
     if mechanism != OAUTHBEARER:
         if not username or not password:
             raise ValueError(
-                f"sasl.mechanism={mechanism} needs a name (sasl.username or sasl.jaas.config) and a password "
+                f"sasl.mechanism={mechanism} needs a user name (sasl.username or sasl.jaas.config) and a password "
                 f"(sasl.password in a file, or {PASSWORD_VARIABLE})"
             )
-        by_token = options.get("tokenauth", found.get("sasl.tokenauth", "")).lower() == "true"
+        by_token = options.get("tokenauth", values.get("sasl.tokenauth", "")).lower() == "true"
         return Login(mechanism, username, password, by_token)
-    token = found.get("sasl.oauthbearer.token") or environment.get(TOKEN_VARIABLE)
-    file = found.get("sasl.oauthbearer.token.file")
-    url = found.get("sasl.oauthbearer.token.endpoint.url")
+    token = values.get(BEARER_TOKEN) or environment.get(TOKEN_VARIABLE)
+    file = values.get("sasl.oauthbearer.token.file")
+    url = values.get("sasl.oauthbearer.token.endpoint.url")
     if url is not None and url.startswith("file:"):
         import urllib.parse
 
@@ -198,19 +225,19 @@ def _login(found: Mapping[str, str], environment: Mapping[str, str]) -> Login:
             f"sasl.mechanism=OAUTHBEARER needs a token: set {TOKEN_VARIABLE}, sasl.oauthbearer.token.file or "
             "sasl.oauthbearer.token.endpoint.url"
         )
-    client_id = found.get("sasl.oauthbearer.client.credentials.client.id") or options.get("clientId") or username
-    secret = found.get("sasl.oauthbearer.client.credentials.client.secret") or options.get("clientSecret") or password
+    client_id = values.get("sasl.oauthbearer.client.credentials.client.id") or options.get("clientId") or username
+    secret = values.get("sasl.oauthbearer.client.credentials.client.secret") or options.get("clientSecret") or password
     return Login(
-        mechanism, client_id, secret, token=token, token_file=file, token_url=url, scope=_scope(found, options)
+        mechanism, client_id, secret, token=token, token_file=file, token_url=url, scope=_scope(values, options)
     )
 
 
-def _scope(found: Mapping[str, str], options: Mapping[str, str]) -> str | None:
-    return found.get("sasl.oauthbearer.scope") or options.get("scope")
+def _scope(values: Mapping[str, str], options: Mapping[str, str]) -> str | None:
+    return values.get("sasl.oauthbearer.scope") or options.get("scope")
 
 
 def fetch_token(url: str, client_id: str, secret: str, scope: str | None) -> str:
-    """Ask an issuer for a token with the client's own credentials (RFC 6749, 4.4)."""
+    """Return a bearer token that the issuer gives for the client's own credentials (RFC 6749, 4.4)."""
     import urllib.parse
     import urllib.request
 
@@ -227,12 +254,12 @@ def fetch_token(url: str, client_id: str, secret: str, scope: str | None) -> str
     except (OSError, ValueError, KeyError) as error:
         raise SaslError(f"no token from {url}: {type(error).__name__}") from None
     if not isinstance(token, str):
-        raise SaslError(f"no token from {url}: access_token is no text")
+        raise SaslError(f"no token from {url}: access_token is not a string")
     return token
 
 
 class SessionClock:
-    """When a login has to be repeated (KIP-368): well before the broker ends the session."""
+    """Tells when to re-authenticate (KIP-368): after 85% of the session's lifetime."""
 
     __slots__ = ("_monotonic", "_renew_at")
 
@@ -241,15 +268,15 @@ class SessionClock:
         self._renew_at: float | None = None
 
     def logged_in(self, lifetime_ms: int) -> None:
-        """A login that lasts so long; 0 for ever."""
+        """Start the clock of a session that lasts this long; 0 means without end."""
         self._renew_at = self._monotonic() + 0.85 * lifetime_ms / 1000 if lifetime_ms else None
 
     @property
     def due(self) -> bool:
-        """Whether it is time to log in again."""
+        """Whether it is time to re-authenticate."""
         return self._renew_at is not None and self._monotonic() >= self._renew_at
 
 
-def refusal(error: SaslError, address: str) -> KafkaError:
-    """A failed login as the client reports it."""
+def login_failure(error: SaslError, address: str) -> KafkaError:
+    """Return a failed login as the client reports it."""
     return KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{address}: {error}")

@@ -1,4 +1,4 @@
-"""Sends each request where it belongs: a leader, the controller, a coordinator; and tries again where Kafka says so."""
+"""Routes each request to a leader, the controller or a coordinator, refreshes metadata, and retries."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Message")
 T = TypeVar("T")
+TopicPartition = tuple[str, int]
 
 EARLIEST = -2
 LATEST = -1
@@ -36,7 +37,7 @@ TRANSACTION = 1
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Where a partition is."""
+    """A partition as Metadata describes it."""
 
     index: int
     leader: int
@@ -48,7 +49,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the cluster describes it."""
+    """A topic as Metadata describes it."""
 
     name: str
     id: Uuid
@@ -57,8 +58,8 @@ class TopicInfo:
 
 
 @dataclass(slots=True)
-class _View:
-    """What the last Metadata answers said."""
+class _Metadata:
+    """The brokers and topics of the last Metadata responses."""
 
     brokers: dict[int, tuple[str, int]] = field(default_factory=dict)
     controller: int = -1
@@ -67,7 +68,7 @@ class _View:
 
 
 class Client:
-    """A connection to a cluster, for one thread.
+    """Connections to the brokers of a cluster, for one thread.
 
     >>> with Client("localhost:9092") as client:  # doctest: +SKIP
     ...     for topic in client.topics():
@@ -83,14 +84,14 @@ class Client:
         security: Security | None = None,
     ) -> None:
         listed = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
-        self._bootstrap = [parse_address(each) for each in listed if each.strip()]
+        self._bootstrap = [parse_address(address) for address in listed if address.strip()]
         if not self._bootstrap:
-            raise ValueError("no bootstrap server is given; write host:port, several with commas between")
+            raise ValueError("no bootstrap server is given; write host:port, separated by commas")
         self._client_id = client_id
         self._timeout = timeout
         self._security = security
         self._connections: dict[tuple[str, int], BrokerConnection] = {}
-        self._view = _View()
+        self._metadata = _Metadata()
         self._coordinators: dict[tuple[int, str], int] = {}
 
     def __enter__(self) -> Client:
@@ -100,150 +101,147 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
-    # What the cluster looks like.
+    # Metadata.
 
     def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
-        """All topics, or those named; KafkaError for one that is not there."""
+        """Return all topics, or those of `names`; raise KafkaError for one that does not exist."""
         answer = self.refresh(None if names is None else list(names))
-        found = []
         for topic in answer.topics:
             if topic.error_code:
                 raise KafkaError(topic.error_code, f"topic {topic.name}")
-            found.append(self._view.topics[topic.name or ""])
-        return found
+        return [self._metadata.topics[topic.name or ""] for topic in answer.topics]
 
     def topic(self, name: str) -> TopicInfo:
-        """One topic, from memory if it is known."""
-        return self._view.topics.get(name) or self.topics([name])[0]
+        """Return a topic from the cached metadata, or ask for it."""
+        return self._metadata.topics.get(name) or self.topics([name])[0]
 
     @property
     def brokers(self) -> dict[int, tuple[str, int]]:
-        """Node id to host and port."""
-        if not self._view.brokers:
+        """Host and port of each broker, by node id."""
+        if not self._metadata.brokers:
             self.refresh([])
-        return self._view.brokers
+        return self._metadata.brokers
 
     @property
     def controller(self) -> int:
-        """The node that admin requests go to."""
-        if not self._view.brokers:
+        """The node id of the controller."""
+        if not self._metadata.brokers:
             self.refresh([])
-        return self._view.controller
+        return self._metadata.controller
 
     @property
     def cluster_id(self) -> str | None:
         """The cluster's id."""
-        if not self._view.brokers:
+        if not self._metadata.brokers:
             self.refresh([])
-        return self._view.cluster_id
+        return self._metadata.cluster_id
 
     def refresh(self, names: list[str] | None) -> MetadataResponse:
-        """Ask for metadata anew: of all topics (None), of some, or of none but the brokers ([])."""
+        """Refresh the metadata of all topics (None), of some, or of the brokers only ([])."""
         request = MetadataRequest(
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=False,
         )
         answer = self.to_any(request, MetadataResponse)
-        view = self._view
-        view.brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
-        view.controller = answer.controller_id
-        view.cluster_id = answer.cluster_id
+        metadata = self._metadata
+        metadata.brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        metadata.controller = answer.controller_id
+        metadata.cluster_id = answer.cluster_id
         if names is None:
-            view.topics.clear()
+            metadata.topics.clear()
         for topic in answer.topics:
             if topic.error_code or topic.name is None:
-                view.topics.pop(topic.name or "", None)
+                metadata.topics.pop(topic.name or "", None)
                 continue
-            view.topics[topic.name] = TopicInfo(
+            metadata.topics[topic.name] = TopicInfo(
                 topic.name,
                 topic.topic_id,
                 topic.is_internal,
                 {
-                    each.partition_index: PartitionInfo(
-                        each.partition_index,
-                        each.leader_id,
-                        each.leader_epoch,
-                        tuple(each.replica_nodes),
-                        tuple(each.isr_nodes),
-                        ErrorCode(each.error_code),
+                    partition.partition_index: PartitionInfo(
+                        partition.partition_index,
+                        partition.leader_id,
+                        partition.leader_epoch,
+                        tuple(partition.replica_nodes),
+                        tuple(partition.isr_nodes),
+                        ErrorCode(partition.error_code),
                     )
-                    for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+                    for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
                 },
             )
         return answer
 
-    # Where requests go.
+    # Routing.
 
-    def to_any(self, request: Message, response: type[R], **options: float) -> R:
-        """Send to whichever broker answers."""
+    def to_any(self, request: Message, response: type[R]) -> R:
+        """Send to the first broker that answers."""
         failures = []
-        known = [*self._connections, *self._view.brokers.values(), *self._bootstrap]
+        known = [*self._connections, *self._metadata.brokers.values(), *self._bootstrap]
         for address in dict.fromkeys(known):
             try:
-                return self._connection(address).send(request, response, timeout=options.get("timeout"))
+                return self._connection(address).send(request, response)
             except ConnectionFailedError as error:
                 failures.append(str(error))
         raise ConnectionFailedError("; ".join(failures))
 
     def to_node(self, node: int, request: Message, response: type[R], *, timeout: float | None = None) -> R:
-        """Send to one node."""
+        """Send to a node; raise ConnectionFailedError if the cluster has no such node."""
         return self.node(node).send(request, response, timeout=timeout)
 
     def node(self, node: int) -> BrokerConnection:
-        """The connection to one node."""
-        if node not in self._view.brokers:
+        """Return the connection to a node."""
+        if node not in self._metadata.brokers:
             self.refresh([])
-        if node not in self._view.brokers:
-            raise ConnectionFailedError(f"the cluster has no broker {node}, only {sorted(self._view.brokers)}")
-        return self._connection(self._view.brokers[node])
+        if node not in self._metadata.brokers:
+            raise ConnectionFailedError(f"the cluster has no broker {node}, only {sorted(self._metadata.brokers)}")
+        return self._connection(self._metadata.brokers[node])
 
-    def to_controller(self, request: Message, response: type[R], *, timeout: float | None = None) -> R:
-        """Send to the controller (any broker forwards, but one must be asked)."""
+    def to_controller(self, request: Message, response: type[R]) -> R:
+        """Send to the controller that Metadata names; to any broker, which forwards, if it names none."""
         controller = self.controller
-        if controller not in self._view.brokers:
+        if controller not in self._metadata.brokers:
             return self.to_any(request, response)
-        return self.to_node(controller, request, response, timeout=timeout)
+        return self.to_node(controller, request, response)
 
     def leader(self, topic: str, partition: int) -> int:
-        """The node that leads a partition."""
+        """Return the node that leads a partition."""
         info = self.topic(topic)
-        found = info.partitions.get(partition)
-        if found is None:
+        if partition not in info.partitions:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"{topic} has partitions 0 to {len(info.partitions) - 1}, not {partition}",
             )
-        if found.leader < 0:
+        leader = info.partitions[partition].leader
+        if leader < 0:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
-        return found.leader
+        return leader
 
     def coordinator(self, key: str, kind: int = GROUP) -> int:
-        """The node that coordinates a group (or a transactional id)."""
+        """Return the coordinator of a group or a transactional id; ask for it if it is not cached."""
         known = self._coordinators.get((kind, key))
         if known is not None:
             return known
 
         def find() -> int:
             request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
-            connection_version = self._any_connection().best_version(10)
-            if connection_version >= 4:
+            if self._any_connection().best_version(10) >= 4:
                 request.key = ""
             else:
                 request.coordinator_keys = []
             answer = self.to_any(request, FindCoordinatorResponse)
             if answer.coordinators:
-                found = answer.coordinators[0]
-                code, node, host, port = found.error_code, found.node_id, found.host, found.port
+                first = answer.coordinators[0]
+                code, node, host, port = first.error_code, first.node_id, first.host, first.port
             else:
                 code, node, host, port = answer.error_code, answer.node_id, answer.host, answer.port
             if code:
                 raise KafkaError(code, f"coordinator of {key}")
-            self._view.brokers.setdefault(node, (host, port))
+            self._metadata.brokers.setdefault(node, (host, port))
             return node
 
         node = self.retrying(find)
@@ -251,11 +249,14 @@ class Client:
         return node
 
     def forget_coordinator(self, key: str, kind: int = GROUP) -> None:
-        """Ask again next time."""
+        """Remove a coordinator from the cache."""
         self._coordinators.pop((kind, key), None)
 
     def retrying(self, attempt: Callable[[], T], *, topics: Iterable[str] = ()) -> T:
-        """Do something again while Kafka's error says that this may help, with fresh metadata, until the time is up."""
+        """Run `attempt` until it succeeds, fails with an error that is not retriable, or the client's timeout is over.
+
+        Between attempts, refresh the metadata of `topics`.
+        """
         end = time.monotonic() + self._timeout
         pause = 0.05
         while True:
@@ -269,21 +270,21 @@ class Client:
                     raise
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
-            stale = list(topics)
-            if stale:
-                self.refresh(stale)
+            names = list(topics)
+            if names:
+                self.refresh(names)
 
-    # Offsets and bytes.
+    # Offsets and record batches.
 
     def list_offsets(
         self, topic: str, partitions: Iterable[int], timestamp: int, *, read_committed: bool = False
     ) -> dict[int, tuple[int, int]]:
-        """Offset and timestamp per partition at a time, or at EARLIEST or LATEST."""
-        wanted = list(partitions)
+        """Return offset and timestamp in each partition at a time, at EARLIEST or at LATEST."""
+        indexes = list(partitions)
 
         def attempt() -> dict[int, tuple[int, int]]:
-            found: dict[int, tuple[int, int]] = {}
-            for node, group in self.by_leader(topic, wanted).items():
+            offsets: dict[int, tuple[int, int]] = {}
+            for node, group in self.by_leader(topic, indexes).items():
                 request = ListOffsetsRequest(
                     replica_id=-1,
                     isolation_level=1 if read_committed else 0,
@@ -294,11 +295,11 @@ class Client:
                         )
                     ],
                 )
-                for each in self.to_node(node, request, ListOffsetsResponse).topics[0].partitions:
-                    if each.error_code:
-                        raise KafkaError(each.error_code, f"{topic}-{each.partition_index}")
-                    found[each.partition_index] = (each.offset, each.timestamp)
-            return found
+                for result in self.to_node(node, request, ListOffsetsResponse).topics[0].partitions:
+                    if result.error_code:
+                        raise KafkaError(result.error_code, f"{topic}-{result.partition_index}")
+                    offsets[result.partition_index] = (result.offset, result.timestamp)
+            return offsets
 
         return self.retrying(attempt, topics=[topic])
 
@@ -313,11 +314,11 @@ class Client:
         partition_max_bytes: int = 1024 * 1024,
         read_committed: bool = False,
     ) -> dict[int, PartitionData]:
-        """Whole record batches from the given offsets on, by partition; each leader is asked once."""
+        """Fetch whole record batches from these offsets on, with one request per leader; return them by partition."""
 
         def attempt() -> dict[int, PartitionData]:
             info = self.topic(topic)
-            found: dict[int, PartitionData] = {}
+            fetched: dict[int, PartitionData] = {}
             for node, group in self.by_leader(topic, list(offsets)).items():
                 connection = self.node(node)
                 by_id = connection.best_version(1) >= 13 and info.id != ZERO_UUID
@@ -345,25 +346,23 @@ class Client:
                 answer = connection.send(request, FetchResponse, timeout=self._timeout + max_wait_ms / 1000)
                 if answer.error_code:
                     raise KafkaError(answer.error_code, f"fetch from broker {node}")
-                for each in answer.responses:
-                    for data in each.partitions:
+                for topic_data in answer.responses:
+                    for data in topic_data.partitions:
                         if data.error_code:
                             raise KafkaError(
                                 data.error_code, f"{topic}-{data.partition_index} at {offsets[data.partition_index]}"
                             )
-                        found[data.partition_index] = data
-            return found
+                        fetched[data.partition_index] = data
+            return fetched
 
         return self.retrying(attempt, topics=[topic])
 
     def by_leader(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
-        """The partitions of a topic that each node leads."""
+        """Return the partitions that each leader leads, by node id."""
         grouped: dict[int, list[int]] = {}
         for partition in partitions:
             grouped.setdefault(self.leader(topic, partition), []).append(partition)
         return grouped
-
-    # Inside.
 
     def _any_connection(self) -> BrokerConnection:
         if not self._connections:
@@ -380,7 +379,7 @@ class Client:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Read `host:port`; the port is 9092 if none is given."""
+    """Return host and port of `host:port`; the port is 9092 if none is given."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or host.endswith(":") or (host and host.count(":") and not host.endswith("]")):
         host, port = text.strip(), "9092"

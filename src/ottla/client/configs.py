@@ -1,4 +1,4 @@
-"""Configs of topics, brokers, groups and loggers: read and changed. A refusal is a KafkaError."""
+"""Describes and alters configs of topics, brokers, groups, loggers and client metrics. Errors are KafkaErrors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R = TypeVar("R", bound="Message")
 
 
 class Resource(IntEnum):
-    """What has configs."""
+    """Kafka's ConfigResource types."""
 
     TOPIC = 2
     BROKER = 4
@@ -39,7 +39,7 @@ class Resource(IntEnum):
 
 
 class Operation(IntEnum):
-    """What is done to one config."""
+    """Kafka's incremental config operations."""
 
     SET = 0
     DELETE = 1
@@ -47,13 +47,15 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+DYNAMIC_TOPIC_CONFIG = 1
+DEFAULT_CONFIG = 5
 SOURCES = {
     0: "unknown",
-    1: "topic",
+    DYNAMIC_TOPIC_CONFIG: "topic",
     2: "broker",
     3: "all brokers",
     4: "file",
-    5: "default",
+    DEFAULT_CONFIG: "default",
     6: "logger",
     7: "client metrics",
     8: "group",
@@ -81,7 +83,7 @@ def describe_configs(
     synonyms: bool = False,
     documentation: bool = False,
 ) -> list[DescribeConfigsResourceResult]:
-    """The configs of one resource, all or those named."""
+    """Return the configs of one resource by name: all, or those of `keys`."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
@@ -94,7 +96,7 @@ def describe_configs(
     result = _send(client, kind, name, request, DescribeConfigsResponse).results[0]
     if result.error_code:
         raise KafkaError(result.error_code, result.error_message or f"{kind.name.lower()} {name}")
-    return sorted(result.configs, key=lambda each: each.name)
+    return sorted(result.configs, key=lambda config: config.name)
 
 
 def alter_configs(
@@ -105,7 +107,7 @@ def alter_configs(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Change some configs of one resource; the others stay."""
+    """Change configs of one resource; configs that are not named keep their values."""
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(
@@ -125,7 +127,7 @@ def alter_configs(
 
 
 def _send(client: Client, kind: Resource, name: str, request: Message, response: type[R]) -> R:
-    """A broker answers for itself, any broker for everything else."""
+    """Send a request about one broker to that broker, any other request to any broker."""
     if kind in (Resource.BROKER, Resource.BROKER_LOGGER) and name:
         return client.to_node(int(name), request, response)
     return client.to_any(request, response)

@@ -6,7 +6,7 @@ import socket
 from struct import Struct
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from ottla.client.auth import Security, SessionClock, refusal
+from ottla.client.auth import Security, SessionClock, login_failure
 from ottla.protocol.api import find_api, response_class, response_header_version
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.framing import encode_request
@@ -155,7 +155,7 @@ class BrokerConnection:
             self._session.logged_in(login.authenticate(exchange))
         except SaslError as error:
             self.close()
-            raise refusal(error, self.address) from error
+            raise login_failure(error, self.address) from error
 
     def _negotiate(self) -> None:
         """Ask what the broker speaks; one that does not know our version says so in version 0 (KIP-511)."""

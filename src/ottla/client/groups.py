@@ -1,4 +1,4 @@
-"""Consumer groups as an administrator sees them: which there are, their members, their offsets. No membership here."""
+"""Lists, describes, changes and deletes groups of every type. It never joins one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssi
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ottla.client.client import Client
+    from ottla.client.client import Client, TopicPartition
     from ottla.protocol.messages.k08_offset_commit import OffsetCommitResponseTopic
     from ottla.protocol.messages.k47_offset_delete import OffsetDeleteResponseTopic
     from ottla.protocol.messages.k69_consumer_group_describe import DescribedGroup as ConsumerDescribed
@@ -70,16 +70,14 @@ if TYPE_CHECKING:
     from ottla.protocol.messages.k89_streams_group_describe import TaskIds
 
 T = TypeVar("T")
-Place = tuple[str, int]
 _VERSION = Struct(">h")
-_STATE_FILTERS = {"notready": "not_ready"}  # what Kafka shows as one word, its filter wants as two
-# The coordinator is elsewhere, or not ready yet.
-_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_STATE_FILTERS = {"notready": "not_ready"}  # Kafka's filter spells this state differently from its responses
+_COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group as a list shows it."""
+    """A group as ListGroups describes it."""
 
     group: str
     type: str
@@ -90,18 +88,18 @@ class GroupListing:
 
 @dataclass(slots=True)
 class GroupMember:
-    """A member and what it is to read."""
+    """A member and its assignment."""
 
     member: str
     instance: str | None
     client_id: str
     host: str
-    assigned: list[Place]
-    target: list[Place] | None = None
+    assigned: list[TopicPartition]
+    target: list[TopicPartition] | None = None
     epoch: int | None = None
     subscribed: list[str] = field(default_factory=list)
     tasks: dict[str, list[str]] | None = None
-    """Of a streams group: the tasks, as `subtopology_partition`, that it has as active and as standby ones."""
+    """In a streams group: active, standby and warm-up tasks, each as `subtopology_partition`."""
 
 
 @dataclass(slots=True)
@@ -119,43 +117,46 @@ class GroupDescription:
 
 
 def list_groups(client: Client, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
-    """The groups of all brokers, by name."""
-    found: list[GroupListing] = []
+    """Return the groups of all brokers, sorted by name; raise KafkaError if a broker cannot filter."""
+    groups: list[GroupListing] = []
     client.refresh([])
     for node in sorted(client.brokers):
         version = client.node(node).best_version(16)
+        if states and version < 4:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"broker {node} cannot filter groups by state")
+        if types and version < 5:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"broker {node} cannot filter groups by type")
         request = ListGroupsRequest(
-            states_filter=[_STATE_FILTERS.get(each.lower(), each) for each in states] if version >= 4 else [],
-            types_filter=list(types) if version >= 5 else [],
+            states_filter=[_STATE_FILTERS.get(state.lower(), state) for state in states], types_filter=list(types)
         )
         answer = client.to_node(node, request, ListGroupsResponse)
         if answer.error_code:
             raise KafkaError(answer.error_code, f"groups of broker {node}")
-        found += [
-            GroupListing(each.group_id, each.group_type, each.group_state, each.protocol_type, node)
-            for each in answer.groups
+        groups += [
+            GroupListing(group.group_id, group.group_type, group.group_state, group.protocol_type, node)
+            for group in answer.groups
         ]
-    return sorted(found, key=lambda each: each.group)
+    return sorted(groups, key=lambda group: group.group)
 
 
 def describe_group(client: Client, group: str) -> GroupDescription:
-    """One group with its members, whichever protocol they use; GROUP_ID_NOT_FOUND if there is none."""
+    """Return a group of any type with its members; raise GROUP_ID_NOT_FOUND if there is none."""
     coordinator = client.coordinator(group)
-    for key, ask in ((69, _describe_consumer), (77, _describe_share), (89, _describe_streams)):
+    for key, describe in ((69, _describe_consumer), (77, _describe_share), (89, _describe_streams)):
         if key in client.node(coordinator).versions:
             try:
-                return _with_coordinator(client, group, partial(ask, client, group))
+                return _with_coordinator(client, group, partial(describe, client, group))
             except KafkaError as error:
                 if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
                     raise
     return _with_coordinator(client, group, lambda node: _describe_classic(client, group, node))
 
 
-def committed(client: Client, group: str) -> dict[Place, int]:
-    """Every offset that a group has committed."""
+def committed(client: Client, group: str) -> dict[TopicPartition, int]:
+    """Return every committed offset of a group."""
 
-    def ask(node: int) -> dict[Place, int]:
-        version = min(client.node(node).best_version(9), 9)  # from 10 on topics have ids in place of names
+    def send(node: int) -> dict[TopicPartition, int]:
+        version = min(client.node(node).best_version(9), 9)  # version 10 has topic ids instead of names
         request = (
             OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
             if version >= 8
@@ -165,30 +166,31 @@ def committed(client: Client, group: str) -> dict[Place, int]:
         code = answer.groups[0].error_code if version >= 8 else answer.error_code
         if code:
             raise KafkaError(code, f"offsets of group {group}")
-        found: dict[Place, int] = {}
+        offsets: dict[TopicPartition, int] = {}
         for topic in answer.groups[0].topics if version >= 8 else answer.topics:
-            for each in topic.partitions:
-                if each.error_code:
-                    raise KafkaError(each.error_code, f"offset of group {group} on {topic.name}-{each.partition_index}")
-                if each.committed_offset >= 0:
-                    found[topic.name, each.partition_index] = each.committed_offset
-        return dict(sorted(found.items()))
+            for partition in topic.partitions:
+                where = f"{topic.name}-{partition.partition_index}"
+                if partition.error_code:
+                    raise KafkaError(partition.error_code, f"offset of group {group} on {where}")
+                if partition.committed_offset >= 0:
+                    offsets[topic.name, partition.partition_index] = partition.committed_offset
+        return dict(sorted(offsets.items()))
 
-    return _with_coordinator(client, group, ask)
+    return _with_coordinator(client, group, send)
 
 
-def commit(client: Client, group: str, offsets: Mapping[Place, int]) -> None:
-    """Set offsets of a group that has no active members."""
+def commit(client: Client, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commit offsets for a group without active members."""
 
-    def ask(node: int) -> None:
+    def send(node: int) -> None:
         request = OffsetCommitRequest(
             group_id=group,
             topics=[
                 OffsetCommitRequestTopic(
                     name=topic,
                     partitions=[
-                        OffsetCommitRequestPartition(partition_index=each, committed_offset=offsets[topic, each])
-                        for each in partitions
+                        OffsetCommitRequestPartition(partition_index=index, committed_offset=offsets[topic, index])
+                        for index in partitions
                     ],
                 )
                 for topic, partitions in by_topic(offsets).items()
@@ -198,21 +200,21 @@ def commit(client: Client, group: str, offsets: Mapping[Place, int]) -> None:
         answer = client.node(node).send(request, OffsetCommitResponse, version=version)
         _raise_first(group, answer.topics)
 
-    _with_coordinator(client, group, ask)
+    _with_coordinator(client, group, send)
 
 
-def delete_offsets(client: Client, group: str, places: Iterable[Place]) -> None:
-    """Forget offsets of a group on partitions that it does not read."""
-    wanted = by_topic(places)
+def delete_offsets(client: Client, group: str, partitions: Iterable[TopicPartition]) -> None:
+    """Delete a group's offsets on partitions of topics that its members do not subscribe to."""
+    by_name = by_topic(partitions)
 
-    def ask(node: int) -> None:
+    def send(node: int) -> None:
         request = OffsetDeleteRequest(
             group_id=group,
             topics=[
                 OffsetDeleteRequestTopic(
-                    name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in partitions]
+                    name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
                 )
-                for topic, partitions in wanted.items()
+                for topic, indexes in by_name.items()
             ],
         )
         answer = client.to_node(node, request, OffsetDeleteResponse)
@@ -220,60 +222,68 @@ def delete_offsets(client: Client, group: str, places: Iterable[Place]) -> None:
             raise KafkaError(answer.error_code, f"group {group}")
         _raise_first(group, answer.topics)
 
-    _with_coordinator(client, group, ask)
+    _with_coordinator(client, group, send)
 
 
 def delete_group(client: Client, group: str) -> None:
-    """Delete a group that has no members, with its offsets."""
+    """Delete a group without members, and its offsets."""
 
-    def ask(node: int) -> None:
+    def send(node: int) -> None:
         answer = client.to_node(node, DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
         if answer.results[0].error_code:
             raise KafkaError(answer.results[0].error_code, f"group {group}")
 
-    _with_coordinator(client, group, ask)
+    _with_coordinator(client, group, send)
 
 
-def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
-    """Partitions by topic."""
-    found: dict[str, list[int]] = {}
-    for topic, partition in places:
-        found.setdefault(topic, []).append(partition)
-    return found
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return partition numbers by topic."""
+    indexes: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        indexes.setdefault(topic, []).append(index)
+    return indexes
 
 
-def share_lags(client: Client, group: str) -> dict[Place, tuple[int, int | None]]:
-    """Where a share group begins in each partition that it has read from, and how far it is behind where known."""
+def share_lags(client: Client, group: str) -> dict[TopicPartition, tuple[int, int | None]]:
+    """Return a share group's start offset in each initialized partition, and its lag; None where it is not known."""
 
-    def ask(node: int) -> dict[Place, tuple[int, int | None]]:
+    def send(node: int) -> dict[TopicPartition, tuple[int, int | None]]:
         request = DescribeShareGroupOffsetsRequest(
             groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
         )
-        found = client.to_node(node, request, DescribeShareGroupOffsetsResponse).groups[0]
-        if found.error_code:
-            raise KafkaError(found.error_code, found.error_message or f"offsets of group {group}")
-        return {
-            (topic.topic_name, each.partition_index): (each.start_offset, each.lag if each.lag >= 0 else None)
-            for topic in found.topics
-            for each in topic.partitions
-            if not each.error_code and each.start_offset >= 0
-        }
+        described = client.to_node(node, request, DescribeShareGroupOffsetsResponse).groups[0]
+        if described.error_code:
+            raise KafkaError(described.error_code, described.error_message or f"offsets of group {group}")
+        lags: dict[TopicPartition, tuple[int, int | None]] = {}
+        for topic in described.topics:
+            for partition in topic.partitions:
+                where = f"{topic.topic_name}-{partition.partition_index}"
+                if partition.error_code:
+                    raise KafkaError(
+                        partition.error_code, partition.error_message or f"offset of group {group} on {where}"
+                    )
+                if partition.start_offset >= 0:
+                    lag = partition.lag if partition.lag >= 0 else None
+                    lags[topic.topic_name, partition.partition_index] = (partition.start_offset, lag)
+        return lags
 
-    return _with_coordinator(client, group, ask)
+    return _with_coordinator(client, group, send)
 
 
-def alter_share_offsets(client: Client, group: str, offsets: Mapping[Place, int]) -> None:
-    """Set where a share group without members begins; the group is made if there is none."""
+def alter_share_offsets(client: Client, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set start offsets of a share group without members; a group that does not exist is created."""
 
-    def ask(node: int) -> None:
+    def send(node: int) -> None:
         request = AlterShareGroupOffsetsRequest(
             group_id=group,
             topics=[
                 AlterShareGroupOffsetsRequestTopic(
                     topic_name=topic,
                     partitions=[
-                        AlterShareGroupOffsetsRequestPartition(partition_index=each, start_offset=offsets[topic, each])
-                        for each in partitions
+                        AlterShareGroupOffsetsRequestPartition(
+                            partition_index=index, start_offset=offsets[topic, index]
+                        )
+                        for index in partitions
                     ],
                 )
                 for topic, partitions in by_topic(offsets).items()
@@ -283,20 +293,20 @@ def alter_share_offsets(client: Client, group: str, offsets: Mapping[Place, int]
         if answer.error_code:
             raise KafkaError(answer.error_code, answer.error_message or f"group {group}")
         for topic in answer.responses:
-            for each in topic.partitions:
-                if each.error_code:
-                    told = each.error_message or f"group {group} on {topic.topic_name}-{each.partition_index}"
-                    raise KafkaError(each.error_code, told)
+            for partition in topic.partitions:
+                if partition.error_code:
+                    where = f"group {group} on {topic.topic_name}-{partition.partition_index}"
+                    raise KafkaError(partition.error_code, partition.error_message or where)
 
-    _with_coordinator(client, group, ask)
+    _with_coordinator(client, group, send)
 
 
 def delete_share_offsets(client: Client, group: str, topics: Iterable[str]) -> None:
-    """Forget where a share group without members begins in whole topics."""
-    wanted = [DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics]
+    """Delete the start offsets of a share group without members on whole topics."""
+    requested = [DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics]
 
-    def ask(node: int) -> None:
-        request = DeleteShareGroupOffsetsRequest(group_id=group, topics=wanted)
+    def send(node: int) -> None:
+        request = DeleteShareGroupOffsetsRequest(group_id=group, topics=requested)
         answer = client.to_node(node, request, DeleteShareGroupOffsetsResponse)
         if answer.error_code:
             raise KafkaError(answer.error_code, answer.error_message or f"group {group}")
@@ -304,20 +314,17 @@ def delete_share_offsets(client: Client, group: str, topics: Iterable[str]) -> N
             if topic.error_code:
                 raise KafkaError(topic.error_code, topic.error_message or f"group {group} on {topic.topic_name}")
 
-    _with_coordinator(client, group, ask)
+    _with_coordinator(client, group, send)
 
 
-# Inside.
-
-
-def _with_coordinator(client: Client, group: str, ask: Callable[[int], T]) -> T:
-    """Ask the coordinator, and the new one if it has moved."""
+def _with_coordinator(client: Client, group: str, send: Callable[[int], T]) -> T:
+    """Send to the group's coordinator; find it again and retry if it has moved."""
 
     def attempt() -> T:
         try:
-            return ask(client.coordinator(group))
+            return send(client.coordinator(group))
         except KafkaError as error:
-            if error.code in _MOVED:
+            if error.code in _COORDINATOR_MOVED:
                 client.forget_coordinator(group, GROUP)
             raise
 
@@ -325,139 +332,149 @@ def _with_coordinator(client: Client, group: str, ask: Callable[[int], T]) -> T:
 
 
 def _raise_first(group: str, topics: Iterable[OffsetCommitResponseTopic | OffsetDeleteResponseTopic]) -> None:
-    """Raise the first error that an answer has about a partition."""
+    """Raise the first error of a partition."""
     for topic in topics:
-        for each in topic.partitions:
-            if each.error_code:
-                raise KafkaError(each.error_code, f"group {group} on {topic.name}-{each.partition_index}")
+        for partition in topic.partitions:
+            if partition.error_code:
+                raise KafkaError(partition.error_code, f"group {group} on {topic.name}-{partition.partition_index}")
 
 
 def _describe_share(client: Client, group: str, node: int) -> GroupDescription:
-    found = client.to_node(node, ShareGroupDescribeRequest(group_ids=[group]), ShareGroupDescribeResponse).groups[0]
-    if found.error_code:
-        raise KafkaError(found.error_code, found.error_message or f"group {group}")
+    described = client.to_node(node, ShareGroupDescribeRequest(group_ids=[group]), ShareGroupDescribeResponse).groups[0]
+    if described.error_code:
+        raise KafkaError(described.error_code, described.error_message or f"group {group}")
     members = [
         GroupMember(
-            each.member_id,
+            member.member_id,
             None,
-            each.client_id,
-            each.client_host,
-            _places(each.assignment),
+            member.client_id,
+            member.client_host,
+            _assignment(member.assignment),
             None,
-            each.member_epoch,
-            list(each.subscribed_topic_names),
+            member.member_epoch,
+            list(member.subscribed_topic_names),
         )
-        for each in found.members
+        for member in described.members
     ]
-    return _with_epochs(group, "share", node, found, members)
+    return _with_epochs(group, "share", node, described, members)
 
 
 def _describe_streams(client: Client, group: str, node: int) -> GroupDescription:
-    """The places of a member are the partitions of its active tasks' sources, of those topics that are there."""
-    found = client.to_node(node, StreamsGroupDescribeRequest(group_ids=[group]), StreamsGroupDescribeResponse).groups[0]
-    if found.error_code:
-        raise KafkaError(found.error_code, found.error_message or f"group {group}")
-    subtopologies = (found.topology.subtopologies or []) if found.topology is not None else []
+    """Describe a streams group; a member's assignment is the existing source partitions of its active tasks."""
+    described = client.to_node(
+        node, StreamsGroupDescribeRequest(group_ids=[group]), StreamsGroupDescribeResponse
+    ).groups[0]
+    if described.error_code:
+        raise KafkaError(described.error_code, described.error_message or f"group {group}")
+    subtopologies = (described.topology.subtopologies or []) if described.topology is not None else []
     sources = {
-        each.subtopology_id: [*each.source_topics, *(topic.name for topic in each.repartition_source_topics)]
-        for each in subtopologies
+        part.subtopology_id: [*part.source_topics, *(topic.name for topic in part.repartition_source_topics)]
+        for part in subtopologies
     }
-    there = {(each.name, index) for each in client.topics() for index in each.partitions}
+    existing = {(topic.name, index) for topic in client.topics() for index in topic.partitions}
 
-    def places(assignment: StreamsAssignment) -> list[Place]:
+    def partitions(assignment: StreamsAssignment) -> list[TopicPartition]:
         named = {
             (topic, index)
             for task in assignment.active_tasks
             for topic in sources.get(task.subtopology_id, ())
             for index in task.partitions
         }
-        return sorted(named & there)
+        return sorted(named & existing)
 
     members = [
         GroupMember(
-            each.member_id,
-            each.instance_id,
-            each.client_id,
-            each.client_host,
-            places(each.assignment),
-            places(each.target_assignment),
-            each.member_epoch,
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            partitions(member.assignment),
+            partitions(member.target_assignment),
+            member.member_epoch,
             sorted({topic for topics in sources.values() for topic in topics}),
             {
-                "active": _task_names(each.assignment.active_tasks),
-                "standby": _task_names(each.assignment.standby_tasks),
-                "warmup": _task_names(each.assignment.warmup_tasks),
+                "active": _task_names(member.assignment.active_tasks),
+                "standby": _task_names(member.assignment.standby_tasks),
+                "warmup": _task_names(member.assignment.warmup_tasks),
             },
         )
-        for each in found.members
+        for member in described.members
     ]
     return GroupDescription(
-        group, "streams", found.group_state, node, "", members, found.group_epoch, found.assignment_epoch
+        group, "streams", described.group_state, node, "", members, described.group_epoch, described.assignment_epoch
     )
 
 
 def _task_names(tasks: Iterable[TaskIds]) -> list[str]:
-    return [f"{each.subtopology_id}_{index}" for each in tasks for index in each.partitions]
+    return [f"{task.subtopology_id}_{index}" for task in tasks for index in task.partitions]
 
 
 def _describe_consumer(client: Client, group: str, node: int) -> GroupDescription:
-    found = client.to_node(node, ConsumerGroupDescribeRequest(group_ids=[group]), ConsumerGroupDescribeResponse).groups[
-        0
-    ]
-    if found.error_code:
-        raise KafkaError(found.error_code, found.error_message or f"group {group}")
+    described = client.to_node(
+        node, ConsumerGroupDescribeRequest(group_ids=[group]), ConsumerGroupDescribeResponse
+    ).groups[0]
+    if described.error_code:
+        raise KafkaError(described.error_code, described.error_message or f"group {group}")
     members = [
         GroupMember(
-            each.member_id,
-            each.instance_id,
-            each.client_id,
-            each.client_host,
-            _places(each.assignment),
-            _places(each.target_assignment),
-            each.member_epoch,
-            list(each.subscribed_topic_names) + ([each.subscribed_topic_regex] if each.subscribed_topic_regex else []),
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            _assignment(member.assignment),
+            _assignment(member.target_assignment),
+            member.member_epoch,
+            list(member.subscribed_topic_names)
+            + ([member.subscribed_topic_regex] if member.subscribed_topic_regex else []),
         )
-        for each in found.members
+        for member in described.members
     ]
-    return _with_epochs(group, "consumer", node, found, members)
+    return _with_epochs(group, "consumer", node, described, members)
 
 
 def _with_epochs(
-    group: str, kind: str, node: int, found: ConsumerDescribed | ShareDescribed, members: list[GroupMember]
+    group: str, kind: str, node: int, described: ConsumerDescribed | ShareDescribed, members: list[GroupMember]
 ) -> GroupDescription:
     return GroupDescription(
-        group, kind, found.group_state, node, found.assignor_name, members, found.group_epoch, found.assignment_epoch
+        group,
+        kind,
+        described.group_state,
+        node,
+        described.assignor_name,
+        members,
+        described.group_epoch,
+        described.assignment_epoch,
     )
 
 
 def _describe_classic(client: Client, group: str, node: int) -> GroupDescription:
-    found = client.to_node(node, DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse).groups[0]
-    if found.error_code:
-        raise KafkaError(found.error_code, found.error_message or f"group {group}")
-    if found.group_state == "Dead":  # up to version 5 that is how a group is described that is not there
+    described = client.to_node(node, DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse).groups[0]
+    if described.error_code:
+        raise KafkaError(described.error_code, described.error_message or f"group {group}")
+    if described.group_state == "Dead":  # how versions up to 5 describe a group that does not exist
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
     members = [
         GroupMember(
-            each.member_id,
-            each.group_instance_id,
-            each.client_id,
-            each.client_host,
-            _classic_places(each.member_assignment) if found.protocol_type == "consumer" else [],
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            _classic_assignment(member.member_assignment) if described.protocol_type == "consumer" else [],
         )
-        for each in found.members
+        for member in described.members
     ]
-    return GroupDescription(group, "classic", found.group_state, node, found.protocol_data, members)
+    return GroupDescription(group, "classic", described.group_state, node, described.protocol_data, members)
 
 
-def _places(assignment: Assignment | ShareAssignment) -> list[Place]:
-    return sorted((each.topic_name, index) for each in assignment.topic_partitions for index in each.partitions)
+def _assignment(assignment: Assignment | ShareAssignment) -> list[TopicPartition]:
+    return sorted((topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions)
 
 
-def _classic_places(data: bytes) -> list[Place]:
+def _classic_assignment(data: bytes) -> list[TopicPartition]:
     if len(data) < _VERSION.size:
         return []
     try:
-        read, _ = ConsumerProtocolAssignment.decode_from(data, _VERSION.size, 0)
-    except ProtocolError:  # not a consumer's; other clients put what they like there
+        assignment, _ = ConsumerProtocolAssignment.decode_from(data, _VERSION.size, 0)
+    except ProtocolError:  # other clients may store their own format there
         return []
-    return sorted((each.topic, index) for each in read.assigned_partitions for index in each.partitions)
+    return sorted((topic.topic, index) for topic in assignment.assigned_partitions for index in topic.partitions)
