@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import sys
 import time
 from pathlib import Path
@@ -47,8 +48,12 @@ def main(file: str, settings: dict[str, Any]) -> int:
     path = Path(file)
     state = path.parent / STATE
     status = begin_status(state)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on SIGINT
     try:
         _run(path, state, settings, status)
+    except KeyboardInterrupt:
+        write_status(state / "status.json", {**status, "state": "stopped", "ended": time.time()})
+        return 0
     except BaseException as error:
         from ottla.spark.reasons import reason
 

@@ -103,6 +103,7 @@ def start(
             [sys.executable, "-m", module, str(pipeline.file), settings.as_json()],
             cwd=pipeline.folder,
             stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C reaches the command, which asks the runner to stop
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, BOOTSTRAP: settings.bootstrap, **(environment or {})},
@@ -126,6 +127,13 @@ def begin_status(state: Path) -> dict[str, Any]:
     status: dict[str, Any] = {"pid": os.getpid(), "state": "starting", "started": time.time(), "queries": []}
     write_status(state / "status.json", status)
     return status
+
+
+def end_status(pipeline: Pipeline) -> None:
+    """Note that the run was stopped, if its runner was killed before it could write that itself."""
+    status = read_status(pipeline)
+    if status["state"] == "died":
+        write_status(pipeline.status_file, {**status, "state": "stopped", "ended": time.time()})
 
 
 def write_status(path: Path, status: Mapping[str, Any]) -> None:

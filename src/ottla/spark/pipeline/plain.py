@@ -7,7 +7,9 @@ keep their checkpoints in `.ottla/checkpoints/<name>`, so that a second run goes
 from __future__ import annotations
 
 import json
+import os
 import runpy
+import signal
 import sys
 import threading
 import time
@@ -32,6 +34,8 @@ def main(file: str, settings: dict[str, Any]) -> int:
     path = Path(file)
     state = path.parent / STATE
     status = begin_status(state)
+    stopper = Stopper(state / "status.json", status)
+    stopper.install()
     config = {
         "spark.sql.streaming.checkpointLocation": str(state / "checkpoints"),
         "spark.sql.warehouse.dir": str(state / "warehouse"),
@@ -41,6 +45,8 @@ def main(file: str, settings: dict[str, Any]) -> int:
     spark = session(path.parent.name, master=settings["master"], config=config)
     spark.sparkContext.setLogLevel("WARN")
     watch = Watch(spark, state / "status.json", status)
+    stopper.spark = spark
+    stopper.install()  # again: a SparkContext installs a handler of its own
     try:
         if settings["dry"]:
             status["plans"] = plans = []
@@ -57,11 +63,46 @@ def main(file: str, settings: dict[str, Any]) -> int:
         if problem is not None:
             raise problem
     except BaseException as error:
-        watch.stop("failed", error)
-        raise
-    watch.stop("finished")
+        if not stopper.stopping:
+            watch.stop("failed", error)
+            raise
+    watch.stop("stopped" if stopper.stopping else "finished")
     spark.stop()
     return 0
+
+
+class Stopper:
+    """Stops all queries on SIGINT or SIGTERM. A second signal, or one while no query runs, ends the process."""
+
+    def __init__(self, file: Path, status: dict[str, Any]) -> None:
+        self._file = file
+        self._status = status
+        self.spark: SparkSession | None = None
+        self.stopping = False
+
+    def install(self) -> None:
+        """Handle the signals."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def _handle(self, *_: object) -> None:
+        if self.stopping or self.spark is None:
+            self._end()
+        self.stopping = True
+        # On a thread of its own: this one may be in the middle of a call to the JVM.
+        threading.Thread(target=self._stop_queries, daemon=True).start()
+
+    def _stop_queries(self) -> None:
+        assert self.spark is not None
+        queries = self.spark.streams.active
+        for query in queries:
+            query.stop()
+        if not queries:
+            self._end()
+
+    def _end(self) -> None:
+        write_status(self._file, {**self._status, "state": "stopped", "ended": time.time()})
+        os._exit(0)
 
 
 class Watch:
