@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "src"))
 import typer  # noqa: E402
 from typer.models import ArgumentInfo, CommandInfo, OptionInfo  # noqa: E402
 
-from ottla.cli import COMMANDS, build  # noqa: E402
+from ottla.cli import COMMANDS, load  # noqa: E402
 from ottla.handlers.registry import apis  # noqa: E402
 from ottla.protocol.api import APIS  # noqa: E402
 from ottla.protocol.releases import release_names  # noqa: E402
@@ -45,7 +45,7 @@ NOTES = {
 }
 
 # What every command has that talks to a cluster, told once.
-COMMON = {"bootstrap", "properties", "command_config", "timeout"}
+COMMON = {"bootstrap", "properties", "properties_file", "timeout"}
 
 
 def api_page() -> str:
@@ -154,8 +154,9 @@ def cli_page() -> str:
         "| 5 | `group lag --fail-above`: further behind than that |",
         "",
     ]
-    for name, command in _commands(build(sorted(COMMANDS)), "ottla"):
-        out += _command(name, command)
+    for word in sorted(COMMANDS):
+        for name, command in _commands(load(word), "ottla"):
+            out += _command(name, command)
     return "\n".join(out)
 
 
@@ -196,8 +197,8 @@ def _command(name: str, command: CommandInfo) -> list[str]:
     rows += [f"| {_flags(*entry)} | {_text(entry[2].help)}{_default(entry[2], entry[3])} |" for entry in options]
     if rows:
         out += ["| | |", "|---|---|", *rows, ""]
-    examples = [line.rstrip() for line in (command.epilog or "").split("\n\n")]
-    return [*out, "```sh", *examples[1:], "```", ""]
+    examples = [line.strip() for line in (command.epilog or "").splitlines()]
+    return [*out, "```sh", *examples[2:], "```", ""]
 
 
 def _flags(name: str, kind: Any, info: Any, default: object) -> str:

@@ -1,11 +1,14 @@
-"""What is true of every command, whatever it does."""
+"""Rules that every command follows."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from ottla.cli import COMMANDS, build
 
@@ -14,42 +17,70 @@ if TYPE_CHECKING:
 
 
 def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Every command that does something, by its whole name."""
+    """Return every command that is not a group, by its whole name."""
     if hasattr(command, "commands"):
-        for word, each in command.commands.items():
-            yield from commands(each, f"{name} {word}")
+        for word in command.list_commands(None):
+            yield from commands(command.get_command(None, word), f"{name} {word}")
     else:
         yield name, command
 
 
-ALL = dict(commands(typer.main.get_command(build(list(COMMANDS))), "ottla"))
+ROOT = typer.main.get_command(build())
+ALL = dict(commands(ROOT, "ottla"))
 
 
-def test_all_commands_are_walked() -> None:
+def test_walk_finds_every_command() -> None:
     assert len(ALL) > 50
     assert {name.split()[1] for name in ALL} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_command_prints_json_if_asked(name: str) -> None:
-    assert "--json" in {flag for each in ALL[name].params for flag in each.opts}
+def test_command_has_json_output(name: str) -> None:
+    assert "--json" in {flag for param in ALL[name].params for flag in param.opts}
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_command_says_what_it_does_and_shows_examples_of_itself(name: str) -> None:
+def test_command_has_summary_and_valid_examples(name: str) -> None:
     command = ALL[name]
-    title, *examples = (command.epilog or "").split("\n\n")
+    mark, title, *examples = (command.epilog or "").splitlines()
     assert (command.help or "").splitlines()[0].rstrip().endswith("."), "a sentence"
-    assert title == "Examples:"
+    assert (mark, title) == ("\b", "Examples:")
     assert examples
-    flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
+    flags = {flag for param in command.params for flag in (*param.opts, *param.secondary_opts)}
     for example in examples:
         assert name in example
+        assert len(example) <= 78, "fits into 80 columns with its indentation"
         words = example.partition(name)[2].partition(" -- ")[0].split()
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= flags, example
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_option_and_argument_is_explained(name: str) -> None:
-    for each in ALL[name].params:
-        assert getattr(each, "help", None), each.name
+def test_parameter_has_help(name: str) -> None:
+    for param in ALL[name].params:
+        assert getattr(param, "help", None), param.name
+
+
+def test_help_imports_no_command() -> None:
+    program = (
+        "import sys\n"
+        "from ottla.cli import build\n"
+        "try: build()(['--help'])\n"
+        "except SystemExit: print(*sys.modules, sep='\\n', file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    imported = set(done.stderr.splitlines())
+    assert {name for name in imported if name.startswith("ottla.")} == {"ottla.cli"}
+    assert not imported & {"rich", "asyncio", "json", "socket", "ssl"}
+    assert all(f"  {name} " in done.stdout for name in COMMANDS)
+
+
+def test_table_of_commands_has_the_commands_own_help() -> None:
+    for name, row in COMMANDS.items():
+        assert ROOT.get_command(None, name).help.splitlines()[0] == row.help  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS), *(tuple(name.split()[1:]) for name in ALL)])
+def test_help_fits_into_80_columns(words: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(build(), [*words, "--help"], env={"COLUMNS": "80"}).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert not any(line.endswith("...") for line in shown.partition("Commands:")[2].splitlines()), "a cut summary"

@@ -174,7 +174,7 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_aborted(cluster: C
     rows = run(where, "txn", "hanging", "-t", "stuck", "--older-than", 0, "--json").rows
     assert [(row["topic"], row["producer_id"], row["start_offset"]) for row in rows] == [("stuck", 4711, 0)]
     assert "4711" in run(where, "txn", "hanging", "--older-than", 0).out
-    assert run(where, "txn", "hanging", "--older-than", 3600).out == "no transaction hangs\n"
+    assert run(where, "txn", "hanging", "--older-than", 3600).out == "no hanging transactions\n"
     assert run(where, "txn", "abort", "stuck", 0, "--start-offset", 99).code == 4
     assert run(where, "txn", "abort", "stuck", 0).code == 2
     assert run(where, "consume", "stuck", "-e").out == ""

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla.cli.formats import Form, escaped, pattern, read, show
-from ottla.cli.moments import moment
+from ottla.cli.quantities import parse_time
 from ottla.client.reading import Read
 from ottla.records.batch import read_header
 from ottla.records.builder import build_batch
@@ -79,12 +79,12 @@ def test_escapes() -> None:
 
 
 def test_moments() -> None:
-    assert moment("1700000000000") == 1_700_000_000_000
-    assert moment("2023-11-14T22:13:20Z") == 1_700_000_000_000
-    assert moment("2023-11-14T23:13:20+01:00") == 1_700_000_000_000
-    assert moment("now") <= moment("-1h") + 3_600_000 <= moment("now")
-    with pytest.raises(ValueError, match="no time"):
-        moment("yesterday")
+    assert parse_time("1700000000000") == 1_700_000_000_000
+    assert parse_time("2023-11-14T22:13:20Z") == 1_700_000_000_000
+    assert parse_time("2023-11-14T23:13:20+01:00") == 1_700_000_000_000
+    assert parse_time("now") <= parse_time("-1h") + 3_600_000 <= parse_time("now")
+    with pytest.raises(ValueError, match="not a time"):
+        parse_time("yesterday")
 
 
 def test_lines_with_keys_and_headers_come_back(cluster: Cluster) -> None:
@@ -253,10 +253,10 @@ def test_a_refused_record_is_told_with_the_reason(cluster: Cluster) -> None:
     [
         ("{bad", "Expecting property name"),
         ("[1]", "not a JSON object"),
-        ('{"headers": [1]}', "headers: write"),
-        ('{"headers": "h"}', "headers: write"),
-        ('{"value": "a", "partition": "x"}', 'partition is no number that a record can have: "x"'),
-        ('{"value": "a", "timestamp": 99999999999999999999}', "timestamp is no number"),
+        ('{"value": "v", "headers": [1]}', "headers: write"),
+        ('{"value": "v", "headers": "h"}', "headers: write"),
+        ('{"value": "a", "partition": "x"}', 'partition is not a number that a record can have: "x"'),
+        ('{"value": "a", "timestamp": 99999999999999999999}', "timestamp is not a number"),
         ('{"key_base64": "!!"}', "key_base64: "),
         ('{"key_base64": 5}', "key_base64: "),
     ],
@@ -265,5 +265,5 @@ def test_a_line_of_json_that_is_no_record_is_told(cluster: Cluster, line: str, s
     run(cluster.bootstrap, "topic", "create", "from-json", "--if-not-exists")
     refused = run(cluster.bootstrap, "produce", "from-json", "--from-json", stdin=line)
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err.startswith(f"ottla: {line[:10]}")
+    assert refused.err.startswith(f"ottla: record 1: {line[:10]}")
     assert said in refused.err

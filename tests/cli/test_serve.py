@@ -110,8 +110,8 @@ def test_the_first_lines_say_where_it_is_and_how_to_go_on(serve: Serving) -> Non
     process = serve.start("-p", "0", "-l", "none", "--seed-topic", "orders:3", "--metrics", "0")
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(5)]
-    assert "serves 127.0.0.1:" in lines[0]
-    assert "in memory" in lines[0]
+    assert "listens on 127.0.0.1:" in lines[0]
+    assert "memory" in lines[0]
     assert "http://127.0.0.1:" in lines[1]
     assert "bootstrap.servers=127.0.0.1:" in lines[2]
     assert "ottla topic list" in lines[3]
@@ -249,7 +249,7 @@ def test_what_cannot_start_ends_with_1(serve: Serving, tmp_path: Path) -> None:
 
 def test_serving_loads_nothing_that_it_does_not_need() -> None:
     """Start time and memory are a promise; what only other commands need must stay out."""
-    program = "import sys, ottla.cli\nottla.cli.build(['serve'])\nprint('\\n'.join(sys.modules))\n"
+    program = "import sys, ottla.cli\nottla.cli.load('serve')\nprint('\\n'.join(sys.modules))\n"
     found = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={**os.environ}
     )

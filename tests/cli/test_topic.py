@@ -30,7 +30,7 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(cluster: Cluster)
     assert all((each["start"], each["end"]) == (0, 0) for each in described["partitions"])
     assert run(where, "topic", "add-partitions", "life", 5).out == "life has 5 partitions\n"
     assert "5 partitions" in run(where, "topic", "describe", "life").out
-    assert run(where, "topic", "delete", "life", "--json").rows == [{"topic": "life", "deleted": True}]
+    assert run(where, "topic", "delete", "--yes", "life", "--json").rows == [{"topic": "life", "deleted": True}]
     assert "life" not in run(where, "topic", "list").out
 
 
@@ -44,10 +44,10 @@ def test_what_is_refused_changes_nothing_and_ends_with_a_code(cluster: Cluster) 
     assert run(where, "topic", "create", "bad name").code == 1
     assert run(where, "topic", "create", "odd", "-c", "retention.ms=soon").code == 1
     assert run(where, "topic", "create", "odd", "-c", "retention").code == 2
-    assert run(where, "topic", "create", "odd", "--dry-run").out.startswith("could create odd")
+    assert run(where, "topic", "create", "odd", "--dry-run").out.startswith("would create odd")
     assert run(where, "topic", "describe", "odd").code == 4
-    assert run(where, "topic", "delete", "odd").code == 4
-    assert run(where, "topic", "delete", "odd", "--if-exists").code == 0
+    assert run(where, "topic", "delete", "--yes", "odd").code == 4
+    assert run(where, "topic", "delete", "--yes", "odd", "--if-exists").code == 0
     assert run(where, "topic", "add-partitions", "twice", 1).code == 1
 
 
@@ -56,13 +56,13 @@ def test_one_that_is_refused_does_not_keep_the_others_from_being_done(cluster: C
     made = run(where, "topic", "create", "bad name", "good-name")
     assert (made.code, made.out) == (1, "created good-name with 1 partition\n")
     assert "'bad name'" in made.err
-    gone = run(where, "topic", "delete", "nowhere", "good-name", "--json")
+    gone = run(where, "topic", "delete", "--yes", "nowhere", "good-name", "--json")
     assert (gone.code, gone.out) == (4, '{"topic": "good-name", "deleted": true}\n')
     assert "topic nowhere" in gone.err
     assert run(where, "topic", "create", "shrinking", "-p", 2).code == 0
     run(where, "produce", "shrinking", "-v", "a", "-v", "b", "-p", 1)
-    trimmed = run(where, "topic", "trim", "shrinking", "--before", 1)
-    assert (trimmed.code, trimmed.out) == (1, "shrinking-1 starts at 1\n")
+    trimmed = run(where, "topic", "trim", "--yes", "shrinking", "--before", 1)
+    assert (trimmed.code, trimmed.out) == (1, "shrinking-1 starts at offset 1\n")
     assert trimmed.err == "ottla: OFFSET_OUT_OF_RANGE (1): shrinking-0\n"
 
 
@@ -78,11 +78,14 @@ def test_records_before_an_offset_are_deleted(cluster: Cluster) -> None:
     where = cluster.bootstrap
     cluster.create_topic("trimmed", 2)
     run(where, "produce", "trimmed", "-p", 1, stdin="a\nb\nc\n")
-    assert run(where, "topic", "trim", "trimmed", "-p", 1, "--before", 2, "--json").rows == [
+    assert run(where, "topic", "trim", "--yes", "trimmed", "-p", 1, "--before", 2, "--json").rows == [
         {"topic": "trimmed", "partition": 1, "start": 2}
     ]
     assert run(where, "consume", "trimmed", "-e").out == "c\n"
-    assert run(where, "topic", "trim", "trimmed").out == "trimmed-0 starts at 0\ntrimmed-1 starts at 3\n"
+    assert (
+        run(where, "topic", "trim", "--yes", "trimmed").out
+        == "trimmed-0 starts at offset 0\ntrimmed-1 starts at offset 3\n"
+    )
 
 
 def test_configs_are_shown_with_their_sources_and_changed_all_or_none(cluster: Cluster) -> None:
@@ -91,7 +94,7 @@ def test_configs_are_shown_with_their_sources_and_changed_all_or_none(cluster: C
     changed = run(
         where, "config", "alter", "topic", "set", "--set", "retention.ms=60000", "--append", "cleanup.policy=compact"
     )
-    assert changed.out == "topic set: 2 changed\n"
+    assert changed.out == "topic set: changed 2 configs\n"
     rows = {row["key"]: row for row in run(where, "config", "describe", "topic", "set", "--json").rows}
     assert (rows["retention.ms"]["value"], rows["retention.ms"]["source"]) == ("60000", "topic")
     assert rows["cleanup.policy"]["value"] == "delete,compact"

@@ -71,7 +71,7 @@ def test_topics_and_configs_of_apache_kafka(apache_kafka: ApacheKafka) -> None:
     eventually(retention, ("70000", "topic"))
     assert run(where, "config", "alter", "topic", "cli-topic", "--set", "retention.ms=x").code == 1
     assert run(where, "config", "describe", "broker", "1", "--all").code == 0
-    assert run(where, "topic", "delete", "cli-topic").code == 0
+    assert run(where, "topic", "delete", "--yes", "cli-topic").code == 0
     eventually(lambda: run(where, "topic", "describe", "cli-topic").code, 4)
     for command in ("describe", "apis", "features", "quorum", "log-dirs"):
         assert run(where, "cluster", command, "--json").rows
@@ -89,7 +89,7 @@ def test_records_to_and_from_apache_kafka(apache_kafka: ApacheKafka) -> None:
     assert {row["key"] for row in rows} == {"none", "gzip", "snappy", "lz4", "zstd"}
     assert all(row["headers"] == [{"name": "h", "value": "1"}] for row in rows)
     assert len(run(where, "consume", "cli-records", "-o", "s@-1h", "-o", "e@now", "-f", "%o ").out.split()) == 5
-    trimmed = run(where, "topic", "trim", "cli-records", "--json").rows
+    trimmed = run(where, "topic", "trim", "--yes", "cli-records", "--json").rows
     assert sum(row["start"] for row in trimmed) == 5
 
 

@@ -54,7 +54,7 @@ def test_acls_come_and_go(commands: Commands) -> None:
     assert commands.rows("acl", "list", "-p", "carol") == added
     assert commands.rows("acl", "list", "--topic", "pay-", "--prefixed") == added
     shown = commands.run("acl", "remove", "-p", "carol", "-o", "write", "--topic", "pay-", "--prefixed")
-    assert "1 would be removed" in shown.output
+    assert "would remove 1 ACL" in shown.output
     assert commands.rows("acl", "list", "-p", "carol") == added
     assert len(commands.rows("acl", "remove", "-p", "carol", "--yes")) == 2
     assert commands.rows("acl", "list", "-p", "carol") == []
@@ -65,8 +65,8 @@ def test_acls_come_and_go(commands: Commands) -> None:
     [
         (["-o", "read"], "name one resource"),
         (["-o", "read", "--topic", "t", "--group", "g"], "name one resource"),
-        (["-o", "idempotent_write", "--topic", "t"], "no operation on a topic"),
-        (["-o", "fly", "--topic", "t"], "no operation on a topic"),
+        (["-o", "idempotent_write", "--topic", "t"], "a topic has no operation"),
+        (["-o", "fly", "--topic", "t"], "a topic has no operation"),
     ],
 )
 def test_an_acl_that_makes_no_sense_is_refused_before_it_is_sent(

@@ -1,37 +1,94 @@
-"""The `ottla` command. Each subcommand is a module of its own, loaded only when it is called or listed."""
+"""The `ottla` command. A subcommand's module is imported when the subcommand is called, never to list it."""
 
 from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
-INTERRUPTED = 130  # what a shell makes of SIGINT
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+INTERRUPTED = 130  # as a shell reports SIGINT
+SUMMARY = "Run a Kafka-compatible broker, and inspect, test and analyze any Kafka."
+
+
+class Subcommand(NamedTuple):
+    """A row of `ottla --help`."""
+
+    module: str
+    help: str
+
+
 COMMANDS = {
-    "acl": "ottla.cli.acl",
-    "analyze": "ottla.cli.analyze",
-    "cluster": "ottla.cli.cluster",
-    "config": "ottla.cli.config",
-    "consume": "ottla.cli.consume",
-    "decode": "ottla.cli.decode",
-    "export": "ottla.cli.export",
-    "group": "ottla.cli.group",
-    "log": "ottla.cli.log",
-    "pipeline": "ottla.cli.pipeline",
-    "produce": "ottla.cli.produce",
-    "quota": "ottla.cli.quota",
-    "serve": "ottla.cli.serve",
-    "tap": "ottla.cli.tap",
-    "topic": "ottla.cli.topic",
-    "txn": "ottla.cli.txn",
-    "user": "ottla.cli.user",
+    "acl": Subcommand("ottla.cli.acl", "List, add and remove access control entries."),
+    "analyze": Subcommand("ottla.cli.analyze", "Find out what went wrong from logs, captures and histories."),
+    "cluster": Subcommand("ottla.cli.cluster", "Show brokers, APIs, features, quorum and log directories."),
+    "config": Subcommand("ottla.cli.config", "Show and change configs of topics, brokers and groups."),
+    "consume": Subcommand("ottla.cli.consume", "Read records of a topic."),
+    "decode": Subcommand("ottla.cli.decode", "Explain Kafka frames byte by byte."),
+    "export": Subcommand("ottla.cli.export", "Export a topic to Parquet, Delta or Iceberg with Spark."),
+    "group": Subcommand("ottla.cli.group", "List, describe, reset and delete groups; show their lag."),
+    "log": Subcommand("ottla.cli.log", "Read, verify and repair Kafka log directories."),
+    "pipeline": Subcommand("ottla.cli.pipeline", "Create, run, check and test Spark pipelines on topics."),
+    "produce": Subcommand("ottla.cli.produce", "Write records to a topic."),
+    "quota": Subcommand("ottla.cli.quota", "List, set and remove client quotas."),
+    "serve": Subcommand("ottla.cli.serve", "Run a Kafka-compatible broker."),
+    "tap": Subcommand("ottla.cli.tap", "Print, capture and disturb traffic between clients and a Kafka."),
+    "topic": Subcommand("ottla.cli.topic", "List, describe, create, change and delete topics."),
+    "txn": Subcommand("ottla.cli.txn", "List, describe and abort transactions; find hanging ones."),
+    "user": Subcommand("ottla.cli.user", "List, set and delete SCRAM users."),
 }
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+class _LazyGroup(TyperGroup):
+    """The root command: lists subcommands from COMMANDS and imports the one that is called."""
+
+    names: Iterable[str] = COMMANDS
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the subcommands."""
+        return list(self.names)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import a subcommand; return None if there is no such subcommand."""
+        if cmd_name not in self.names:
+            return None
+        if cmd_name not in self.commands:
+            self.add_command(typer.main.get_group(load(cmd_name)).commands[cmd_name])
+        return self.commands[cmd_name]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of subcommands without importing one."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].help) for name in self.names])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand. A reader that closes the pipe (`| head`) ends it with exit code 0."""
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            discard_output()
+            raise typer.Exit(0) from None
+
+
+def discard_output() -> None:
+    """Send the rest of standard output to the null device, so that flushing it at exit does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
         from ottla import __version__
         from ottla.records import kernel
 
@@ -39,35 +96,44 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def build(names: list[str]) -> typer.Typer:
-    """The command with these subcommands."""
+def load(name: str) -> typer.Typer:
+    """Import a subcommand's module; return an app that has only this subcommand."""
+    app = typer.Typer(rich_markup_mode=None)
+    # Two commands, so that typer makes a group of an app with one command as well.
+    app.callback()(lambda: None)
+    importlib.import_module(COMMANDS[name].module).register(app)
+    return app
+
+
+def build(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the app that offers these subcommands."""
     app = typer.Typer(
         name="ottla",
-        help="A Kafka-compatible broker in Python, and tools for any Kafka.",
+        cls=type("_Group", (_LazyGroup,), {"names": tuple(names)}),
+        help=SUMMARY,
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,
     )
 
     @app.callback()
     def options(
         version: bool = typer.Option(
-            False, "--version", callback=_version, is_eager=True, help="Print the version and which kernel runs."
+            False, "--version", callback=_print_version, is_eager=True, help="Print the version and the kernel in use."
         ),
     ) -> None:
-        """A Kafka-compatible broker in Python, and tools for any Kafka."""
+        """Take the options of `ottla` itself."""
 
-    for name in names:
-        importlib.import_module(COMMANDS[name]).register(app)
     return app
 
 
 def main() -> None:
     """Run the command line."""
-    wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
-    if wanted == "serve":
-        gc.disable()  # until it has started: what is loaded now stays
+    called = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    if called == "serve":
+        gc.disable()  # until the broker has started: the objects loaded now live as long as the process
     try:
-        build([wanted] if wanted in COMMANDS else list(COMMANDS))()
-    except KeyboardInterrupt:  # before the command could make something of it
+        build()()
+    except KeyboardInterrupt:  # while the command was being imported
         sys.exit(INTERRUPTED)

@@ -1,11 +1,14 @@
-"""`ottla acl`: who may do what, in any Kafka cluster."""
+"""`ottla acl`: list, add and remove access control entries."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
-from ottla.cli.output import examples, print_rows, usage
+from ottla.cli.commands import add_command, add_group
+from ottla.cli.connect import AsJson, ClusterOptions
+from ottla.cli.output import echo, print_rows, usage, warn
+from ottla.cli.quantities import format_count
 from ottla.client.security import AclFilter, create_acls, delete_acls, list_acls
 from ottla.cluster.acls import (
     CLUSTER_RESOURCE_NAME,
@@ -17,197 +20,197 @@ from ottla.cluster.acls import (
 from ottla.cluster.registrations import Acl
 from ottla.security.authorizer import OPERATIONS
 
-Topic = Annotated[str | None, typer.Option("--topic", "-t", help="A topic's name, * for all.", show_default=False)]
-Group = Annotated[str | None, typer.Option("--group", "-g", help="A group's id, * for all.", show_default=False)]
-TransactionalId = Annotated[
-    str | None, typer.Option("--transactional-id", help="A transactional id, * for all.", show_default=False)
-]
-Token = Annotated[str | None, typer.Option("--token", help="A delegation token's id.", show_default=False)]
-UserResource = Annotated[
-    str | None, typer.Option("--user", help="A user whose tokens are meant: User:name.", show_default=False)
-]
-OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="The name stands for all that begin with it.")]
+_PRINCIPAL_HELP = "A principal such as User:alice; `alice` means the same."
 Principal = Annotated[
-    str | None, typer.Option("--principal", "-p", help="User:name, or just a name.", show_default=False)
+    str | None, typer.Option("--principal", "-p", metavar="NAME", help=_PRINCIPAL_HELP, show_default=False)
 ]
-Host = Annotated[str | None, typer.Option("--host", help="An address that it holds for.", show_default=False)]
-Operations = Annotated[
-    list[str] | None, typer.Option("--operation", "-o", help="read, write, describe, all, ...; may be repeated.")
+Host = Annotated[
+    str | None, typer.Option("--host", metavar="ADDRESS", help="Client address of the entry.", show_default=False)
 ]
-Deny = Annotated[bool, typer.Option("--deny", help="Deny instead of allow.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceOptions:
+    """The resource that entries are about: `add_command` expands it to one option per field."""
+
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", metavar="NAME", help="A topic; * is every topic.", show_default=False)
+    ] = None
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", metavar="ID", help="A group; * is every group.", show_default=False)
+    ] = None
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(
+            "--transactional-id", metavar="ID", help="A transactional id; * is every one.", show_default=False
+        ),
+    ] = None
+    token: Annotated[
+        str | None, typer.Option("--token", metavar="ID", help="A delegation token.", show_default=False)
+    ] = None
+    user: Annotated[
+        str | None,
+        typer.Option(
+            "--user", metavar="NAME", help="A user whose delegation tokens are meant: User:alice.", show_default=False
+        ),
+    ] = None
+    whole_cluster: Annotated[bool, typer.Option("--cluster", help="The cluster itself.")] = False
+    prefixed: Annotated[
+        bool, typer.Option("--prefixed", help="Every resource whose name begins with the given name.")
+    ] = False
+
+    def resource(self, *, required: bool = False) -> tuple[ResourceType, str | None]:
+        """Return the type and name of the resource; ANY and None if none is given."""
+        given = [
+            (kind, name)
+            for kind, name in (
+                (ResourceType.TOPIC, self.topic),
+                (ResourceType.GROUP, self.group),
+                (ResourceType.TRANSACTIONAL_ID, self.transactional_id),
+                (ResourceType.DELEGATION_TOKEN, self.token),
+                (ResourceType.USER, None if self.user is None else _parse_principal(self.user)),
+                (ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME if self.whole_cluster else None),
+            )
+            if name is not None
+        ]
+        if len(given) > 1 or (required and not given):
+            raise usage("acl: name one resource: --topic, --group, --transactional-id, --token, --user or --cluster")
+        return given[0] if given else (ResourceType.ANY, None)
+
+    @property
+    def pattern(self) -> PatternType:
+        """The pattern type of a filter for these resources."""
+        if self.prefixed:
+            return PatternType.PREFIXED
+        return PatternType.ANY if self.resource()[1] is None else PatternType.LITERAL
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    acl = typer.Typer(name="acl", help="Access control of any Kafka cluster.", no_args_is_help=True)
-    acl.command("list", epilog=examples("ottla acl list", "ottla acl list --topic orders --json"))(list_)
-    acl.command(
+    acl = add_group(app, "acl")
+    add_command(acl, "list", list_, "ottla acl list", "ottla acl list --topic orders --json")
+    add_command(
+        acl,
         "add",
-        epilog=examples(
-            "ottla acl add -p alice -o read --topic orders",
-            "ottla acl add -p User:app -o write -o describe --topic app- --prefixed",
-            "ottla acl add -p mallory -o all --topic '*' --deny",
-        ),
-    )(add)
-    acl.command("remove", epilog=examples("ottla acl remove -p alice --topic orders --yes"))(remove)
-    app.add_typer(acl)
+        add,
+        "ottla acl add -p alice -o read --topic orders",
+        "ottla acl add -p User:app -o write -o describe --topic app- --prefixed",
+        "ottla acl add -p mallory -o all --topic '*' --deny",
+    )
+    add_command(acl, "remove", remove, "ottla acl remove -p alice --topic orders --yes")
 
 
 def list_(
-    topic: Topic = None,
-    group: Group = None,
-    transactional_id: TransactionalId = None,
-    token: Token = None,
-    user: UserResource = None,
-    cluster: OfCluster = False,
-    prefixed: Prefixed = False,
+    *,
     principal: Principal = None,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
     as_json: AsJson = False,
+    resources: ResourceOptions,
+    cluster: ClusterOptions,
 ) -> None:
-    """List entries: all, or those of one resource or principal."""
-    kind, name = _resource(topic, group, transactional_id, token, user, cluster, needed=False)
-    wanted = _filter(kind, name, prefixed, principal)
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        _print(list_acls(client, wanted), as_json)
+    """List all entries, or those of one resource or principal."""
+    kind, name = resources.resource()
+    entry_filter = AclFilter(kind, name, resources.pattern, _parse_optional(principal))
+    with cluster.connect() as client:
+        _print_acls(list_acls(client, entry_filter), as_json)
 
 
 def add(
-    principal: Annotated[str, typer.Option("--principal", "-p", help="User:name, or just a name.")],
-    operation: Annotated[list[str], typer.Option("--operation", "-o", help="read, write, ...; may be repeated.")],
-    topic: Topic = None,
-    group: Group = None,
-    transactional_id: TransactionalId = None,
-    token: Token = None,
-    user: UserResource = None,
-    cluster: OfCluster = False,
-    prefixed: Prefixed = False,
+    *,
+    principal: Annotated[str, typer.Option("--principal", "-p", metavar="NAME", help=_PRINCIPAL_HELP)],
+    operation: Annotated[
+        list[str],
+        typer.Option("--operation", "-o", metavar="NAME", help="Allow read, write, describe, all, ...; repeatable."),
+    ],
     host: Host = None,
-    deny: Deny = False,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    deny: Annotated[bool, typer.Option("--deny", help="Deny the operations instead of allowing them.")] = False,
     as_json: AsJson = False,
+    resources: ResourceOptions,
+    cluster: ClusterOptions,
 ) -> None:
-    """Allow (or deny) operations on one resource."""
-    kind, name = _resource(topic, group, transactional_id, token, user, cluster, needed=True)
+    """Allow or deny operations on a resource."""
+    kind, name = resources.resource(required=True)
     assert name is not None
     entries = [
         Acl(
             kind,
             name,
-            PatternType.PREFIXED if prefixed else PatternType.LITERAL,
-            _principal(principal),
+            PatternType.PREFIXED if resources.prefixed else PatternType.LITERAL,
+            _parse_principal(principal),
             host or "*",
-            _operation(each, kind),
+            _parse_operation(word, kind),
             AclPermission.DENY if deny else AclPermission.ALLOW,
         )
-        for each in operation
+        for word in operation
     ]
-    with connected(bootstrap, properties, command_config, timeout) as client:
+    with cluster.connect() as client:
         create_acls(client, entries)
-    _print(entries, as_json)
+    _print_acls(entries, as_json)
 
 
 def remove(
-    topic: Topic = None,
-    group: Group = None,
-    transactional_id: TransactionalId = None,
-    token: Token = None,
-    user: UserResource = None,
-    cluster: OfCluster = False,
-    prefixed: Prefixed = False,
+    *,
     principal: Principal = None,
-    operation: Operations = None,
+    operation: Annotated[
+        list[str] | None,
+        typer.Option("--operation", "-o", metavar="NAME", help="Remove only entries of this operation; repeatable."),
+    ] = None,
     host: Host = None,
-    deny: Annotated[bool, typer.Option("--deny", help="Only entries that deny.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only show what would go.")] = False,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    deny: Annotated[bool, typer.Option("--deny", help="Remove only entries that deny.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Remove the entries; without it they are only shown.")
+    ] = False,
     as_json: AsJson = False,
+    resources: ResourceOptions,
+    cluster: ClusterOptions,
 ) -> None:
     """Remove the entries that match."""
-    kind, name = _resource(topic, group, transactional_id, token, user, cluster, needed=False)
+    kind, name = resources.resource()
     if name is None and principal is None:
-        raise usage("acl remove: say which: a resource, a principal, or both")
-    base = _filter(kind, name, prefixed, principal)
-    chosen: list[str | None] = list(operation or []) or [None]
+        raise usage("acl remove: name a resource, a principal, or both")
+    operations = [_parse_operation(word, kind) for word in operation or ()] or [AclOperation.ANY]
     filters = [
         AclFilter(
-            base.resource_type,
-            base.resource_name,
-            base.pattern_type,
-            base.principal,
+            kind,
+            name,
+            resources.pattern,
+            _parse_optional(principal),
             host,
-            AclOperation.ANY if each is None else _operation(each, kind),
+            each,
             AclPermission.DENY if deny else AclPermission.ANY,
         )
-        for each in chosen
+        for each in operations
     ]
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        change = delete_acls if yes else list_acls
-        removed = [acl for wanted in filters for acl in change(client, wanted)]
-    _print(removed, as_json)
-    if not yes and removed:
-        typer.echo(f"{len(removed)} would be removed; say --yes to remove them.", err=True)
+    with cluster.connect() as client:
+        find = delete_acls if yes else list_acls
+        matching = [acl for entry_filter in filters for acl in find(client, entry_filter)]
+    _print_acls(matching, as_json)
+    if not matching:
+        warn("no entry matches; nothing was removed")
+    elif not yes:
+        echo(f"would remove {format_count(len(matching), 'ACL')}; add --yes to do it", err=True)
 
 
-def _resource(
-    topic: str | None,
-    group: str | None,
-    transactional_id: str | None,
-    token: str | None,
-    user: str | None,
-    cluster: bool,
-    *,
-    needed: bool,
-) -> tuple[ResourceType, str | None]:
-    given = [
-        (kind, name)
-        for kind, name in (
-            (ResourceType.TOPIC, topic),
-            (ResourceType.GROUP, group),
-            (ResourceType.TRANSACTIONAL_ID, transactional_id),
-            (ResourceType.DELEGATION_TOKEN, token),
-            (ResourceType.USER, None if user is None else _principal(user)),
-            (ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME if cluster else None),
-        )
-        if name is not None
-    ]
-    if len(given) > 1 or (needed and not given):
-        raise usage("acl: name one resource: --topic, --group, --transactional-id, --token, --user or --cluster")
-    return given[0] if given else (ResourceType.ANY, None)
+def _parse_optional(word: str | None) -> str | None:
+    return None if word is None else _parse_principal(word)
 
 
-def _filter(kind: ResourceType, name: str | None, prefixed: bool, principal: str | None) -> AclFilter:
-    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL if name is not None else PatternType.ANY
-    return AclFilter(kind, name, pattern, None if principal is None else _principal(principal))
-
-
-def _principal(word: str) -> str:
+def _parse_principal(word: str) -> str:
     return word if ":" in word else f"User:{word}"
 
 
-def _operation(word: str, kind: ResourceType) -> AclOperation:
+def _parse_operation(word: str, kind: ResourceType) -> AclOperation:
     try:
-        found = AclOperation[word.upper().replace("-", "_")]
+        operation = AclOperation[word.upper().replace("-", "_")]
     except KeyError:
-        found = AclOperation.UNKNOWN
+        operation = AclOperation.UNKNOWN
     allowed = (AclOperation.ALL, *OPERATIONS.get(kind, tuple(AclOperation)[3:]))
-    if found not in allowed:
+    if operation not in allowed:
         names = ", ".join(each.name.lower() for each in allowed)
-        raise usage(f"acl: {word} is no operation on a {kind.name.lower().replace('_', ' ')}; there are {names}")
-    return found
+        raise usage(f"acl: a {kind.name.lower().replace('_', ' ')} has no operation {word}; use {names}")
+    return operation
 
 
-def _shown(acl: Acl) -> dict[str, Any]:
+def _row(acl: Acl) -> dict[str, Any]:
     return {
         "resource_type": ResourceType(acl.resource_type).name.lower(),
         "resource_name": acl.resource_name,
@@ -219,8 +222,8 @@ def _shown(acl: Acl) -> dict[str, Any]:
     }
 
 
-def _print(acls: list[Acl], as_json: bool) -> None:
-    rows = sorted((_shown(acl) for acl in acls), key=lambda row: tuple(row.values()))
-    columns = ("permission", "principal", "operation", "resource_type", "resource_name", "pattern_type", "host")
-    shown = [column.replace("_", " ").upper() for column in columns]
-    print_rows(as_json, rows, shown, lambda row: [row[column] for column in columns])
+def _print_acls(acls: list[Acl], as_json: bool) -> None:
+    rows = sorted((_row(acl) for acl in acls), key=lambda row: tuple(row.values()))
+    fields = ("permission", "principal", "operation", "resource_type", "resource_name", "pattern_type", "host")
+    columns = ("PERMISSION", "PRINCIPAL", "OPERATION", "RESOURCE", "NAME", "PATTERN", "HOST")
+    print_rows(as_json, rows, columns, lambda row: [row[field] for field in fields])

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.output import console, examples, print_json, usage
+from ottla.cli.commands import add_group
+from ottla.cli.output import console, examples, print_json, until_pipe_closes, usage
 
 SMALL_HELP = "here, spark, or auto: small inputs in this process, large ones in Spark."
 Paths = Annotated[
@@ -46,12 +47,7 @@ LIGHT = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLeve
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    analyze = typer.Typer(
-        name="analyze",
-        help="What went wrong? Logs, captures and histories, looked at by rules on Spark. Exit code 1: something did; "
-        "2: it could not look.",
-        no_args_is_help=True,
-    )
+    analyze = add_group(app, "analyze")
     add = analyze.command
     add("dual-assign", epilog=examples("ottla analyze dual-assign events.jsonl client.log /var/lib/kafka"))(dual_assign)
     add("txn-timeout", epilog=examples("ottla analyze txn-timeout events.jsonl --html report.html"))(txn_timeout)
@@ -64,7 +60,6 @@ def register(app: typer.Typer) -> None:
     )
     add("anomalies", epilog=examples("ottla analyze anomalies history.jsonl"))(anomalies)
     add("diff", epilog=examples("ottla analyze diff /var/lib/kafka#orders localhost:9092#orders"))(diff)
-    app.add_typer(analyze)
 
 
 def dual_assign(
@@ -80,7 +75,7 @@ def dual_assign(
     master: Master = None,
     engine: Engine = "auto",
 ) -> None:
-    """Partitions that two members of a group owned at the same time."""
+    """Find partitions that two members of a group owned at once."""
     options = {"group": group, "slack_ms": slack}
     _run("dual-assign", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
 
@@ -100,7 +95,7 @@ def txn_timeout(
     master: Master = None,
     engine: Engine = "auto",
 ) -> None:
-    """Transactions that timed out or hang, what they held back, and why."""
+    """Find transactions that timed out or hang, and why."""
     options = {"transactional_id": transactional_id, "now_ms": _time(now, "--now")}
     _run("txn-timeout", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
 
@@ -118,7 +113,7 @@ def client_trace(
     master: Master = None,
     engine: Engine = "auto",
 ) -> None:
-    """One client's life for a partition: fetches, offsets, rebalances, commits, errors, gaps."""
+    """Trace the clients of a partition: fetches, commits, gaps."""
     named, number = _partition(partition)
     if named is not None and topic not in (None, named):
         raise usage(f"-p {partition} is of another topic than --topic {topic}")
@@ -138,7 +133,7 @@ def rebalances(
     master: Master = None,
     engine: Engine = "auto",
 ) -> None:
-    """How often groups rebalance, how long it takes, and who causes it."""
+    """Show how often, how long and why groups rebalance."""
     _run("rebalances", paths, {"group": group}, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
 
 
@@ -153,7 +148,7 @@ def lag(
     master: Master = None,
     engine: Engine = "auto",
 ) -> None:
-    """Lag per group and partition over time, from the offsets topic and the logs alone."""
+    """Show lag per group and partition over time."""
     options = {"group": group, "topic": topic, "max_lag": max_lag}
     _run("lag", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
 
@@ -169,7 +164,7 @@ def hot_partitions(
     master: Master = None,
     engine: Engine = "auto",
 ) -> None:
-    """Partitions that get much more than their share, in bytes and in records."""
+    """Find partitions that get much more than their share."""
     if not factor > 1:
         raise usage(f"--factor is more than 1, not {factor:g}")
     options = {"topic": topic, "factor": factor, "internal": internal or None}
@@ -187,7 +182,7 @@ def anomalies(
     master: Master = None,
     engine: Engine = "auto",
 ) -> None:
-    """What a correct log could not have done, from what clients saw."""
+    """Find reads and writes that no correct log allows."""
     options = {"everything_read": everything_read or None}
     _run("anomalies", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
 
@@ -206,7 +201,7 @@ def exactly_once(
     sql: SqlOfTopics = None,
     master: Master = None,
 ) -> None:
-    """An audit that an output topic holds each record of its input once."""
+    """Check that an output topic has each input record once."""
     from ottla.analysis.compare import exactly_once as audit
     from ottla.analysis.compare.topics import read_topic
 
@@ -233,7 +228,7 @@ def diff(
     sql: SqlOfSides = None,
     master: Master = None,
 ) -> None:
-    """Two topics or clusters, record by record."""
+    """Compare two topics or clusters record by record."""
     from ottla.analysis.compare import diff as comparison
     from ottla.analysis.compare.topics import read_topic
 
@@ -333,12 +328,13 @@ def show(report: Any, *, as_json: bool, html: Path | None) -> None:
             html.write_text(picture_file(report) if html.suffix == ".svg" else to_html(report), encoding="utf-8")
         except OSError as error:
             raise usage(f"{html} cannot be written: {error.strerror}") from None
-    if as_json:
-        print_json(asdict(report))
-    else:
-        print_report(report, console())
-        if html is not None:
-            typer.echo(f"written to {html}", err=True)
+    with until_pipe_closes():  # the exit code stays the report's
+        if as_json:
+            print_json(asdict(report))
+        else:
+            print_report(report, console())
+    if html is not None and not as_json:
+        typer.echo(f"written to {html}", err=True)
     if not report.answered:
         raise typer.Exit(UNANSWERED)
     if report.found:

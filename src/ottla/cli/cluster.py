@@ -1,11 +1,13 @@
-"""`ottla cluster`: who is in it, what it can do, where its data is."""
+"""`ottla cluster`: show brokers, APIs, features, the metadata quorum and log directories."""
 
 from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
-from ottla.cli.output import counted, examples, print_json, print_rows, print_table, size
+from ottla.cli.commands import add_command, add_group
+from ottla.cli.connect import AsJson, ClusterOptions
+from ottla.cli.output import echo, print_json, print_rows, print_table
+from ottla.cli.quantities import format_count, format_size
 from ottla.protocol.api import find_api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -23,24 +25,17 @@ METADATA_TOPIC = "__cluster_metadata"
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    cluster = typer.Typer(name="cluster", help="A Kafka cluster as a whole.", no_args_is_help=True)
-    cluster.command("describe", epilog=examples("ottla cluster describe -b broker:9092"))(describe)
-    cluster.command("apis", epilog=examples("ottla cluster apis --node 2"))(apis)
-    cluster.command("features", epilog=examples("ottla cluster features"))(features)
-    cluster.command("quorum", epilog=examples("ottla cluster quorum --json"))(quorum)
-    cluster.command("log-dirs", epilog=examples("ottla cluster log-dirs --topic orders"))(log_dirs)
-    app.add_typer(cluster)
+    group = add_group(app, "cluster")
+    add_command(group, "describe", describe, "ottla cluster describe -b broker:9092")
+    add_command(group, "apis", apis, "ottla cluster apis --node 2")
+    add_command(group, "features", features, "ottla cluster features")
+    add_command(group, "quorum", quorum, "ottla cluster quorum --json")
+    add_command(group, "log-dirs", log_dirs, "ottla cluster log-dirs --topic orders")
 
 
-def describe(
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
-    as_json: AsJson = False,
-) -> None:
-    """Show the cluster's id, its controller and its brokers."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
+def describe(*, as_json: AsJson = False, cluster: ClusterOptions) -> None:
+    """Show the cluster id, the controller and the brokers."""
+    with cluster.connect() as client:
         answer = client.to_any(DescribeClusterRequest(), DescribeClusterResponse)
         if answer.error_code:
             raise KafkaError(answer.error_code, answer.error_message)
@@ -51,65 +46,68 @@ def describe(
             led[partition.leader] = led.get(partition.leader, 0) + 1
     brokers = [
         {
-            "node": each.broker_id,
-            "host": each.host,
-            "port": each.port,
-            "rack": each.rack,
-            "controller": each.broker_id == answer.controller_id,
-            "leads": led.get(each.broker_id, 0),
+            "node": broker.broker_id,
+            "host": broker.host,
+            "port": broker.port,
+            "rack": broker.rack,
+            "controller": broker.broker_id == answer.controller_id,
+            "leads": led.get(broker.broker_id, 0),
         }
-        for each in sorted(answer.brokers, key=lambda each: each.broker_id)
+        for broker in sorted(answer.brokers, key=lambda broker: broker.broker_id)
     ]
+    count = sum(len(topic.partitions) for topic in topics)
     if as_json:
         print_json(
             {
                 "cluster_id": answer.cluster_id,
                 "controller": answer.controller_id,
                 "topics": len(topics),
-                "partitions": sum(len(each.partitions) for each in topics),
+                "partitions": count,
                 "brokers": brokers,
             }
         )
         return
-    count = sum(len(each.partitions) for each in topics)
-    sizes = (counted(len(brokers), "broker"), counted(len(topics), "topic"), counted(count, "partition"))
-    typer.echo(f"cluster {answer.cluster_id}: {', '.join(sizes)}")
+    counts = (
+        format_count(len(brokers), "broker"),
+        format_count(len(topics), "topic"),
+        format_count(count, "partition"),
+    )
+    echo(f"cluster {answer.cluster_id}: {', '.join(counts)}")
     print_table(
         ("NODE", "ADDRESS", "RACK", "LEADS", "NOTE"),
         [
             (
-                each["node"],
-                f"{each['host']}:{each['port']}",
-                each["rack"],
-                each["leads"],
-                "controller" if each["controller"] else "",
+                broker["node"],
+                f"{broker['host']}:{broker['port']}",
+                broker["rack"],
+                broker["leads"],
+                "controller" if broker["controller"] else "",
             )
-            for each in brokers
+            for broker in brokers
         ],
         right=("NODE", "LEADS"),
     )
 
 
 def apis(
+    *,
     node: Annotated[
-        int | None, typer.Option("--node", "-n", help="Ask this broker, else any.", show_default=False)
+        int | None,
+        typer.Option("--node", "-n", metavar="ID", help="Ask this broker.", show_default="the one with the lowest id"),
     ] = None,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Show the APIs and versions that a broker serves."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        asked = client.node(min(client.brokers) if node is None else node)
+    """Show the APIs and versions that a broker supports."""
+    with cluster.connect() as client:
+        broker = client.node(min(client.brokers) if node is None else node)
         rows = []
-        for key, versions in sorted(asked.versions.items()):
-            known = find_api(key)
+        for key, versions in sorted(broker.versions.items()):
+            api = find_api(key)
             rows.append(
                 {
                     "key": key,
-                    "api": known.name if known is not None else f"unknown ({key})",
+                    "api": api.name if api is not None else f"unknown ({key})",
                     "min": versions[0],
                     "max": versions[-1],
                 }
@@ -123,26 +121,20 @@ def apis(
     )
 
 
-def features(
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
-    as_json: AsJson = False,
-) -> None:
-    """Show the features of the cluster: what is finalized, what is supported."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
+def features(*, as_json: AsJson = False, cluster: ClusterOptions) -> None:
+    """Show finalized and supported feature versions."""
+    with cluster.connect() as client:
         request = ApiVersionsRequest(client_software_name="ottla", client_software_version="1")
         answer = client.to_any(request, ApiVersionsResponse)
-    finalized = {each.name: each.max_version_level for each in answer.finalized_features}
+    finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     rows = [
         {
-            "feature": each.name,
-            "finalized": finalized.get(each.name, 0),
-            "min": each.min_version,
-            "max": each.max_version,
+            "feature": feature.name,
+            "finalized": finalized.get(feature.name, 0),
+            "min": feature.min_version,
+            "max": feature.max_version,
         }
-        for each in sorted(answer.supported_features, key=lambda each: each.name)
+        for feature in sorted(answer.supported_features, key=lambda feature: feature.name)
     ]
     print_rows(
         as_json,
@@ -153,15 +145,9 @@ def features(
     )
 
 
-def quorum(
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
-    as_json: AsJson = False,
-) -> None:
-    """Show who votes on the cluster's metadata and who follows it."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
+def quorum(*, as_json: AsJson = False, cluster: ClusterOptions) -> None:
+    """Show the voters and observers of the metadata quorum."""
+    with cluster.connect() as client:
         request = DescribeQuorumRequest(
             topics=[RequestTopicData(topic_name=METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])]
         )
@@ -172,13 +158,13 @@ def quorum(
     partition = answer.topics[0].partitions[0]
     rows = [
         {
-            "node": each.replica_id,
-            "role": "leader" if each.replica_id == partition.leader_id else role,
-            "log_end_offset": each.log_end_offset,
-            "lag": partition.high_watermark - each.log_end_offset if partition.high_watermark >= 0 else None,
+            "node": replica.replica_id,
+            "role": "leader" if replica.replica_id == partition.leader_id else role,
+            "log_end_offset": replica.log_end_offset,
+            "lag": partition.high_watermark - replica.log_end_offset if partition.high_watermark >= 0 else None,
         }
-        for role, states in (("voter", partition.current_voters), ("observer", partition.observers))
-        for each in states
+        for role, replicas in (("voter", partition.current_voters), ("observer", partition.observers))
+        for replica in replicas
     ]
     if as_json:
         print_json(
@@ -190,7 +176,7 @@ def quorum(
             }
         )
         return
-    typer.echo(f"leader {partition.leader_id}, epoch {partition.leader_epoch}, at offset {partition.high_watermark}")
+    echo(f"leader {partition.leader_id}, epoch {partition.leader_epoch}, high watermark {partition.high_watermark}")
     print_table(
         ("NODE", "ROLE", "LOG END", "LAG"),
         [(row["node"], row["role"], row["log_end_offset"], row["lag"]) for row in rows],
@@ -199,31 +185,36 @@ def quorum(
 
 
 def log_dirs(
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.", show_default=False)] = None,
-    node: Annotated[int | None, typer.Option("--node", "-n", help="Only this broker.", show_default=False)] = None,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    *,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", "-t", metavar="NAME", help="Count only this topic's partitions.", show_default=False),
+    ] = None,
+    node: Annotated[
+        int | None, typer.Option("--node", "-n", metavar="ID", help="Show only this broker.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Show the log directories of the brokers and how much is in them."""
+    """Show log directories, the size of their logs and free space."""
     rows: list[dict[str, Any]] = []
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        for each in sorted(client.brokers) if node is None else [node]:
-            answer = client.to_node(each, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+    with cluster.connect() as client:
+        if topic is not None:
+            client.topics([topic])  # raises an error if there is no such topic
+        for broker in sorted(client.brokers) if node is None else [node]:
+            answer = client.to_node(broker, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
             if answer.error_code:
-                raise KafkaError(answer.error_code, f"broker {each}")
+                raise KafkaError(answer.error_code, f"broker {broker}")
             for result in answer.results:
                 logs = [
                     partition.partition_size
-                    for found in result.topics
-                    for partition in found.partitions
-                    if topic is None or found.name == topic
+                    for listed in result.topics
+                    for partition in listed.partitions
+                    if topic is None or listed.name == topic
                 ]
                 rows.append(
                     {
-                        "node": each,
+                        "node": broker,
                         "path": result.log_dir,
                         "error": ErrorCode(result.error_code).name if result.error_code else None,
                         "partitions": len(logs),
@@ -243,8 +234,8 @@ def log_dirs(
                 row["node"],
                 row["path"],
                 row["partitions"],
-                size(row["bytes"]),
-                None if row["usable_bytes"] is None else size(row["usable_bytes"]),
+                format_size(row["bytes"]),
+                None if row["usable_bytes"] is None else format_size(row["usable_bytes"]),
                 row["error"],
             )
             for row in rows

@@ -1,38 +1,33 @@
-"""What every command that talks to a cluster shares: where it is, how long to wait, and what an error becomes."""
+"""The options of every command that talks to a cluster, and the exit codes of its errors."""
 
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 import typer
 
-from ottla.cli.output import BAD_USAGE, FAILED, fail, pairs
-from ottla.client import Client, ConnectionFailedError, Security
-from ottla.client.auth import refuse_secrets, security_from_properties
+from ottla.cli.output import BAD_USAGE, FAILED, NOT_FOUND, UNREACHABLE, fail, pairs, warn
+from ottla.client import Client, ConnectionFailedError
+from ottla.client.auth import SECURITY_PROPERTIES, refuse_secrets, security_from_properties
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
-UNREACHABLE = 3
-NOT_FOUND = 4
+LOCAL = "localhost:9092"
+SECONDS = 30.0
+CLIENT_ID = "client.id"
+PROPERTIES = frozenset({*SECURITY_PROPERTIES, CLIENT_ID})
+"""The client properties that have an effect. Kafka's clients have many more."""
 
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        envvar="OTTLA_BOOTSTRAP",
-        metavar="HOST:PORT",
-        help="Where to reach the cluster; several with commas between.",
-    ),
-]
 Properties = Annotated[
     list[str] | None,
     typer.Option(
         "--property",
         "-X",
         metavar="KEY=VALUE",
-        help="A client property such as security.protocol=SASL_SSL; may be repeated.",
+        help="Set a client property such as security.protocol=SASL_SSL; repeatable.",
         show_default=False,
     ),
 ]
@@ -41,17 +36,13 @@ PropertiesFile = Annotated[
     typer.Option(
         "--command-config",
         metavar="FILE",
-        help="A file of client properties, as Kafka's own tools take it.",
+        help="Read client properties from a file, as Kafka's tools do; -X overrides them.",
         show_default=False,
     ),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="How long to try.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
-LOCAL = "localhost:9092"
-SECONDS = 30.0
-
-_NOT_THERE = frozenset(
+_MISSING = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -61,12 +52,45 @@ _NOT_THERE = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """The cluster that a command talks to, and how: `add_command` expands it to one option per field."""
+
+    bootstrap: Annotated[
+        str,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            envvar="OTTLA_BOOTSTRAP",
+            metavar="HOST:PORT",
+            help="Connect to these brokers, separated by commas.",
+        ),
+    ] = LOCAL
+    properties: Properties = None
+    properties_file: PropertiesFile = None
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Give up after this many seconds.")
+    ] = SECONDS
+
+    @contextmanager
+    def connect(self) -> Iterator[Client]:
+        """Connect for the length of a command; an error becomes one sentence and an exit code."""
+        with cluster_errors():
+            properties = client_properties(self.properties, self.properties_file)
+            with Client(
+                self.bootstrap,
+                client_id=properties.get(CLIENT_ID, "ottla"),
+                timeout=self.timeout,
+                security=security_from_properties(properties),
+            ) as client:
+                yield client
+
+
 @contextmanager
-def connected(bootstrap: str, properties: Sequence[str] | None, file: str | None, timeout: float) -> Iterator[Client]:
-    """A client for the length of a command; what goes wrong becomes one sentence and an exit code."""
+def cluster_errors() -> Iterator[None]:
+    """Turn an error of the client or the cluster into one sentence and an exit code."""
     try:
-        with Client(bootstrap, timeout=timeout, security=_security(properties, file)) as client:
-            yield client
+        yield
     except KafkaError as error:
         raise fail(str(error), code=_exit_code(error)) from error
     except ConnectionFailedError as error:
@@ -75,12 +99,12 @@ def connected(bootstrap: str, properties: Sequence[str] | None, file: str | None
         raise fail(str(error), code=BAD_USAGE) from error
 
 
-def one_by_one(things: Iterable[T], do: Callable[[T], None]) -> None:
-    """Do something for each; what Kafka refuses is told and the others are done, but the command has failed."""
+def for_each(items: Iterable[T], action: Callable[[T], None]) -> None:
+    """Run an action for each item; print each error of the cluster, go on, and fail at the end if there was one."""
     code = 0
-    for thing in things:
+    for item in items:
         try:
-            do(thing)
+            action(item)
         except KafkaError as error:
             code = code or _exit_code(error)
             fail(str(error))
@@ -89,23 +113,43 @@ def one_by_one(things: Iterable[T], do: Callable[[T], None]) -> None:
 
 
 def _exit_code(error: KafkaError) -> int:
-    return NOT_FOUND if error.code in _NOT_THERE else FAILED
+    return NOT_FOUND if error.code in _MISSING else FAILED
 
 
-def client_properties(words: Sequence[str] | None, file: str | None) -> dict[str, str]:
-    """The properties of a file, then those of the command line, which win."""
-    found: dict[str, str] = {}
+def client_properties(
+    words: Sequence[str] | None, file: str | None, known: Iterable[str] = PROPERTIES
+) -> dict[str, str]:
+    """Return the properties of a file and of the command line, which win.
+
+    Raise ValueError for one on the command line that has no effect or is a secret. One in a file that has no effect is
+    a warning, as in Kafka's tools: the file may be for other programs too.
+    """
+    usable = frozenset(known)
+    given = pairs("-X", words)
+    refuse_secrets(given)
+    for name in given:
+        if name not in usable:
+            raise ValueError(f"-X {name}: this property has no effect here{_suggestion(name, usable)}")
+    values: dict[str, str] = {}
     if file is not None:
-        from ottla.cluster.properties_file import parse_properties
-
-        try:
-            with open(file, encoding="utf-8") as opened:
-                found.update((each.key, each.value) for each in parse_properties(opened.read()))
-        except OSError as error:
-            raise ValueError(f"--command-config {file}: {error.strerror}") from error
-    return found | pairs("--property", words)
+        values = read_properties("--command-config", file)
+        unused = sorted(set(values) - usable)
+        if unused:
+            warn(f"{file}: no effect here: {', '.join(unused)}")
+    return values | given
 
 
-def _security(words: Sequence[str] | None, file: str | None) -> Security | None:
-    refuse_secrets(client_properties(words, None))
-    return security_from_properties(client_properties(words, file))
+def read_properties(option: str, file: str) -> dict[str, str]:
+    """Return the properties of a file; raise ValueError if it cannot be read."""
+    from ottla.cluster.properties_file import parse_properties
+
+    try:
+        with open(file, encoding="utf-8") as opened:
+            return {entry.key: entry.value for entry in parse_properties(opened.read())}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{option} {file}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {near[0]}?" if near else f"; usable are {', '.join(sorted(known))}"

@@ -1,7 +1,6 @@
-"""`ottla consume`: the records of a topic, from anywhere, in any form."""
+"""`ottla consume`: print records of a topic, from any offset, in any form."""
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -9,26 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
+from ottla.cli.commands import add_command
+from ottla.cli.connect import AsJson, ClusterOptions
 from ottla.cli.formats import Form, escaped, pattern
-from ottla.cli.moments import moment
-from ottla.cli.output import examples, plain_bytes, usage
+from ottla.cli.output import echo, plain_bytes, refuse_together, warn
+from ottla.cli.quantities import format_count, parse_time
 from ottla.client import Client
 from ottla.client.reading import Bounds, Read, RecordReader, bounds, offsets_at, timestamp_type
 from ottla.protocol.errors import ErrorCode, KafkaError
 
-EXAMPLES = examples(
-    "ottla consume orders -e                    all of it, then stop",
-    "ottla consume orders -o end                what comes from now on",
-    "ottla consume orders -o -10 -e             the last ten of each partition",
-    "ottla consume orders -o s@-1h -o e@now     the last hour (or 2026-11-15T10:00:00Z, or milliseconds)",
-    r"ottla consume orders -f '%p/%o %T %k: %s (%h)\n'",
-    "ottla consume orders -e --json",
-)
+VALUE_LINE = r"%s\n"
 
 
 class Isolation(StrEnum):
-    """Whether records of transactions that are open or were aborted are shown."""
+    """Kafka's isolation levels."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
@@ -36,126 +29,178 @@ class Isolation(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("consume", epilog=EXAMPLES)(consume)
+    add_command(
+        app,
+        "consume",
+        consume,
+        "ottla consume orders -e                  print all records, then stop",
+        "ottla consume orders -o end              print new records until Ctrl-C",
+        "ottla consume orders -o -10 -e           the last ten of each partition",
+        "ottla consume orders -o s@-1h -o e@now   the last hour",
+        "ottla consume orders -o s@2026-11-15T10:00:00Z -n 5",
+        r"ottla consume orders -f '%p/%o %T %k: %s (%h)\n'",
+        "ottla consume orders -e --json",
+    )
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to read.")],
+    *,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only these; may be repeated.", show_default=False)
+        list[int] | None,
+        typer.Option(
+            "--partition", "-p", metavar="N", help="Read only this partition; repeatable.", show_default=False
+        ),
     ] = None,
     offset: Annotated[
         list[str] | None,
         typer.Option(
             "--offset",
             "-o",
-            help="Where to begin: beginning, end, an offset, -N for the last N, s@TIME; e@TIME is where to stop.",
+            metavar="OFFSET",
+            help="Start at beginning, end, an offset, -N (the last N records) or s@TIME; stop at e@TIME. A TIME is ISO "
+            "8601, milliseconds since 1970, now, or -15m.",
             show_default="beginning",
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", "-c", help="Stop after so many records.", show_default=False)
+        int | None,
+        typer.Option("--count", "-n", "-c", metavar="N", min=0, help="Stop after N records.", show_default=False),
     ] = None,
-    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end as it is now.")] = False,
-    form: Annotated[
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit", "-e", help="Stop at the end that the partitions have now.")
+    ] = False,
+    template: Annotated[
         str | None,
         typer.Option(
             "--format",
             "-f",
-            help=r"kcat's pattern: %s value, %S its length, %R the same in binary, %k key, %K its length, %t topic, "
-            r"%p partition, %o offset, %T timestamp, %h headers, %%; \n \t \r \0 \xNN.",
-            show_default=r"%s\n",
+            metavar="FORMAT",
+            help=r"Print each record in kcat's format: %s value, %S its length, %R its length as 4 bytes, %k key, %K "
+            r"its length, %t topic, %p partition, %o offset, %T timestamp (ms), %h headers, %%; \n \t \r \0 \xNN.",
+            show_default=VALUE_LINE,
         ),
     ] = None,
     key_delimiter: Annotated[
-        str | None, typer.Option("-K", help="Show keys too, and this between key and value.", show_default=False)
+        str | None,
+        typer.Option("-K", metavar="TEXT", help="Print the key and this text before the value.", show_default=False),
     ] = None,
-    key_form: Annotated[Form, typer.Option("--key-form", help="How keys are shown.")] = Form.RAW,
-    value_form: Annotated[Form, typer.Option("--value-form", help="How values and headers are shown.")] = Form.RAW,
-    null: Annotated[str, typer.Option("--null", "-Z", help="What is shown where there is no key or value.")] = "",
+    key_form: Annotated[
+        Form | None, typer.Option("--key-form", help="Print keys in this form.", show_default="raw")
+    ] = None,
+    value_form: Annotated[
+        Form | None, typer.Option("--value-form", help="Print values and headers in this form.", show_default="raw")
+    ] = None,
+    null: Annotated[
+        str | None,
+        typer.Option(
+            "--null", "-Z", metavar="TEXT", help="Print this for a null key or value.", show_default="nothing"
+        ),
+    ] = None,
     isolation: Annotated[
-        Isolation, typer.Option("--isolation-level", help="Whose records are shown.")
+        Isolation,
+        typer.Option("--isolation-level", help="Hide or print records of open and aborted transactions."),
     ] = Isolation.READ_COMMITTED,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error.")] = False,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    check_crcs: Annotated[
+        bool,
+        typer.Option("--check-crcs/--no-check-crcs", help="Stop at a batch with a wrong CRC, or print its records."),
+    ] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes on standard error.")] = False,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Read records of a topic, without a group; as kcat -C does."""
-    if as_json and (form is not None or key_delimiter is not None):
-        raise usage("--json and -f or -K cannot be used together")
+    """Read records of a topic.
+
+    Reads without a group, as kcat -C does. Without -e, -n or e@TIME it waits for new records until Ctrl-C.
+    """
+    if as_json:
+        refuse_together("--json", ("-f", template is not None), ("-K", key_delimiter is not None))
+        refuse_together("--json", ("--key-form", key_form is not None), ("--value-form", value_form is not None))
+        refuse_together("--json", ("-Z", null is not None))
+    if template is not None:
+        refuse_together("-f", ("-K", key_delimiter is not None))
     committed = isolation is Isolation.READ_COMMITTED
-    seen = 0
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        default = r"%s\n" if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%") + r"%s\n"
-        write = pattern(form if form is not None else default, key_form, value_form, escaped(null))
-        partitions = _partitions(client, topic, partition)
-        known = bounds(client, topic, partitions, read_committed=committed)
-        starts, until = _range(client, topic, known, offset or [])
-        if exit_at_end or until is not None:
-            until = until or {each: found.end for each, found in known.items()}
+    printed = 0
+    with cluster.connect() as client:
+        if template is None:
+            template = VALUE_LINE if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%") + VALUE_LINE
+        write_text = pattern(template, key_form or Form.RAW, value_form or Form.RAW, escaped(null or ""))
+        write = _json_line if as_json else write_text
+        known = bounds(client, topic, _partitions(client, topic, partition), read_committed=committed)
+        starts, until = _range(client, topic, known, offset or (), quiet=quiet)
+        if exit_at_end and until is None:
+            until = {index: each.end for index, each in known.items()}
         out = sys.stdout.buffer
-        reader = RecordReader(client, topic, starts, until=until, read_committed=committed, before_fetch=out.flush)
+        reader = RecordReader(
+            client,
+            topic,
+            starts,
+            until=until,
+            read_committed=committed,
+            check_crcs=check_crcs,
+            before_fetch=out.flush,
+        )
         try:
-            for read in reader if count is None or count > 0 else ():
-                out.write(_line(read) if as_json else write(read))
-                seen += 1
-                if seen == count:
+            for read in reader if count != 0 else ():
+                out.write(write(read))
+                printed += 1
+                if printed == count:
                     break
-            out.flush()
         except KeyboardInterrupt:
+            pass  # the documented way to end it
+        except KafkaError as error:
             out.flush()
-        except BrokenPipeError:  # whoever read it has enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
+            if error.code is ErrorCode.CORRUPT_MESSAGE and check_crcs:
+                raise KafkaError(error.code, f"{error.message}; --no-check-crcs prints it nonetheless") from error
+            raise
+        out.flush()
     if not quiet and not as_json and sys.stderr.isatty():
-        typer.echo(f"{seen} records", err=True)
+        echo(format_count(printed, "record"), err=True)
 
 
-def _partitions(client: Client, topic: str, wanted: Sequence[int] | None) -> list[int]:
+def _partitions(client: Client, topic: str, chosen: Sequence[int] | None) -> list[int]:
     info = client.topics([topic])[0]
-    for each in wanted or ():
-        if each not in info.partitions:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"{topic} has partitions 0 to {len(info.partitions) - 1}, not {each}",
-            )
-    return sorted(wanted or info.partitions)
+    for index in chosen or ():
+        client.leader(topic, index)  # raises an error that names the partitions that exist
+    return sorted(set(chosen or info.partitions))
 
 
 def _range(
-    client: Client, topic: str, known: dict[int, Bounds], words: Sequence[str]
+    client: Client, topic: str, known: dict[int, Bounds], words: Sequence[str], *, quiet: bool
 ) -> tuple[dict[int, int], dict[int, int] | None]:
-    """Where to begin and, if a time to stop at is given, where to end."""
-    starts = {each: found.start for each, found in known.items()}
+    """Return the offsets to start at, and those to stop at if a time to stop at is given."""
+    stops = [word for word in words if word.startswith("e@")]
+    begins = [word for word in words if not word.startswith("e@")]
+    for given in (stops, begins):
+        if len(given) > 1:
+            raise ValueError(f"-o {given[0]} and -o {given[1]}: give one start and one e@TIME at most")
     until = None
-    for word in words:
-        if word.startswith("e@"):
-            at = offsets_at(client, topic, known, moment(word[2:]))
-            until = {each: min(at[each], known[each].end) for each in known}
-        else:
-            starts = _starts(client, topic, known, word)
-    return starts, until
+    if stops:
+        ends = offsets_at(client, topic, known, parse_time(stops[0][2:]))
+        until = {index: min(ends[index], known[index].end) for index in known}
+    return _starts(client, topic, known, begins[0] if begins else "beginning", quiet=quiet), until
 
 
-def _starts(client: Client, topic: str, known: dict[int, Bounds], word: str) -> dict[int, int]:
+def _starts(client: Client, topic: str, known: dict[int, Bounds], word: str, *, quiet: bool) -> dict[int, int]:
     if word in ("beginning", "earliest", "start"):
-        return {each: found.start for each, found in known.items()}
+        return {index: each.start for index, each in known.items()}
     if word in ("end", "latest"):
-        return {each: found.end for each, found in known.items()}
+        return {index: each.end for index, each in known.items()}
     if word.startswith("s@"):
-        return offsets_at(client, topic, known, moment(word[2:]))
-    if word.removeprefix("-").isdigit():
-        if word.startswith("-"):
-            return {each: max(found.end + int(word), found.start) for each, found in known.items()}
-        # As a consumer that resets to the nearest end: an offset outside is moved inside.
-        return {each: min(max(int(word), found.start), found.end) for each, found in known.items()}
-    raise ValueError(f"--offset {word}: write beginning, end, an offset, -N, s@TIME or e@TIME")
+        return offsets_at(client, topic, known, parse_time(word[2:]))
+    if not word.removeprefix("-").isdigit():
+        raise ValueError(f"--offset {word}: write beginning, end, an offset, -N, s@TIME or e@TIME")
+    if word.startswith("-"):
+        return {index: max(each.end + int(word), each.start) for index, each in known.items()}
+    # As a consumer that resets to the nearest offset: one outside the log is moved to its start or end.
+    starts = {index: min(max(int(word), each.start), each.end) for index, each in known.items()}
+    for index, start in starts.items():
+        if start != int(word) and not quiet:
+            warn(f"{topic}-{index} has offsets {known[index].start} to {known[index].end - 1}; starting at {start}")
+    return starts
 
 
-def _line(read: Read) -> bytes:
+def _json_line(read: Read) -> bytes:
     record = read.record
     row: dict[str, Any] = {
         "topic": read.topic,

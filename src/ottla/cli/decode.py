@@ -1,16 +1,17 @@
-"""`ottla decode`: what a frame says, byte by byte."""
+"""`ottla decode`: explain Kafka frames, captures and record batches byte by byte."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ottla.cli.commands import add_command
 from ottla.cli.dumps import NotADumpError, read_dump
-from ottla.cli.output import examples
+from ottla.cli.output import console as make_console
+from ottla.cli.output import echo, print_json, refuse_together, usage
 from ottla.protocol.api import APIS
 from ottla.protocol.capture import REQUEST, is_capture, read_capture
 from ottla.protocol.errors import ProtocolError
@@ -24,67 +25,88 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 BAD_BYTES = 1
-BAD_USAGE = 2
 WIDTH = 16
-EXAMPLES = examples(
-    'echo "00 00 00 23 00 12 00 04 ..." | ottla decode',
-    "ottla decode answer.hex --api ApiVersions --version 4",
-    "ottla decode capture.jsonl --json",
-)
+FORMATS = ("auto", "hex", "base64", "binary")
+VALUES = ("metadata", "offsets", "transactions", "share")
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("decode", epilog=EXAMPLES)(decode)
+    add_command(
+        app,
+        "decode",
+        decode,
+        'echo "00 00 00 23 00 12 00 04 ..." | ottla decode',
+        "ottla decode response.hex --api ApiVersions --version 4",
+        "ottla decode capture.jsonl --json",
+        "ottla decode 00000000000000000000.log --records",
+    )
 
 
 def decode(
     source: Annotated[
-        str | None, typer.Argument(help="A file, or - (or nothing) for standard input.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[FILE]", help="File to read; - or nothing is standard input.", show_default=False),
     ] = None,
+    *,
     api: Annotated[
         str | None,
-        typer.Option("--api", help="The frames are answers of this API (name or key); else they are read as requests."),
+        typer.Option(
+            "--api",
+            metavar="API",
+            help="Read the frames as responses of this API (name or key); requires --version.",
+            show_default="read them as requests",
+        ),
     ] = None,
-    version: Annotated[int | None, typer.Option("--version", "-v", help="The version of the answers.")] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", "-v", metavar="N", help="Version of --api.", show_default=False)
+    ] = None,
     form: Annotated[
-        str, typer.Option("--format", "-f", help="auto, hex (a hexdump in any usual shape), base64 or binary.")
+        str,
+        typer.Option("--format", "-f", metavar="FORMAT", help="Read auto, hex (any usual hexdump), base64 or binary."),
     ] = "auto",
     records: Annotated[
-        bool, typer.Option("--records", "-r", help="The input is record batches (a log segment), not frames.")
+        bool, typer.Option("--records", "-r", help="Read record batches (a log segment) instead of frames.")
     ] = False,
     values: Annotated[
         str | None,
-        typer.Option("--values", help="Open the records' values: metadata, offsets, transactions or share."),
+        typer.Option(
+            "--values",
+            metavar="KIND",
+            help="Decode record values as metadata, offsets, transactions or share.",
+            show_default=False,
+        ),
     ] = None,
     hexdump: Annotated[bool, typer.Option("--hexdump/--no-hexdump", help="Print the bytes above each tree.")] = True,
     show_secrets: Annotated[
         bool, typer.Option("--show-secrets", help="Print passwords and tokens instead of hiding them.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per frame, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per frame.")] = False,
 ) -> None:
     """Explain Kafka frames byte by byte.
 
-    Reads one or many frames, each with its four bytes of length before it. Requests explain themselves. An answer is
-    recognised when its request is in the input too; otherwise say --api and --version. A capture of `ottla tap` is read
-    as it is.
+    Reads frames with their four length bytes. A response is recognised if its request is in the input too; otherwise
+    give --api and --version. A capture of `ottla tap` needs neither.
 
-    Exit code 1 means that the bytes are not what they should be: the tree is printed as far as it went and the byte
-    where it stopped is marked.
+    Exit code 1 means that bytes are malformed: the fields are printed up to the byte that is marked.
     """
-    if form not in ("auto", "hex", "base64", "binary"):
-        _usage(f"--format {form}: use auto, hex, base64 or binary")
-    if values not in (None, "metadata", "offsets", "transactions", "share"):
-        _usage(f"--values {values}: use metadata, offsets, transactions or share")
+    if form not in FORMATS:
+        raise usage(f"--format {form}: use one of {', '.join(FORMATS)}")
+    if values is not None and values not in VALUES:
+        raise usage(f"--values {values}: use one of {', '.join(VALUES)}")
     key = None if api is None else _find_api(api)
     if version is not None and key is None:
-        _usage("--version says nothing without --api")
+        raise usage("--version requires --api")
+    if records:
+        refuse_together("--records", ("--api", api is not None))
     try:
         data = _read(source)
         if form != "auto" or not is_capture(data):
             data = read_dump(data, form)
     except NotADumpError as error:
-        _usage(str(error))
+        raise usage(str(error)) from error
+    if is_capture(data):
+        refuse_together("a capture", ("--api", api is not None), ("--records", records))
     if records:
         inspections: Iterator[Inspection] = iter([_inspect_records(data, values)])
     elif is_capture(data):
@@ -94,43 +116,36 @@ def decode(
         inspections = inspector.stream(data, api=key, version=version)
     console = None if as_json else make_console()
     failed = False
-    for number, found in enumerate(inspections):
-        failed |= found.error is not None
+    for number, inspection in enumerate(inspections):
+        failed |= inspection.error is not None
         if console is None:
-            typer.echo(json.dumps(as_object(found, show_secrets), ensure_ascii=False))
+            print_json(as_object(inspection, show_secrets))
         else:
             if number:
                 console.print()
-            print_inspection(console, found, hexdump, show_secrets)
+            print_inspection(console, inspection, hexdump, show_secrets)
     raise typer.Exit(BAD_BYTES if failed else 0)
-
-
-def _usage(problem: str) -> None:
-    typer.echo(f"ottla decode: {problem}", err=True)
-    raise typer.Exit(BAD_USAGE)
 
 
 def _read(source: str | None) -> bytes:
     if source is None or source == "-":
         if sys.stdin.isatty():
-            typer.echo("reading standard input; end with Ctrl-D", err=True)
+            echo("reading standard input; end with Ctrl-D", err=True)
         return sys.stdin.buffer.read()
     try:
         return Path(source).read_bytes()
     except OSError as error:
-        _usage(f"{source}: {error.strerror or error}")
-        raise
+        raise usage(f"{source}: {error.strerror or error}") from error
 
 
 def _find_api(text: str) -> int:
-    wanted = text.replace("_", "").replace("-", "").lower()
-    for known in APIS:
-        if wanted in (str(known.key), known.name.lower()):
-            return known.key
-    near = [known.name for known in APIS if wanted[:4] and wanted[:4] in known.name.lower()]
+    name = text.replace("_", "").replace("-", "").lower()
+    for api in APIS:
+        if name in (str(api.key), api.name.lower()):
+            return api.key
+    near = [api.name for api in APIS if name[:4] and name[:4] in api.name.lower()]
     hint = f"; did you mean {', '.join(near)}?" if near else "; use a name such as Fetch, or a key such as 1"
-    _usage(f"--api {text}: Kafka has no such API{hint}")
-    return -1
+    raise usage(f"--api {text}: Kafka has no such API{hint}")
 
 
 def _inspect_capture(data: bytes, values: str | None) -> Iterator[Inspection]:
@@ -147,46 +162,36 @@ def _inspect_capture(data: bytes, values: str | None) -> Iterator[Inspection]:
 
 
 def _inspect_records(data: bytes, values: str | None) -> Inspection:
-    found = Inspection(data, "record batches")
+    inspection = Inspection(data, "record batches")
     try:
         for line in batch_lines(data, 0, len(data), 0, values):
-            found.lines.append(line)
+            inspection.lines.append(line)
     except ProtocolError as error:
-        found.error = error
-    return found
+        inspection.error = error
+    return inspection
 
 
-# For people.
-
-
-def make_console() -> Console:
-    """Where trees are printed."""
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=True)
-
-
-def print_inspection(console: Console, found: Inspection, hexdump: bool, show_secrets: bool) -> None:
-    """Print a frame as a tree, its bytes above it if wanted."""
+def print_inspection(console: Console, inspection: Inspection, hexdump: bool, show_secrets: bool) -> None:
+    """Print the tree of a frame's fields; with `hexdump`, print its bytes above it."""
     from rich.text import Text
 
-    hidden = set() if show_secrets else _hidden_bytes(found)
-    stop = found.error.position if found.error is not None else None
-    correlation = f", correlation id {found.correlation_id}" if found.correlation_id is not None else ""
-    console.print(Text(f"{found.name}, {len(found.frame)} bytes{correlation}", style="bold"))
+    hidden = set() if show_secrets else _hidden_bytes(inspection)
+    stop = inspection.error.position if inspection.error is not None else None
+    correlation = f", correlation id {inspection.correlation_id}" if inspection.correlation_id is not None else ""
+    console.print(Text(f"{inspection.name}, {len(inspection.frame)} bytes{correlation}", style="bold"))
     if hexdump:
-        for row in _hexdump(found.frame, hidden, stop):
+        for row in _hexdump(inspection.frame, hidden, stop):
             console.print(row)
         console.print()
-    for line in found.lines:
+    for line in inspection.lines:
         console.print(_tree_line(line, show_secrets))
-    if found.error is not None:
+    if inspection.error is not None:
         where = f"byte {stop} ({stop:#x})" if stop is not None else "the end"
-        console.print(Text(f"stopped at {where}: {found.error}", style="bold red"))
+        console.print(Text(f"stopped at {where}: {inspection.error}", style="bold red"))
 
 
-def _hidden_bytes(found: Inspection) -> set[int]:
-    return {position for line in found.lines if line.secret for position in range(line.position, line.end)}
+def _hidden_bytes(inspection: Inspection) -> set[int]:
+    return {position for line in inspection.lines if line.secret for position in range(line.position, line.end)}
 
 
 def _hexdump(frame: bytes, hidden: set[int], stop: int | None) -> Iterator[Text]:
@@ -248,14 +253,11 @@ def _preview(value: bytes, most: int = 64) -> str:
     return (text if text.isprintable() else head.hex(" ")) + more
 
 
-# For programs.
-
-
-def as_object(found: Inspection, show_secrets: bool = False) -> dict[str, Any]:
-    """An inspection as plain data: what it is, its tree with positions, and where and why it stopped."""
+def as_object(inspection: Inspection, show_secrets: bool = False) -> dict[str, Any]:
+    """Return an inspection as JSON-compatible data: the tree of fields with positions, and the error."""
     root: list[dict[str, Any]] = []
     stack: list[tuple[int, list[dict[str, Any]]]] = [(-1, root)]
-    for line in found.lines:
+    for line in inspection.lines:
         entry: dict[str, Any] = {"name": line.label, "position": line.position, "end": line.end}
         if line.type:
             entry["type"] = line.type
@@ -268,21 +270,21 @@ def as_object(found: Inspection, show_secrets: bool = False) -> dict[str, Any]:
         stack.append((line.depth, entry["fields"]))
     _drop_empty(root)
     result: dict[str, Any] = {
-        "kind": found.kind,
-        "name": found.name,
-        "api_key": found.api_key,
-        "version": found.version,
-        "correlation_id": found.correlation_id,
-        "size": len(found.frame),
+        "kind": inspection.kind,
+        "name": inspection.name,
+        "api_key": inspection.api_key,
+        "version": inspection.version,
+        "correlation_id": inspection.correlation_id,
+        "size": len(inspection.frame),
         "tree": root,
         "error": None,
     }
-    if found.error is not None:
+    if inspection.error is not None:
         result["error"] = {
-            "position": found.error.position,
-            "path": found.error.path,
-            "expected": found.error.expected,
-            "text": str(found.error),
+            "position": inspection.error.position,
+            "path": inspection.error.path,
+            "expected": inspection.error.expected,
+            "text": str(inspection.error),
         }
     return result
 

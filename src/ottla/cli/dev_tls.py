@@ -1,4 +1,4 @@
-"""What `ottla serve --dev-tls` leaves for clients: a throw-away CA, gone when the broker stops."""
+"""Files of `--dev-tls`: a temporary CA, a server certificate and client properties, removed at the end."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DevTls:
-    """A directory with the CA's certificate, the broker's key, and a client's properties."""
+    """A directory with the CA's certificate, the server's key and certificate, and client properties."""
 
     directory: str
 
     @property
     def authority(self) -> str:
-        """The certificate that clients have to trust."""
+        """The CA certificate that clients must trust."""
         return os.path.join(self.directory, "ca.pem")
 
     @property
     def client_properties(self) -> str:
-        """Properties for Kafka's tools, and for ottla's --command-config."""
+        """The client properties file, for --command-config of Kafka's tools and ottla's."""
         return os.path.join(self.directory, "client.properties")
 
     @property
     def configs(self) -> dict[str, str]:
-        """What the broker needs to know."""
+        """The listener's `ssl.*` configs."""
         return {"ssl.keystore.type": "PEM", "ssl.keystore.location": os.path.join(self.directory, "server.pem")}
 
     def remove(self) -> None:
-        """Throw it away."""
+        """Delete the directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def make_dev_tls() -> DevTls:
-    """Make a CA and a certificate for this machine; ValueError without the package that can."""
+    """Create a CA and a certificate for this machine; raise ValueError if `cryptography` is not installed."""
     try:
         from ottla.security.dev_tls import Authority, write_private
     except ImportError:
-        raise ValueError("--dev-tls needs the package cryptography: pip install 'ottla[security]'") from None
+        raise ValueError("--dev-tls requires the package cryptography: pip install 'ottla[security]'") from None
     made = DevTls(tempfile.mkdtemp(prefix="ottla-dev-tls-"))
     authority = Authority()
     write_private(os.path.join(made.directory, "server.pem"), authority.server().pem)

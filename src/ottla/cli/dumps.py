@@ -1,4 +1,4 @@
-"""Turns what people paste or pipe into bytes: hexdumps in the usual shapes, base64, or the bytes themselves."""
+"""Parses pasted or piped dumps: hexdumps in the usual shapes, base64, or raw bytes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _HEX = re.compile(r"[0-9a-fA-F]+")
 
 
 class NotADumpError(ValueError):
-    """The input is in no shape that can be read."""
+    """The input is neither a hexdump nor base64 nor binary."""
 
 
 def read_dump(data: bytes, form: str = "auto") -> bytes:
-    """Bytes from a dump; `form` is auto, hex, base64 or binary."""
+    """Return the bytes of a dump; `form` is auto, hex, base64 or binary."""
     if form == "binary":
         return data
     text = _as_text(data)
@@ -36,25 +36,27 @@ def read_dump(data: bytes, form: str = "auto") -> bytes:
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
-        what = "neither a hexdump nor base64" if form == "auto" else "not base64"
-        raise NotADumpError(f"the input is {what}; its first line is {text.strip().splitlines()[0][:60]!r}") from None
+        problem = "neither a hexdump nor base64" if form == "auto" else "not base64"
+        raise NotADumpError(
+            f"the input is {problem}; its first line is {text.strip().splitlines()[0][:60]!r}"
+        ) from None
 
 
 def parse_hex(text: str) -> bytes:
-    """Bytes from hexadecimal text as hexdump -C, xxd, tcpdump -X or a person writes it."""
-    found = bytearray()
+    """Return the bytes of hexadecimal text as hexdump -C, xxd, tcpdump -X or a person writes it."""
+    parsed = bytearray()
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if not stripped or stripped.startswith("#") or stripped == "*" or re.fullmatch(r"[0-9a-fA-F]{7,8}", stripped):
             if stripped == "*":
                 raise NotADumpError(f"line {number}: '*' leaves lines out; dump with `hexdump -v` or `xxd`")
-            if re.fullmatch(r"[0-9a-fA-F]{7,8}", stripped) and not found:
-                found += bytes.fromhex(stripped if len(stripped) % 2 == 0 else "0" + stripped)
+            if re.fullmatch(r"[0-9a-fA-F]{7,8}", stripped) and not parsed:
+                parsed += bytes.fromhex(stripped if len(stripped) % 2 == 0 else "0" + stripped)
             continue
         has_offset = _OFFSET.match(stripped)
         if has_offset:
             stripped = stripped[has_offset.end() :]
-            # hexdump -C has a wide gap in the middle of its hex, so only text that is not hex ends the line.
+            # hexdump -C has a wide gap between its two groups of eight, so only text that is not hex ends the line.
             stripped = _without_ascii(stripped)
         digits = _NOISE.sub("", stripped)
         if not digits:
@@ -63,8 +65,8 @@ def parse_hex(text: str) -> bytes:
             raise NotADumpError(f"line {number} is not hexadecimal: {line.strip()[:60]!r}")
         if len(digits) % 2:
             raise NotADumpError(f"line {number} has an odd number of hexadecimal digits: {line.strip()[:60]!r}")
-        found += bytes.fromhex(digits)
-    return bytes(found)
+        parsed += bytes.fromhex(digits)
+    return bytes(parsed)
 
 
 def _without_ascii(line: str) -> str:

@@ -1,36 +1,40 @@
-"""`ottla export`: a topic as a folder of Parquet, a Delta or an Iceberg table, brought up to date by each run."""
+"""`ottla export`: append new records of a topic to a folder of Parquet, a Delta or an Iceberg table."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.connect import client_properties
-from ottla.cli.output import console, examples, fail, pairs, print_json, size, usage
-from ottla.cli.spark_session import quiet_session
+from ottla.cli.commands import add_command
+from ottla.cli.connect import LOCAL, PROPERTIES, Properties, PropertiesFile, client_properties, cluster_errors
+from ottla.cli.output import console, fail, print_json, usage
+from ottla.cli.progress import spark_progress
+from ottla.cli.quantities import format_size, parse_size
+from ottla.cli.spark_session import SparkOptions
 
-_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+INTERRUPTED = 130
+FIND_SECONDS = 10.0
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(
-        epilog=examples(
-            "ottla export orders --to ./lake/orders --value json",
-            "ottla export orders --to ./lake/orders --log-dir /var/lib/ottla --by hour",
-            "ottla export orders --to s3a://lake/orders -b kafka:9092 --master spark://host:7077",
-        )
-    )(export)
+    add_command(
+        app,
+        "export",
+        export,
+        "ottla export orders --to ./lake/orders --value json",
+        "ottla export orders --to ./lake/orders --log-dir ./data --by hour",
+        "ottla export orders --to s3a://lake/orders -b kafka:9092",
+        "ottla export orders --to ./lake --master spark://host:7077",
+    )
 
 
 def export(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
-    to: Annotated[str, typer.Option("--to", metavar="DIR", help="The folder, or any path that Spark can write to.")],
-    format_: Annotated[
-        str, typer.Option("--format", help="parquet, delta or iceberg (on a Spark that it has a runtime for).")
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to export.")],
+    *,
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="Write to this folder, or to any path of Spark's.")],
+    table_format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="Write parquet, delta or iceberg.")
     ] = "parquet",
     bootstrap: Annotated[
         str | None,
@@ -39,204 +43,154 @@ def export(
             "-b",
             envvar="OTTLA_BOOTSTRAP",
             metavar="HOST:PORT",
-            help="Read from these brokers; localhost:9092 unless --log-dir is given.",
-            show_default=False,
+            help="Read from these brokers, separated by commas.",
+            show_default=f"{LOCAL} unless --log-dir is given",
         ),
     ] = None,
     log_dir: Annotated[
         str | None,
-        typer.Option("--log-dir", metavar="DIR", help="Read a log directory, with no broker.", show_default=False),
+        typer.Option(
+            "--log-dir", metavar="DIR", help="Read a Kafka log directory without a broker.", show_default=False
+        ),
     ] = None,
-    by: Annotated[str, typer.Option("--by", help="Folders by date, by hour, or none.")] = "date",
+    by: Annotated[
+        str, typer.Option("--by", metavar="UNIT", help="Partition files by date, by hour, or none.")
+    ] = "date",
     value: Annotated[
-        str, typer.Option("--value", help="Values are string, json, binary, avro or protobuf.")
+        str, typer.Option("--value", metavar="TYPE", help="Decode values as string, json, binary, avro or protobuf.")
     ] = "string",
     schema: Annotated[
         str | None,
         typer.Option(
             "--schema",
             metavar="FILE",
-            help="json: Spark's schema or DDL; avro: .avsc; protobuf: a descriptor set.",
+            help="Schema of the values: Spark's JSON or DDL for json, .avsc for avro, a descriptor set for protobuf.",
             show_default=False,
         ),
     ] = None,
     message: Annotated[
-        str | None, typer.Option("--message", metavar="NAME", help="The Protobuf message.", show_default=False)
+        str | None,
+        typer.Option("--message", metavar="NAME", help="Full name of the protobuf message.", show_default=False),
     ] = None,
     target_size: Annotated[
-        str, typer.Option("--target-size", metavar="SIZE", help="About how large files get.")
+        str, typer.Option("--target-size", metavar="SIZE", help="Write files of about this size: 64k, 128m, 1g.")
     ] = "128m",
     starting: Annotated[
         str,
-        typer.Option("--from", metavar="OFFSETS", help="The first run starts at earliest, latest or offsets in JSON."),
+        typer.Option("--from", metavar="OFFSETS", help="Start the first run at earliest, latest, or offsets in JSON."),
     ] = "earliest",
     uncommitted: Annotated[
-        bool, typer.Option("--uncommitted", help="Take records of open and aborted transactions too.")
+        bool, typer.Option("--uncommitted", help="Export records of open and aborted transactions too.")
     ] = False,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on where records were deleted before they were exported.")
+        bool, typer.Option("--skip-lost", help="Continue if records were deleted before they were exported.")
     ] = False,
-    compact: Annotated[bool, typer.Option("--compact", help="Then merge small files of earlier runs.")] = False,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", "-X", metavar="KEY=VALUE", help="A client property; may be repeated."),
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="The Spark master; else all cores of this machine.")
-    ] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
-    ] = None,
+    compact: Annotated[bool, typer.Option("--compact", help="Merge small files of earlier runs afterwards.")] = False,
     packages: Annotated[
-        str | None, typer.Option("--packages", metavar="COORDINATES", help="Maven packages for Spark, such as Delta's.")
+        str | None,
+        typer.Option(
+            "--packages", metavar="COORDINATES", help="Load Maven packages, such as Delta's.", show_default=False
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
+    properties: Properties = None,
+    properties_file: PropertiesFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    spark: SparkOptions,
 ) -> None:
-    """Write what is new in a topic to a folder of Parquet, a Delta or an Iceberg table.
+    """Export a topic to Parquet, Delta or Iceberg with Spark.
 
-    Each run goes on where the last one ended; one that was interrupted leaves nothing behind. Exit codes: 0 done, 1
-    failed, 2 wrong usage, 3 no broker answers, 4 no such topic.
+    Each run continues where the last one ended; an interrupted run leaves nothing behind. Exit codes: 0 done, 1 failed,
+    2 wrong usage, 3 no broker answers, 4 no such topic.
     """
     from ottla.spark.export.files import ExportError
     from ottla.spark.export.job import ExportPlan
     from ottla.spark.export.job import export as run
     from ottla.spark.export.values import SchemaError, SchemaFileError
+    from ottla.spark.network.options import KNOWN
     from ottla.spark.options import OptionError
     from ottla.spark.reasons import reason
-    from ottla.spark.session import SparkSetupError
 
+    if log_dir is not None and (properties or properties_file):
+        raise usage("-X and --command-config cannot be used with --log-dir: there is no broker to connect to")
+    if message is not None and value != "protobuf":
+        raise usage("--message requires --value protobuf")
+    reader_properties = {name.removeprefix("kafka.") for name in KNOWN if name.startswith("kafka.")}
     try:
+        client = client_properties(
+            properties, properties_file, (PROPERTIES | reader_properties) - {"bootstrap.servers"}
+        )
         plan = ExportPlan(
             topic,
             to,
-            bootstrap=None if log_dir else bootstrap or "localhost:9092",
+            bootstrap=None if log_dir else bootstrap or LOCAL,
             log_dir=log_dir,
-            format=format_,
+            format=table_format,
             by=by,
             value=value,
             schema_file=schema,
             message=message,
-            target_bytes=_bytes(target_size),
+            target_bytes=parse_size(target_size),
             starting=starting,
             read_committed=not uncommitted,
             skip_lost=skip_lost,
             compact=compact,
-            options={f"kafka.{name}": each for name, each in client_properties(properties, None).items()},
+            options={f"kafka.{name}": text for name, text in client.items()},
         )
         plan.check()
     except (ExportError, SchemaFileError, ValueError) as error:
         raise usage(str(error)) from error
-    settings = _spark_settings(format_, to, conf, packages)
-    _find(plan.bootstrap, topic, properties)
-    try:
-        spark = quiet_session("ottla export", master=master, config=settings)
-    except SparkSetupError as error:
-        raise fail(str(error)) from error
-    except Exception as error:
-        raise fail("Spark did not start; what it said is above") from error
-    try:
-        with _progress(spark, quiet=as_json) as step:
-            result = run(spark, plan, step=step)
-    except SchemaFileError as error:
-        raise usage(str(error)) from error
-    except (ExportError, SchemaError, OptionError) as error:
-        raise fail(str(error)) from error
-    except KeyboardInterrupt:
-        raise fail("interrupted; run it again to go on, nothing is lost or doubled", code=130) from None
-    except Exception as error:
-        raise fail(reason(error)) from error
-    finally:
-        spark.stop()
+    if plan.bootstrap is not None:
+        _check_topic(plan.bootstrap, topic, client)
+    with spark.session("ottla export", _spark_defaults(table_format, to, packages)) as session:
+        try:
+            with spark_progress(session, quiet=as_json) as step:
+                result = run(session, plan, step=step)
+        except SchemaFileError as error:
+            raise usage(str(error)) from error
+        except (ExportError, SchemaError, OptionError) as error:
+            raise fail(str(error)) from error
+        except KeyboardInterrupt:
+            raise fail("interrupted; the next run continues, nothing is lost or duplicated", code=INTERRUPTED) from None
+        except Exception as error:
+            raise fail(f"export of {topic} to {to} failed: {reason(error)}") from error
     if as_json:
         print_json(asdict(result))
     else:
-        _tell(result, topic, to)
+        _print_result(result, topic, to)
 
 
-def _spark_settings(format_: str, to: str, conf: list[str] | None, packages: str | None) -> dict[str, str]:
-    """What the session needs for the format; what was given wins."""
+def _spark_defaults(table_format: str, to: str, packages: str | None) -> dict[str, str]:
+    """Return the Spark properties that a table format needs."""
     from ottla.spark.export.iceberg import iceberg_settings
 
-    settings = {"spark.log.level": "ERROR"}
+    defaults = {"spark.log.level": "ERROR"}
     if packages:
-        settings["spark.jars.packages"] = packages
-    if format_ == "delta":
-        settings["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
-        settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-    if format_ == "iceberg":
-        settings |= iceberg_settings(to)
-    return settings | pairs("--conf", conf)
+        defaults["spark.jars.packages"] = packages
+    if table_format == "delta":
+        defaults["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
+        defaults["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    if table_format == "iceberg":
+        defaults |= iceberg_settings(to)
+    return defaults
 
 
-def _tell(result: Any, topic: str, to: str) -> None:
-    """What a run did, in one line."""
+def _print_result(result: Any, topic: str, to: str) -> None:
     corrupt = f", {result.corrupt:,} could not be decoded (column corrupt_value)" if result.corrupt else ""
     merged = f"; {result.compacted} small files merged" if result.compacted else ""
     console().print(
-        f"{result.rows:,} rows in {result.files} files ({size(result.bytes)}) added to {to}{corrupt}{merged}"
+        f"{result.rows:,} rows in {result.files} files ({format_size(result.bytes)}) added to {to}{corrupt}{merged}"
         if result.rows
         else f"nothing new in {topic}{merged}"
     )
 
 
-def _find(bootstrap: str | None, topic: str, properties: list[str] | None) -> None:
-    """Say at once, before Spark starts, that nobody answers or that there is no such topic."""
-    if bootstrap is None:
-        return
-    from ottla.cli.connect import connected
+def _check_topic(bootstrap: str, topic: str, properties: dict[str, str]) -> None:
+    """Fail before Spark starts if no broker answers or the topic does not exist."""
+    from ottla.client import Client
+    from ottla.client.auth import security_from_properties
 
-    with connected(bootstrap, properties, None, 10.0) as client:
+    with (
+        cluster_errors(),
+        Client(bootstrap, timeout=FIND_SECONDS, security=security_from_properties(properties)) as client,
+    ):
         client.topics([topic])
-
-
-@contextmanager
-def _progress(spark: Any, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A bar of Spark's tasks on standard error, while something runs."""
-    import sys
-
-    if quiet or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    done = threading.Event()
-    with Progress(
-        TextColumn("{task.description:12}"),
-        BarColumn(40),
-        MofNCompleteColumn(),
-        TextColumn("tasks"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bars:
-        bar = bars.add_task("starting", total=None)
-
-        def watch() -> None:
-            tracker = spark.sparkContext.statusTracker()
-            while not done.wait(0.2):
-                stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
-                known = [each for each in stages if each is not None]
-                if known:
-                    bars.update(
-                        bar,
-                        total=sum(each.numTasks for each in known),
-                        completed=sum(each.numCompletedTasks for each in known),
-                    )
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield lambda name: bars.update(bar, description=name)
-        finally:
-            done.set()
-            watcher.join()
-
-
-def _bytes(text: str) -> int:
-    plain = text.strip().lower().removesuffix("b").removesuffix("i")
-    factor = _UNITS.get(plain[-1:], 1)
-    digits = plain[:-1] if factor > 1 else plain
-    if not digits.isdigit():
-        raise ValueError(f"--target-size {text}: write a number of bytes, such as 128m")
-    return int(digits) * factor

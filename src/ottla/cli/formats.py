@@ -1,4 +1,4 @@
-"""How a record is written out and read in: kcat's patterns, and forms of keys, values and headers."""
+"""Prints records in kcat's format strings; converts keys, values and headers to and from text forms."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
     from ottla.client.reading import Read
 
-Write = "Callable[[Read], bytes]"
-
 
 class Form(StrEnum):
-    """What the bytes of a key or value are shown as, or made from."""
+    """The text forms of a key or value."""
 
     RAW = "raw"
     HEX = "hex"
@@ -34,7 +32,7 @@ _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 
 
 def show(value: bytes | None, form: Form, null: bytes = b"") -> bytes:
-    """Bytes in a form; a number that is not as long as its form says is shown in hexadecimal."""
+    """Return bytes in a form; bytes that do not have the length of a number form are returned in hexadecimal."""
     if value is None:
         return null
     if form is Form.RAW:
@@ -48,7 +46,7 @@ def show(value: bytes | None, form: Form, null: bytes = b"") -> bytes:
 
 
 def read(text: bytes, form: Form) -> bytes:
-    """The bytes that a text in a form stands for; ValueError if it stands for none."""
+    """Return the bytes of a text in a form; raise ValueError if it is not in that form."""
     if form is Form.RAW:
         return text
     try:
@@ -63,7 +61,7 @@ def read(text: bytes, form: Form) -> bytes:
 
 
 def escaped(text: str) -> bytes:
-    r"""Text with its \n, \t, \r, \0, \\ and \xNN made the bytes that they stand for."""
+    r"""Return the bytes of a text whose \n, \t, \r, \0, \\ and \xNN are escapes."""
 
     def replace(match: re.Match[bytes]) -> bytes:
         return match.group(0) if match["letter"] is not None else _unescape(match)
@@ -72,7 +70,7 @@ def escaped(text: str) -> bytes:
 
 
 def pattern(text: str, key: Form = Form.RAW, value: Form = Form.RAW, null: bytes = b"") -> Callable[[Read], bytes]:
-    """A function that writes a record as kcat's -f does.
+    """Return a function that formats a record as kcat's -f does; raise ValueError for an unknown letter.
 
     %s value, %S its length (-1 for none), %R its length as 4 bytes, %k key, %K its length, %t topic, %p partition,
     %o offset, %T timestamp in ms, %h headers as name=value with commas, %% a percent sign.
@@ -105,12 +103,12 @@ def pattern(text: str, key: Form = Form.RAW, value: Form = Form.RAW, null: bytes
         elif letter in fields:
             parts.append(fields[letter])
         else:
-            known = " ".join(f"%{each.decode()}" for each in fields)
-            raise ValueError(f"-f {text}: %{letter.decode(errors='replace')} is not known; use {known} %%")
+            known = " ".join(f"%{name.decode()}" for name in fields)
+            raise ValueError(f"-f {text}: %{letter.decode(errors='replace')} is unknown; use {known} %%")
     parts.append(raw[position:])
     if raw.endswith(b"%") and not raw.endswith(b"%%"):
         raise ValueError(f"-f {text}: write %% for a percent sign")
-    return lambda read: b"".join(each if isinstance(each, bytes) else each(read) for each in parts)
+    return lambda read: b"".join(part if isinstance(part, bytes) else part(read) for part in parts)
 
 
 def _length(value: bytes | None) -> bytes:

@@ -1,81 +1,131 @@
-"""How commands speak: JSON for programs, tables for people, one sentence for what went wrong, and exit codes."""
+"""Output and exit codes of commands: JSON for programs, tables for people, one sentence for an error."""
 
 from __future__ import annotations
 
 import base64
 import json
 import sys
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from ottla.cli import discard_output
+from ottla.cli.commands import format_examples as examples
+from ottla.cli.quantities import format_count as counted
+from ottla.cli.quantities import format_size as size
+from ottla.cli.quantities import format_time as when
 from ottla.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console
+
+__all__ = ["counted", "examples", "size", "when"]
 
 Row = TypeVar("Row")
 
 FAILED = 1
 BAD_USAGE = 2
+UNREACHABLE = 3
+NOT_FOUND = 4
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Print lines of text, with control characters that a client may have put into a name escaped."""
+    """Print lines of text; control characters that a client may have put into a name are escaped."""
     typer.echo(printable(text, keep="\n"), err=err)
 
 
 def fail(problem: str, *, code: int = FAILED) -> typer.Exit:
-    """Tell what went wrong on standard error; the exception to raise."""
+    """Print what went wrong on standard error; return the exception to raise."""
     echo(f"ottla: {problem}", err=True)
     return typer.Exit(code)
 
 
 def usage(problem: str) -> typer.Exit:
-    """Tell how the command was called wrongly; the exception to raise."""
+    """Print how the command was called wrongly; return the exception to raise."""
     return fail(problem, code=BAD_USAGE)
 
 
+def warn(problem: str) -> None:
+    """Print on standard error what the command leaves out or changes."""
+    echo(f"ottla: warning: {problem}", err=True)
+
+
 def pairs(option: str, words: Iterable[str] | None) -> dict[str, str]:
-    """What an option that may be repeated says as `key=value`."""
-    found = {}
+    """Return what a repeatable option gives as `key=value`; a key given twice is an error."""
+    values: dict[str, str] = {}
     for word in words or ():
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise usage(f"{option} {word}: write key=value")
-        found[key] = value
-    return found
+        if key in values:
+            raise usage(f"{option} {key} is given twice")
+        values[key] = value
+    return values
 
 
-def examples(*lines: str) -> str:
-    """The end of a command's help: examples, one per line."""
-    return "\n\n".join(["Examples:", *lines])
+def refuse_together(first: str, *others: tuple[str, bool]) -> None:
+    """Raise a usage error if one of the options that `first` makes meaningless is given."""
+    for name, given in others:
+        if given:
+            raise usage(f"{first} and {name} cannot be used together: {name} would be ignored")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is lost; without a terminal to ask on, `--yes` is required."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise usage(f"{question} Add --yes to confirm: standard input is not a terminal")
+    if not typer.confirm(question, err=True):
+        raise fail("nothing was changed")
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on one line."""
+    """Print one JSON document on one line."""
     typer.echo(printable(json.dumps(value, ensure_ascii=False)))
 
 
+def print_result(as_json: bool, row: dict[str, Any], sentence: str) -> None:
+    """Print the result of a change: an object for programs, a sentence for people."""
+    if as_json:
+        print_json(row)
+    else:
+        echo(sentence)
+
+
+@contextmanager
+def until_pipe_closes() -> Iterator[None]:
+    """Print until the reader closes the pipe; what follows runs, so that the exit code stays the command's verdict."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()
+
+
 def console() -> Console:
-    """Where tables and colours go: standard output, as wide as it is; not folded when it is no terminal."""
+    """Return a console for tables and colours on standard output. Lines are not folded unless it is a terminal."""
     from rich.console import Console
 
-    wide = None if sys.stdout.isatty() else 10_000
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=wide)
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # in place of rich's exit with code 1
+
+    terminal = sys.stdout.isatty()
+    return PipeConsole(highlight=False, soft_wrap=not terminal, width=None if terminal else 10_000)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
-    """A table without frames, which `awk` can read too; `right` names the columns of numbers."""
+    """Print a table without frames, which `awk` can read; `right` names the columns of numbers."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    aligned = set(right)
+    numbers = set(right)
     for column in columns:
-        table.add_column(column, justify="right" if column in aligned else "left", overflow="fold")
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*[_cell(value) for value in row])
     console().print(table)
@@ -90,7 +140,7 @@ def print_rows(
     json_of: Callable[[Row], Any] = lambda row: row,
     right: Iterable[str] = (),
 ) -> None:
-    """What a command found: an object a line for programs, a table for people."""
+    """Print rows: one JSON object a line for programs, a table for people."""
     if as_json:
         for row in rows:
             print_json(json_of(row))
@@ -104,34 +154,8 @@ def _cell(value: object) -> str:
     return "-" if value is None or value == "" else escape(printable(str(value)))
 
 
-def counted(count: int, what: str) -> str:
-    """A number of things, in the right grammatical number."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def size(count: int) -> str:
-    """Bytes as people read them."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
-
-
-def when(timestamp_ms: int) -> str | None:
-    """A timestamp in ISO 8601, UTC; None for no timestamp."""
-    if timestamp_ms < 0:
-        return None
-    try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return str(timestamp_ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
-
-
 def plain_bytes(name: str, value: bytes | None) -> dict[str, Any]:
-    """Bytes as an entry of a JSON object: text under their name, what is no text under `<name>_base64`."""
+    """Return bytes as an entry of a JSON object: text under `name`, bytes that are not text under `<name>_base64`."""
     if value is None:
         return {name: None}
     try:
@@ -141,7 +165,7 @@ def plain_bytes(name: str, value: bytes | None) -> dict[str, Any]:
 
 
 def shown_bytes(value: bytes | None) -> str:
-    """Bytes for a person: quoted text, or hexadecimal."""
+    """Return bytes for a person: quoted text, or hexadecimal."""
     if value is None:
         return "null"
     try:

@@ -1,40 +1,40 @@
-"""`ottla produce`: records into a topic, from the command line, lines or JSON."""
+"""`ottla produce`: write records to a topic, from the command line, from lines or from JSON."""
 
 import base64
 import json
 import os
 import select
 import sys
-import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, BinaryIO, NamedTuple
 
 import typer
 
-from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
+from ottla.cli.commands import add_command
+from ottla.cli.connect import AsJson, ClusterOptions
 from ottla.cli.formats import Form, escaped
 from ottla.cli.formats import read as read_form
-from ottla.cli.output import examples, print_json, usage
+from ottla.cli.output import echo, print_json, refuse_together, usage
+from ottla.cli.quantities import format_count, now_ms
 from ottla.client.producer import Delivered, Producer
 
-EXAMPLES = examples(
-    "ottla produce orders -v hello",
-    "ottla produce orders < lines.txt",
-    "ottla produce orders -K : -H source=shell      key:value on each line",
-    'ottla produce orders --from-json               {"key": "a", "value": "b", "headers": {"h": "1"}}',
-)
-LARGEST_BATCH = 512 * 1024
-MOST_RECORDS = 5000
+BATCH_BYTES = 512 * 1024
+BATCH_RECORDS = 5000
 LINGER_SECONDS = 0.005
 READ_SIZE = 256 * 1024
+NEWLINE = r"\n"
+# The fields of `ottla consume --json`. Those of the second set are where a record was read, not part of it.
+RECORD_FIELDS = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
+ORIGIN_FIELDS = ("topic", "offset", "timestamp_type")
+HEADER_FIELDS = ("name", "value", "value_base64")
 
 Header = tuple[str, bytes | None]
 
 
 class Outgoing(NamedTuple):
-    """A record on its way."""
+    """A record to be sent."""
 
     key: bytes | None
     value: bytes | None
@@ -44,7 +44,7 @@ class Outgoing(NamedTuple):
 
 
 class Codec(StrEnum):
-    """How batches are compressed."""
+    """Kafka's compression codecs."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -54,7 +54,7 @@ class Codec(StrEnum):
 
 
 class Acks(StrEnum):
-    """When a record counts as written."""
+    """Kafka's `acks`."""
 
     NONE = "0"
     LEADER = "1"
@@ -63,92 +63,159 @@ class Acks(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("produce", epilog=EXAMPLES)(produce)
+    add_command(
+        app,
+        "produce",
+        produce,
+        "ottla produce orders -v hello",
+        "ottla produce orders < lines.txt",
+        "ottla produce orders -K : -H source=shell    key:value on each line",
+        "ottla produce orders --from-json < records.jsonl",
+        """echo '{"key": "a", "value": "b"}' | ottla produce orders --from-json""",
+    )
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to write to.")],
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="Each file is one value; without, lines come from standard input."),
+        typer.Argument(
+            metavar="[FILE]...",
+            help="Send each file as one value. Without files and -v, each line of standard input is a record.",
+        ),
     ] = None,
+    *,
     values: Annotated[
-        list[str] | None, typer.Option("--value", "-v", help="A value; may be repeated.", show_default=False)
+        list[str] | None,
+        typer.Option("--value", "-v", metavar="TEXT", help="Send this value; repeatable.", show_default=False),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.", show_default=False)] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", "-k", metavar="TEXT", help="Give every record this key.", show_default=False),
+    ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", help="Else by key, as Kafka does.", show_default=False)
+        int | None,
+        typer.Option(
+            "--partition",
+            "-p",
+            metavar="N",
+            help="Send to this partition instead of the one that the key's hash selects.",
+            show_default=False,
+        ),
     ] = None,
     header: Annotated[
         list[str] | None,
         typer.Option(
-            "--header", "-H", metavar="NAME=VALUE", help="On every record; may be repeated.", show_default=False
+            "--header",
+            "-H",
+            metavar="NAME=VALUE",
+            help="Add this header to every record; without = its value is null. Repeatable.",
+            show_default=False,
         ),
     ] = None,
-    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="What ends a record.")] = r"\n",
-    key_delimiter: Annotated[
-        str | None, typer.Option("-K", help="What ends the key of each record.", show_default=False)
+    delimiter: Annotated[
+        str | None,
+        typer.Option("--delimiter", "-D", metavar="TEXT", help="End each record at this text.", show_default=NEWLINE),
     ] = None,
-    null_empty: Annotated[bool, typer.Option("-Z", help="An empty value or key is none at all.")] = False,
+    key_delimiter: Annotated[
+        str | None,
+        typer.Option(
+            "-K",
+            metavar="TEXT",
+            help="Split each record into key and value at this text; a record without it has no key.",
+            show_default=False,
+        ),
+    ] = None,
+    null_empty: Annotated[bool, typer.Option("-Z", help="Send null for an empty key or value.")] = False,
     from_json: Annotated[
-        bool, typer.Option("--from-json", help="Each line is a JSON object, as `consume --json` writes it.")
+        bool,
+        typer.Option(
+            "--from-json",
+            help="Read each record as a JSON object, as `ottla consume --json` writes it. `value` is required; null "
+            "writes a tombstone.",
+        ),
     ] = False,
-    key_form: Annotated[Form, typer.Option("--key-form", help="What keys are written as.")] = Form.RAW,
-    value_form: Annotated[Form, typer.Option("--value-form", help="What values are written as.")] = Form.RAW,
-    compression: Annotated[Codec, typer.Option("--compression", "-z", help="Compress batches.")] = Codec.NONE,
+    key_form: Annotated[
+        Form | None, typer.Option("--key-form", help="Read keys in this form.", show_default="raw")
+    ] = None,
+    value_form: Annotated[
+        Form | None, typer.Option("--value-form", help="Read values in this form.", show_default="raw")
+    ] = None,
+    compression: Annotated[
+        Codec, typer.Option("--compression", "-z", help="Compress batches with this codec.")
+    ] = Codec.NONE,
     acks: Annotated[
-        Acks, typer.Option("--acks", "-a", help="When a record counts as written; 0 and 1 are --no-idempotence too.")
+        Acks,
+        typer.Option("--acks", "-a", help="Wait for no broker, the leader, or all; 0 and 1 disable idempotence."),
     ] = Acks.ALL,
     no_idempotence: Annotated[
-        bool, typer.Option("--no-idempotence", help="Number no records; what is sent again may be written twice.")
+        bool, typer.Option("--no-idempotence", help="Disable idempotence; retries may write duplicates.")
     ] = False,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Write records to a topic; as kcat -P does."""
+    """Write records to a topic.
+
+    Works as kcat -P does. Returns when the brokers have acknowledged every record; with --json it prints where each
+    one went.
+    """
     if files and values:
-        raise usage("give values or files, not both")
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        headers = tuple(_header(each) for each in header or ())
-        shape = _Shape(
-            None if key is None else read_form(_text(key), key_form),
-            headers,
+        raise usage("FILE and -v cannot be used together")
+    if files or values:
+        refuse_together("FILE or -v", ("-D", delimiter is not None))
+    if from_json:
+        refuse_together("--from-json", ("-K", key_delimiter is not None), ("-Z", null_empty))
+        refuse_together("--from-json", ("--value-form", value_form is not None))
+        if key is None:
+            refuse_together("--from-json", ("--key-form", key_form is not None))
+    if key is None and key_delimiter is None and key_form is not None:
+        raise usage("--key-form requires -k or -K")
+    with cluster.connect() as client:
+        parser = _RecordParser(
+            None if key is None else read_form(_encode(key), key_form or Form.RAW),
+            tuple(_header(word) for word in header or ()),
             partition,
             null_empty,
             None if key_delimiter is None else escaped(key_delimiter),
-            key_form,
-            value_form,
+            key_form or Form.RAW,
+            value_form or Form.RAW,
         )
-        info = client.topics([topic])[0]
-        if partition is not None and partition not in info.partitions:
-            client.leader(topic, partition)  # says which there are
-        where = _Offsets()
+        client.topics([topic])
+        if partition is not None:
+            client.leader(topic, partition)  # raises an error that names the partitions that exist
+        offsets = _Offsets()
         producer = Producer(
             client,
             idempotent=acks is Acks.ALL and not no_idempotence,
             compression=compression,
             acks=-1 if acks is Acks.ALL else int(acks),
-            request_timeout_ms=round(timeout * 1000),
-            delivered=where.add if as_json else None,
+            request_timeout_ms=round(cluster.timeout * 1000),
+            delivered=offsets.add if as_json else None,
         )
-        for records in _source(files or [], values or [], shape, escaped(delimiter), from_json):
+        parse = parser.parse_json if from_json else parser.parse
+        for records in _inputs(files or [], values or [], escaped(delimiter or NEWLINE)):
+            parsed = [_parse(parse, data, producer.records_sent, number) for number, data in enumerate(records, 1)]
             partitions = [
                 producer.send(topic, each.key, each.value, each.headers, each.partition, each.timestamp)
-                for each in records
+                for each in parsed
             ]
             producer.flush()
             if as_json:
-                for record, index in zip(records, partitions, strict=True):
-                    print_json({"topic": topic, "partition": index, **where.take(index, record.timestamp)})
+                for record, index in zip(parsed, partitions, strict=True):
+                    print_json({"topic": topic, "partition": index, **offsets.take(index, record.timestamp)})
     if sys.stderr.isatty() and not as_json:
-        typer.echo(f"{producer.records_sent} records", err=True)
+        echo(format_count(producer.records_sent, "record"), err=True)
 
 
-class _Shape(NamedTuple):
-    """How input becomes records."""
+def _parse(parse: Callable[[bytes], Outgoing], data: bytes, sent: int, number: int) -> Outgoing:
+    try:
+        return parse(data)
+    except ValueError as error:
+        raise ValueError(f"record {sent + number}: {error} ({format_count(sent, 'record')} written before)") from error
+
+
+class _RecordParser(NamedTuple):
+    """Turns the bytes of a line, a file or an argument into a record."""
 
     key: bytes | None
     headers: tuple[Header, ...]
@@ -158,89 +225,91 @@ class _Shape(NamedTuple):
     key_form: Form
     value_form: Form
 
-    def record(self, data: bytes) -> Outgoing:
-        """A record of a line, a file or a word."""
+    def parse(self, data: bytes) -> Outgoing:
+        """Return the record whose value, or key and value, the bytes are."""
         key, value = self.key, data
         if self.key_delimiter is not None:
-            before, found, after = data.partition(self.key_delimiter)
-            if found:
+            before, delimiter, after = data.partition(self.key_delimiter)
+            if delimiter:
                 key, value = read_form(before, self.key_form), after
         if self.null_empty:
             key = key or None
             if not value:
-                return Outgoing(key, None, self.headers, _now(), self.partition)
-        return Outgoing(key, read_form(value, self.value_form), self.headers, _now(), self.partition)
+                return Outgoing(key, None, self.headers, now_ms(), self.partition)
+        return Outgoing(key, read_form(value, self.value_form), self.headers, now_ms(), self.partition)
 
-    def from_json(self, line: bytes) -> Outgoing:
-        """A record of a line of JSON."""
+    def parse_json(self, line: bytes) -> Outgoing:
+        """Return the record that a JSON object describes; raise ValueError if it is not one."""
         try:
-            found = json.loads(line)
-            if not isinstance(found, dict):
+            entry = json.loads(line)
+            if not isinstance(entry, dict):
                 raise ValueError("not a JSON object")
-            return self._from_object(found)
+            return self._from_entry(entry)
         except ValueError as error:
             raise ValueError(f"{line[:80].decode(errors='replace')}: {error}") from error
 
-    def _from_object(self, found: dict[str, Any]) -> Outgoing:
-        headers = found.get("headers") or []
+    def _from_entry(self, entry: dict[str, Any]) -> Outgoing:
+        _refuse_unknown(entry, (*RECORD_FIELDS, *ORIGIN_FIELDS))
+        headers = entry.get("headers") or []
         if isinstance(headers, dict):
             pairs = [(str(name), _json_bytes(value)) for name, value in headers.items()]
-        elif isinstance(headers, list) and all(isinstance(each, dict) and "name" in each for each in headers):
-            pairs = [(str(each["name"]), _json_field(each, "value")) for each in headers]
+        elif isinstance(headers, list) and all(isinstance(header, dict) and "name" in header for header in headers):
+            pairs = [(str(header["name"]), _header_value(header)) for header in headers]
         else:
             raise ValueError('headers: write {"name": "value"} or [{"name": "...", "value": "..."}]')
-        key = _json_field(found, "key")
+        key = _json_field(entry, "key")
+        value = _json_field(entry, "value", required=True)
         partition = self.partition
-        if partition is None and found.get("partition") is not None:
-            partition = _json_number(found, "partition", 2**31)
+        if partition is None and entry.get("partition") is not None:
+            partition = _json_number(entry, "partition", 2**31)
         return Outgoing(
             self.key if key is None else key,
-            _json_field(found, "value"),
+            value,
             (*self.headers, *pairs),
-            _json_number(found, "timestamp", 2**63) if "timestamp" in found else _now(),
+            _json_number(entry, "timestamp", 2**63) if "timestamp" in entry else now_ms(),
             partition,
         )
 
 
 class _Offsets:
-    """Where the records of each partition went, in order, until they are told."""
+    """The offsets that the brokers gave to the records of each partition, in order, until they are printed."""
 
     def __init__(self) -> None:
-        self._known: dict[int, deque[tuple[int | None, int]]] = {}
+        self._pending: dict[int, deque[tuple[int | None, int]]] = {}
 
-    def add(self, told: Delivered) -> None:
-        """Note a batch."""
-        self._known.setdefault(told.partition, deque()).extend(
-            (told.base_offset + at if told.base_offset >= 0 else None, told.append_time) for at in range(told.records)
+    def add(self, batch: Delivered) -> None:
+        """Add the records of an acknowledged batch."""
+        known = batch.base_offset >= 0
+        self._pending.setdefault(batch.partition, deque()).extend(
+            (batch.base_offset + position if known else None, batch.append_time) for position in range(batch.records)
         )
 
     def take(self, partition: int, timestamp: int) -> dict[str, int | None]:
-        """Offset and timestamp of the next record of a partition, which was sent with this timestamp."""
-        offset, append_time = self._known[partition].popleft()
+        """Remove and return the offset and the timestamp of a partition's next record, sent with `timestamp`."""
+        offset, append_time = self._pending[partition].popleft()
         return {"offset": offset, "timestamp": append_time if append_time >= 0 else timestamp}
 
 
-def _source(
-    files: Sequence[str], values: Sequence[str], shape: _Shape, delimiter: bytes, from_json: bool
-) -> Iterator[list[Outgoing]]:
-    make = shape.from_json if from_json else shape.record
+def _inputs(files: Sequence[str], values: Sequence[str], delimiter: bytes) -> Iterator[list[bytes]]:
+    """Return the records' bytes, in groups that are sent together."""
     if values:
-        yield [make(_text(each)) for each in values]
+        yield [_encode(value) for value in values]
         return
     if files:
         for path in files:
             try:
                 with open(path, "rb") as file:
-                    yield [make(file.read())]
+                    yield [file.read()]
             except OSError as error:
                 raise ValueError(f"{path}: {error.strerror}") from error
         return
-    for lines in _lines(sys.stdin.buffer, delimiter):
-        yield [make(line) for line in lines]
+    if sys.stdin.isatty():
+        echo("reading records from standard input; end with Ctrl-D", err=True)
+    yield from _lines(sys.stdin.buffer, delimiter)
 
 
 def _lines(source: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
-    """Lines in groups that make good batches: as many as there are, but none waits for the next to be typed."""
+    """Return lines in groups of a batch's size; a group ends early when no further input is ready."""
     if not delimiter:
         raise ValueError("--delimiter must not be empty")
     rest = b""
@@ -251,7 +320,7 @@ def _lines(source: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
         for line in whole:
             lines.append(line)
             size += len(line)
-            if size >= LARGEST_BATCH or len(lines) >= MOST_RECORDS:
+            if size >= BATCH_BYTES or len(lines) >= BATCH_RECORDS:
                 yield lines
                 lines, size = [], 0
         if lines and not _more_comes(source):
@@ -266,7 +335,7 @@ def _lines(source: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
 def _read_some(source: BinaryIO) -> bytes:
     try:
         return os.read(source.fileno(), READ_SIZE)
-    except (OSError, ValueError):  # not a file of the system: a test's
+    except (OSError, ValueError):  # a test's stream has no file descriptor
         return source.read(READ_SIZE)
 
 
@@ -277,33 +346,46 @@ def _more_comes(source: BinaryIO) -> bool:
         return True
 
 
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _text(word: str) -> bytes:
+def _encode(word: str) -> bytes:
     return word.encode("utf-8", "surrogateescape")
 
 
 def _header(word: str) -> Header:
     name, equals, value = word.partition("=")
-    return name, _text(value) if equals else None
+    return name, _encode(value) if equals else None
 
 
-def _json_field(found: dict[str, Any], name: str) -> bytes | None:
-    coded = found.get(f"{name}_base64")
-    if coded is not None:
-        try:
-            return base64.b64decode(coded, validate=True)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{name}_base64: {error}") from error
-    return _json_bytes(found.get(name))
+def _refuse_unknown(entry: dict[str, Any], known: Sequence[str]) -> None:
+    for name in entry:
+        if name not in known:
+            raise ValueError(f"unknown field {name!r}; a record has {', '.join(known)}")
 
 
-def _json_number(found: dict[str, Any], name: str, limit: int) -> int:
-    value = found[name]
+def _header_value(header: dict[str, Any]) -> bytes | None:
+    _refuse_unknown(header, HEADER_FIELDS)
+    return _json_field(header, "value", required=True)
+
+
+def _json_field(entry: dict[str, Any], name: str, *, required: bool = False) -> bytes | None:
+    """Return the bytes of a field that is text under `name` or base64 under `<name>_base64`."""
+    encoded_name = f"{name}_base64"
+    if name in entry and encoded_name in entry:
+        raise ValueError(f"{name} and {encoded_name} are both given")
+    if required and name not in entry and encoded_name not in entry:
+        raise ValueError(f'no field {name}; write "{name}": null for a null')
+    encoded = entry.get(encoded_name)
+    if encoded is None:
+        return _json_bytes(entry.get(name))
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{encoded_name}: {error}") from error
+
+
+def _json_number(entry: dict[str, Any], name: str, limit: int) -> int:
+    value = entry[name]
     if not isinstance(value, int) or isinstance(value, bool) or not -limit <= value < limit:
-        raise ValueError(f"{name} is no number that a record can have: {json.dumps(value)}")
+        raise ValueError(f"{name} is not a number that a record can have: {json.dumps(value)}")
     return value
 
 

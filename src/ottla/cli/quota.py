@@ -1,111 +1,117 @@
-"""`ottla quota`: how much users, client ids and addresses may use, in any Kafka cluster."""
+"""`ottla quota`: list, set and remove client quotas."""
 
 from typing import Annotated
 
 import typer
 
-from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
-from ottla.cli.output import echo, examples, print_json, print_table, usage
+from ottla.cli.commands import add_command, add_group
+from ottla.cli.connect import AsJson, ClusterOptions
+from ottla.cli.output import print_json, print_result, print_table, usage
 from ottla.client.security import Entity, alter_quotas, list_quotas
 from ottla.cluster.client_quotas import CLIENT_ID, IP, USER
 
-User = Annotated[str | None, typer.Option("--user", "-u", help="A user's name, <default> for all others.")]
-ClientId = Annotated[str | None, typer.Option("--client-id", help="A client id, <default> for all others.")]
-Address = Annotated[str | None, typer.Option("--ip", help="An address, <default> for all others.")]
 DEFAULT = "<default>"
+_OTHERS = f"{DEFAULT} for those without their own quota."
+User = Annotated[
+    str | None, typer.Option("--user", "-u", metavar="NAME", help=f"Name of a user; {_OTHERS}", show_default=False)
+]
+ClientId = Annotated[
+    str | None, typer.Option("--client-id", metavar="ID", help=f"A client id; {_OTHERS}", show_default=False)
+]
+Address = Annotated[
+    str | None, typer.Option("--ip", metavar="ADDRESS", help=f"An IP address; {_OTHERS}", show_default=False)
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    quota = typer.Typer(name="quota", help="Quotas of any Kafka cluster.", no_args_is_help=True)
-    quota.command("list", epilog=examples("ottla quota list", "ottla quota list --user alice"))(list_)
-    quota.command(
+    quota = add_group(app, "quota")
+    add_command(quota, "list", list_, "ottla quota list", "ottla quota list --user alice")
+    add_command(
+        quota,
         "set",
-        epilog=examples(
-            "ottla quota set --user alice producer_byte_rate=1048576 consumer_byte_rate=2097152",
-            "ottla quota set --client-id '<default>' request_percentage=50",
-            "ottla quota set --ip 10.0.0.7 connection_creation_rate=10",
-        ),
-    )(set_)
-    quota.command("remove", epilog=examples("ottla quota remove --user alice producer_byte_rate"))(remove)
-    app.add_typer(quota)
+        set_,
+        "ottla quota set --user alice producer_byte_rate=1048576",
+        "ottla quota set --client-id '<default>' request_percentage=50",
+        "ottla quota set --ip 10.0.0.7 connection_creation_rate=10",
+    )
+    add_command(quota, "remove", remove, "ottla quota remove --user alice producer_byte_rate")
 
 
 def list_(
+    *,
     user: User = None,
     client_id: ClientId = None,
     ip: Address = None,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """List quotas: all, or those of exactly one entity."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        found = sorted(list_quotas(client, _entity(user, client_id, ip) or None).items(), key=str)
+    """List all quotas, or those of exactly one entity."""
+    with cluster.connect() as client:
+        listed = sorted(list_quotas(client, _entity(user, client_id, ip) or None).items(), key=str)
     if as_json:
-        for entity, values in found:
+        for entity, values in listed:
             print_json({"entity": dict(entity), "quotas": values})
         return
     print_table(
         ("ENTITY", "QUOTA", "VALUE"),
-        [(_shown(entity), key, f"{value:g}") for entity, values in found for key, value in sorted(values.items())],
+        [(_format(entity), key, f"{value:g}") for entity, values in listed for key, value in sorted(values.items())],
         right=("VALUE",),
     )
 
 
 def set_(
-    quotas: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Quotas and their values.")],
+    quotas: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY=VALUE...",
+            help="producer_byte_rate or consumer_byte_rate (bytes/s), request_percentage (of one thread's time), "
+            "controller_mutation_rate or connection_creation_rate (per second).",
+        ),
+    ],
+    *,
     user: User = None,
     client_id: ClientId = None,
     ip: Address = None,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
     """Set quotas of a user, a client id, both, or an address."""
     values: dict[str, float | None] = {}
     for word in quotas:
         key, _, value = word.partition("=")
+        if key in values:
+            raise usage(f"quota set: {key} is given twice")
         try:
             values[key] = float(value)
         except ValueError:
             raise usage(f"quota set {word}: write key=number, such as producer_byte_rate=1048576") from None
-    entity = _entity(user, client_id, ip)
-    if not entity:
-        raise usage("quota set: say for whom: --user, --client-id, both, or --ip")
-    with connected(bootstrap, properties, command_config, timeout) as client:
+    entity = _required_entity("set", user, client_id, ip)
+    with cluster.connect() as client:
         alter_quotas(client, entity, values)
-    if as_json:
-        print_json({"entity": entity, "quotas": values})
-    else:
-        echo(f"set for {_shown(tuple(entity.items()))}: {', '.join(quotas)}")
+    row = {"entity": entity, "quotas": values}
+    print_result(as_json, row, f"set for {_format(tuple(entity.items()))}: {', '.join(quotas)}")
 
 
 def remove(
-    quotas: Annotated[list[str], typer.Argument(metavar="KEY...", help="Quotas to remove.")],
+    quotas: Annotated[list[str], typer.Argument(metavar="KEY...", help="Names of the quotas to remove.")],
+    *,
     user: User = None,
     client_id: ClientId = None,
     ip: Address = None,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Remove quotas."""
-    entity = _entity(user, client_id, ip)
-    if not entity:
-        raise usage("quota remove: say for whom: --user, --client-id, both, or --ip")
-    with connected(bootstrap, properties, command_config, timeout) as client:
+    """Remove quotas of a user, a client id, both, or an address."""
+    entity = _required_entity("remove", user, client_id, ip)
+    with cluster.connect() as client:
+        current = list_quotas(client, entity).get(tuple(sorted(entity.items())), {})
+        missing = [key for key in quotas if key not in current]
+        if missing:
+            raise ValueError(f"{_format(tuple(entity.items()))} has no quota {', '.join(missing)}; nothing was removed")
         alter_quotas(client, entity, dict.fromkeys(quotas))
-    if as_json:
-        print_json({"entity": entity, "removed": quotas})
-    else:
-        echo(f"removed for {_shown(tuple(entity.items()))}: {', '.join(quotas)}")
+    row = {"entity": entity, "removed": quotas}
+    print_result(as_json, row, f"removed for {_format(tuple(entity.items()))}: {', '.join(quotas)}")
 
 
 def _entity(user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:
@@ -113,5 +119,12 @@ def _entity(user: str | None, client_id: str | None, ip: str | None) -> dict[str
     return {kind: None if name == DEFAULT else name for kind, name in given.items() if name is not None}
 
 
-def _shown(entity: Entity) -> str:
+def _required_entity(command: str, user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:
+    entity = _entity(user, client_id, ip)
+    if not entity:
+        raise usage(f"quota {command}: name an entity with --user, --client-id, both, or --ip")
+    return entity
+
+
+def _format(entity: Entity) -> str:
     return " ".join(f"{kind}={DEFAULT if name is None else name}" for kind, name in entity)

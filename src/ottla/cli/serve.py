@@ -1,4 +1,4 @@
-"""`ottla serve`: run a broker, or several, until told to stop."""
+"""`ottla serve`: run a cluster of one or more brokers in this process until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import typer
 from ottla import __version__
 from ottla.broker.broker import RACK_AWARE_SELECTOR
 from ottla.broker.start import StartError
+from ottla.cli.commands import add_command
 from ottla.cli.dev_tls import DevTls, make_dev_tls
-from ottla.cli.output import examples
+from ottla.cli.output import fail, usage
 from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_server_properties, server_config
 from ottla.events import EventFile, Events, log_event
 from ottla.printable import PrintableFormatter
@@ -42,60 +43,79 @@ if TYPE_CHECKING:
     from ottla.testing.http.served_cluster import ServedCluster
 
 LEVELS = {"none": logging.CRITICAL + 1, "error": 40, "warn": 30, "info": 20, "debug": 10}
-FAILED = 1
-BAD_USAGE = 2
-SETTLED_SECONDS = 1.0  # after the start, when first clients have been answered
+FREEZE_SECONDS = 1.0  # after the start, when the first clients have been served
 MEMORY_DIR = "/ottla"
-EXAMPLES = examples(
-    "ottla serve                         in memory, on localhost:9092",
-    "ottla serve -d ./data --sync        durable, in Apache Kafka's own directory format",
-    "ottla serve -p 9092,9093,9094       three nodes in one process",
-    "ottla serve server.properties       what Apache Kafka would do with that file",
-)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("serve", epilog=EXAMPLES)(serve)
+    add_command(
+        app,
+        "serve",
+        serve,
+        "ottla serve                        in memory, on localhost:9092",
+        "ottla serve -d ./data --sync       durable, in Kafka's directory format",
+        "ottla serve -p 9092,9093,9094      three nodes in one process",
+        "ottla serve server.properties      configured as Kafka would be",
+    )
 
 
 def serve(
     properties: Annotated[
         str | None,
-        typer.Argument(metavar="[SERVER.PROPERTIES]", help="A Kafka server.properties to read.", show_default=False),
+        typer.Argument(metavar="[SERVER.PROPERTIES]", help="Read a broker's properties file.", show_default=False),
     ] = None,
     data_dir: Annotated[
         str | None,
-        typer.Option("--data-dir", "-d", help="Keep the data here, else in memory.", show_default=False),
+        typer.Option(
+            "--data-dir", "-d", metavar="DIR", help="Store the logs here.", show_default="memory, lost at the end"
+        ),
     ] = None,
     sync: Annotated[
-        bool, typer.Option("--sync", help="fsync before acknowledging: a power loss loses nothing either.")
+        bool, typer.Option("--sync", help="fsync before acknowledging, so that a power failure loses nothing.")
     ] = False,
     ports: Annotated[
         str | None,
-        typer.Option("--ports", "-p", help="One port per node, with commas; 0 takes a free one.", show_default=False),
+        typer.Option(
+            "--ports",
+            "-p",
+            metavar="PORT,...",
+            help="Listen on these ports of 127.0.0.1, one per node; 0 picks a free port.",
+            show_default="9092",
+        ),
     ] = None,
     racks: Annotated[
         str | None,
         typer.Option(
             "--racks",
-            help="One rack per node, with commas; consumers with a client.rack then fetch from their rack (KIP-392).",
+            metavar="RACK,...",
+            help="Put each node into a rack; consumers with a client.rack then fetch from their rack (KIP-392).",
             show_default=False,
         ),
     ] = None,
     config: Annotated[
-        list[str] | None, typer.Option("--config", "-c", help="A broker config, key=value; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--config", "-c", metavar="KEY=VALUE", help="Set a broker config; repeatable.", show_default=False
+        ),
     ] = None,
-    log_level: Annotated[str, typer.Option("--log-level", "-l", help="none, error, warn, info or debug.")] = "info",
+    log_level: Annotated[
+        str, typer.Option("--log-level", "-l", metavar="LEVEL", help="Log none, error, warn, info or debug.")
+    ] = "info",
     seed_topic: Annotated[
         list[str] | None,
-        typer.Option("--seed-topic", help="A topic to create, name:partitions; may be repeated."),
+        typer.Option(
+            "--seed-topic", metavar="NAME[:N]", help="Create a topic with N partitions; repeatable.", show_default=False
+        ),
     ] = None,
-    cluster_id: Annotated[str | None, typer.Option("--cluster-id", help="The cluster's id, else a random one.")] = None,
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", metavar="ID", help="Use this cluster id.", show_default="random")
+    ] = None,
     as_version: Annotated[
         str | None,
         typer.Option(
             "--as-version",
+            metavar="RELEASE",
             help="Serve no newer API versions and features than this Kafka release, such as 3.5; oldest versions, "
             "records and config defaults stay those of 4.3.",
             show_default=False,
@@ -106,24 +126,29 @@ def serve(
         typer.Option(
             "--metrics",
             metavar="[HOST:]PORT",
-            help="Show metrics to Prometheus there; 0 is a free port.",
+            help="Serve metrics for Prometheus over HTTP; 0 picks a free port.",
             show_default=False,
         ),
     ] = None,
     dev_tls: Annotated[
-        bool, typer.Option("--dev-tls", help="Listen with TLS, with a throw-away CA that is gone when it stops.")
+        bool, typer.Option("--dev-tls", help="Listen with TLS and a certificate of a temporary CA.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one JSON object.")] = False,
     events: Annotated[
         str | None,
-        typer.Option("--events", help="Append the event log to this file, a JSON object per line.", show_default=False),
+        typer.Option(
+            "--events",
+            metavar="FILE",
+            help="Append the event log to this file, one JSON object per line.",
+            show_default=False,
+        ),
     ] = None,
     control: Annotated[
         str | None,
         typer.Option(
             "--control",
             metavar="[HOST:]PORT",
-            help="Let tests in any language control it over HTTP there (/openapi.json); 0 is a free port.",
+            help="Serve the control API for tests over HTTP (see /openapi.json); 0 picks a free port.",
             show_default=False,
         ),
     ] = None,
@@ -143,20 +168,20 @@ def serve(
         typer.Option(
             "--http-host",
             metavar="NAME",
-            help="Accept HTTP requests for this host name, besides loopback names and the bound host; may be repeated.",
+            help="Accept HTTP requests for this host name, besides loopback names and the bound host; repeatable.",
         ),
     ] = None,
     virtual_time: Annotated[
-        bool, typer.Option("--virtual-time", help="With --control: time stands still until a test moves it.")
+        bool, typer.Option("--virtual-time", help="Let time stand still until a test advances it; requires --control.")
     ] = False,
 ) -> None:
     """Run a Kafka-compatible broker.
 
-    Stop it with Ctrl-C or SIGTERM: requests in progress are finished and the data is closed cleanly.
+    Ctrl-C or SIGTERM stops it cleanly: it finishes requests in progress and closes the logs.
     """
     level = LEVELS.get(log_level)
     if level is None:
-        raise _usage(f"--log-level {log_level}: use one of {', '.join(LEVELS)}")
+        raise usage(f"--log-level {log_level}: use one of {', '.join(LEVELS)}")
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level, handlers=[handler])
@@ -167,17 +192,17 @@ def serve(
         tls = make_dev_tls() if dev_tls else None
         overrides = {**(tls.configs if tls is not None else {}), **_pairs(config or [])}
         configs = node_configs(properties, data_dir, ports, overrides, "SSL" if dev_tls else "PLAINTEXT", racks)
-        topics = [_topic(each) for each in seed_topic or []]
+        topics = [_seed_topic(word) for word in seed_topic or []]
         release = None if as_version is None else find_release(as_version)
         names = http_host or []
         page = None if metrics is None else _metrics_options(metrics, names)
         kit = None if control is None else _control_options(control, control_token, names)
         if virtual_time and kit is None:
-            raise ValueError("--virtual-time needs --control: nobody else could move time")
+            raise ValueError("--virtual-time requires --control, which advances the time")
     except (ServerConfigError, ValueError) as error:
-        raise _usage(str(error)) from error
-    for each in configs:
-        for warning in each.warnings:
+        raise usage(str(error)) from error
+    for node_config in configs:
+        for warning in node_config.warnings:
             logging.getLogger(__name__).warning("%s", warning)
     in_memory = data_dir is None and properties is None and not {"log.dir", "log.dirs"} & set(overrides)
     try:
@@ -197,10 +222,9 @@ def serve(
         )
         _run(_serve(wanted))
     except KafkaError as error:
-        raise _usage(f"--seed-topic: {error}") from error
+        raise usage(f"--seed-topic: {error}") from error
     except (StartError, TlsError, OSError) as error:
-        typer.echo(f"ottla serve: {error}", err=True)
-        raise typer.Exit(FAILED) from error
+        raise fail(str(error)) from error
     finally:
         if tls is not None:
             tls.remove()
@@ -227,34 +251,36 @@ def node_configs(
         if config.node_id is None:
             config = load_server_properties(RealDisk(), properties, {**values, "node.id": "1"})
         return [config]
-    wanted = _ports(ports or "9092")
+    node_ports = _ports(ports or "9092")
     names = None if racks is None else [name.strip() for name in racks.split(",")]
-    if names is not None and (len(names) != len(wanted) or not all(names)):
-        raise ValueError(f"--racks {racks}: write one rack for each of the {len(wanted)} nodes, with commas between")
+    if names is not None and (len(names) != len(node_ports) or not all(names)):
+        raise ValueError(
+            f"--racks {racks}: write one rack for each of the {len(node_ports)} nodes, separated by commas"
+        )
     root = data_dir or MEMORY_DIR
-    found = []
-    for number, port in enumerate(wanted, 1):
+    configs = []
+    for number, port in enumerate(node_ports, 1):
         values = {
             "node.id": str(number),
             "listeners": f"{protocol}://127.0.0.1:{port}",
-            "log.dirs": root if len(wanted) == 1 else f"{root}/node-{number}",
+            "log.dirs": root if len(node_ports) == 1 else f"{root}/node-{number}",
         }
         if names is not None:
             values |= {"broker.rack": names[number - 1], "replica.selector.class": RACK_AWARE_SELECTOR}
-        found.append(server_config({**values, **overrides}))
-    return found
+        configs.append(server_config({**values, **overrides}))
+    return configs
 
 
 def _ports(text: str) -> list[int]:
-    found = []
+    ports = []
     for part in text.split(","):
         if not part.strip().isdigit() or int(part) > 65535:
-            raise ValueError(f"--ports {text}: write port numbers with commas between, such as 9092,9093,9094")
-        found.append(int(part))
-    fixed = [port for port in found if port]
+            raise ValueError(f"--ports {text}: write port numbers separated by commas, such as 9092,9093,9094")
+        ports.append(int(part))
+    fixed = [port for port in ports if port]
     if len(set(fixed)) != len(fixed):
-        raise ValueError(f"--ports {text}: a port is there twice")
-    return found
+        raise ValueError(f"--ports {text}: a port is given twice")
+    return ports
 
 
 def _pairs(words: Sequence[str]) -> dict[str, str]:
@@ -265,14 +291,14 @@ def _pairs(words: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"--config {word}: write key=value")
         if is_secret_config(key):
             raise ValueError(
-                f"--config {key}: a command line can be read by every user of this machine; put it into a properties "
-                "file that only you can read"
+                f"--config {key}: every user of this machine can read a command line; put it into a properties file "
+                "that only you can read"
             )
         pairs[key] = value
     return pairs
 
 
-def _topic(word: str) -> tuple[str, int]:
+def _seed_topic(word: str) -> tuple[str, int]:
     name, colon, count = word.rpartition(":")
     if not colon:
         return word, 1
@@ -290,11 +316,6 @@ def _event_sinks(path: str | None, level: int) -> list[Sink]:
     return sinks
 
 
-def _usage(problem: str) -> typer.Exit:
-    typer.echo(f"ottla serve: {problem}", err=True)
-    return typer.Exit(BAD_USAGE)
-
-
 def _run(main: object) -> None:
     try:
         import uvloop
@@ -305,7 +326,7 @@ def _run(main: object) -> None:
 
 
 class _Wanted(NamedTuple):
-    """What the command line asks for."""
+    """The parsed command line."""
 
     configs: list[ServerConfig]
     topics: list[tuple[str, int]]
@@ -321,9 +342,9 @@ class _Wanted(NamedTuple):
     tls: DevTls | None
 
     @property
-    def place(self) -> str:
-        """Where the data is."""
-        return "memory" if self.in_memory else ", ".join(path for each in self.configs for path in each.log_dirs)
+    def data(self) -> str:
+        """The log directories, or `memory`."""
+        return "memory" if self.in_memory else ", ".join(path for node in self.configs for path in node.log_dirs)
 
 
 async def _serve(wanted: _Wanted) -> None:
@@ -370,7 +391,7 @@ async def _serve_cluster(wanted: _Wanted, stop: asyncio.Event, web: Mapping[str,
     except BaseException:
         await running.stop(drain_seconds=0)
         raise
-    loop.call_later(SETTLED_SECONDS, _settle)
+    loop.call_later(FREEZE_SECONDS, _freeze_objects)
     _announce(running, wanted, {name: server.url for name, server in web.items()})
     cluster.storage_lost.then = lambda: loop.call_soon_threadsafe(stop.set)
     if not cluster.storage_lost.is_set:
@@ -382,7 +403,7 @@ async def _serve_cluster(wanted: _Wanted, stop: asyncio.Event, web: Mapping[str,
         kit.controls.clear()
     await running.stop()
     if cluster.storage_lost.is_set:
-        raise OSError("no log directory is left that it could go on with")
+        raise OSError("every log directory is offline")
 
 
 def _bind(options: WebOptions) -> WebServer:
@@ -391,8 +412,8 @@ def _bind(options: WebOptions) -> WebServer:
     return server
 
 
-def _settle() -> None:
-    """The objects of start-up live as long as the process: the collector need not look at them again."""
+def _freeze_objects() -> None:
+    """Exempt the objects of start-up from garbage collection: they live as long as the process."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -427,10 +448,10 @@ def _control_options(word: str, token: str | None, names: Sequence[str]) -> WebO
 def _announce(running: RunningCluster, wanted: _Wanted, pages: Mapping[str, str | None]) -> None:
     assert running.cluster is not None
     if wanted.as_json:
-        told = {
+        row = {
             "bootstrap": running.bootstrap,
             "cluster_id": running.cluster.cluster_id,
-            "data": wanted.place,
+            "data": wanted.data,
             "pid": os.getpid(),
             "listeners": [
                 {"node": node, "listener": each.listener, "protocol": each.security_protocol, "address": address(each)}
@@ -438,12 +459,12 @@ def _announce(running: RunningCluster, wanted: _Wanted, pages: Mapping[str, str 
             ],
         }
         if wanted.tls is not None:
-            told |= {"ca": wanted.tls.authority, "client_properties": wanted.tls.client_properties}
-        typer.echo(json.dumps(told | {name: url for name, url in pages.items() if url is not None}))
+            row |= {"ca": wanted.tls.authority, "client_properties": wanted.tls.client_properties}
+        typer.echo(json.dumps(row | {name: url for name, url in pages.items() if url is not None}))
         return
-    played = f", as Kafka {wanted.release.name}" if wanted.release is not None else ""
-    kept = "in memory, gone when it stops" if wanted.in_memory else f"in {wanted.place}"
-    typer.echo(f"ottla {__version__} serves {running.bootstrap}{played}; its data is {kept}")
+    release = f" as Kafka {wanted.release.name}" if wanted.release is not None else ""
+    data = "memory, lost at the end" if wanted.in_memory else wanted.data
+    typer.echo(f"ottla {__version__} listens on {running.bootstrap}{release}; data: {data}")
     for name, url in pages.items():
         if url is not None:
             typer.echo(f"  {name:<9} {url}")
@@ -455,5 +476,5 @@ def _announce(running: RunningCluster, wanted: _Wanted, pages: Mapping[str, str 
     if wanted.tls is not None:
         typer.echo(f"  TLS       security.protocol=SSL, trust {wanted.tls.authority}")
         login = f" --command-config {wanted.tls.client_properties}"
-    typer.echo(f"  look      ottla topic list -b {running.bootstrap}{login}")
+    typer.echo(f"  topics    ottla topic list -b {running.bootstrap}{login}")
     typer.echo("  stop      Ctrl-C")

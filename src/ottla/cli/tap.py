@@ -1,18 +1,21 @@
-"""`ottla tap`: listen in on any Kafka."""
+"""`ottla tap`: print, capture and disturb the traffic between clients and any Kafka."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.connect import Properties, PropertiesFile, client_properties
+from ottla.cli.commands import add_command
+from ottla.cli.connect import PROPERTIES, Properties, PropertiesFile, client_properties, read_properties
 from ottla.cli.dev_tls import make_dev_tls
-from ottla.cli.output import examples, print_json
-from ottla.client.auth import refuse_secrets
+from ottla.cli.output import fail, print_json, refuse_together, usage
+from ottla.cli.quantities import format_count
 from ottla.protocol.capture import REQUEST
 from ottla.protocol.inspector import Inspection, Inspector
 from ottla.records.inspect import batch_lines
@@ -31,40 +34,74 @@ if TYPE_CHECKING:
     from ottla.server.web import WebServer
     from ottla.server.web_options import WebOptions
 
-FAILED = 1
-BAD_USAGE = 2
-EXAMPLES = examples(
-    "ottla tap 127.0.0.1:19092 localhost:9092",
-    "ottla tap 19092 kafka.example:9092 --api Fetch --topic orders --brief",
-    "ottla tap 19092 kafka.example:9092 --json --api Produce",
-    "ottla tap 19092 kafka.example:9092 -q -o capture.jsonl",
-    "ottla tap 19092 kafka.example:9093 -X security.protocol=SSL",
-)
+# Clients log in themselves: of the security properties only those of TLS have an effect.
+TLS_PROPERTIES = frozenset(name for name in PROPERTIES if name.startswith(("security.", "ssl.")))
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("tap", epilog=EXAMPLES)(tap)
+    add_command(
+        app,
+        "tap",
+        tap,
+        "ottla tap 127.0.0.1:19092 localhost:9092",
+        "ottla tap 19092 kafka.example:9092 --api Fetch --topic orders --brief",
+        "ottla tap 19092 kafka.example:9092 --json --api Produce",
+        "ottla tap 19092 kafka.example:9092 -q -o capture.jsonl",
+        "ottla tap 19092 kafka.example:9093 -X security.protocol=SSL",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOptions:
+    """The file that frames are captured in: `add_command` expands it to one option per field."""
+
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write a capture to this file.", show_default=False),
+    ] = None
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing capture.")] = False
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-bytes", metavar="N", min=1, help="Capture at most N bytes of each frame.", show_default=False
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Raise a usage error if a file would be lost or an option would be ignored."""
+        if self.output is None:
+            refuse = [
+                name for name, given in (("--overwrite", self.overwrite), ("--max-bytes", self.max_bytes)) if given
+            ]
+            if refuse:
+                raise usage(f"{refuse[0]} requires --output")
+        elif not self.overwrite and os.path.exists(self.output) and os.path.getsize(self.output):
+            raise usage(f"{self.output} exists; choose another file, or add --overwrite to replace it")
 
 
 def tap(
-    listen: Annotated[str, typer.Argument(metavar="LISTEN", help="Where clients connect: host:port, or a port.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="A broker of the Kafka: host:port.")],
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write a capture to this file.", show_default=False)
-    ] = None,
-    max_bytes: Annotated[
-        int | None, typer.Option("--max-bytes", help="Capture only so many bytes of a frame.", show_default=False)
-    ] = None,
+    listen: Annotated[
+        str, typer.Argument(metavar="LISTEN", help="Listen for clients on host:port, or on a port of 127.0.0.1.")
+    ],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="host:port of one broker of the Kafka.")],
+    *,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no frames.")] = False,
-    brief: Annotated[bool, typer.Option("--brief", help="Print one line per frame, not all its fields.")] = False,
-    hexdump: Annotated[bool, typer.Option("--hexdump", help="Print the bytes too.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Print one line per frame instead of all fields.")] = False,
+    hexdump: Annotated[bool, typer.Option("--hexdump", help="Print the bytes of each frame too.")] = False,
     api: Annotated[
-        list[str] | None, typer.Option("--api", help="Only this API (name or key); may be repeated.")
+        list[str] | None,
+        typer.Option("--api", metavar="API", help="Print and capture only this API (name or key); repeatable."),
     ] = None,
-    client_id: Annotated[str | None, typer.Option("--client-id", help="Only this client.", show_default=False)] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option("--client-id", metavar="ID", help="Print and capture only this client.", show_default=False),
+    ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="Only frames that name this topic.", show_default=False)
+        str | None,
+        typer.Option(
+            "--topic", metavar="NAME", help="Print and capture only frames that name this topic.", show_default=False
+        ),
     ] = None,
     show_secrets: Annotated[
         bool, typer.Option("--show-secrets", help="Print and capture passwords and tokens instead of hiding them.")
@@ -74,7 +111,7 @@ def tap(
         typer.Option(
             "--control",
             metavar="[HOST:]PORT",
-            help="Serve the control API (rules for requests) there; 0 takes a free port.",
+            help="Serve the control API over HTTP, to inject faults; 0 picks a free port.",
             show_default=False,
         ),
     ] = None,
@@ -88,88 +125,90 @@ def tap(
             show_default=False,
         ),
     ] = None,
-    properties: Properties = None,
-    properties_file: PropertiesFile = None,
     dev_tls: Annotated[
-        bool, typer.Option("--dev-tls", help="Listen with TLS, with a certificate of a throw-away authority.")
+        bool, typer.Option("--dev-tls", help="Listen with TLS and a certificate of a temporary CA.")
     ] = False,
     listen_config: Annotated[
         str | None,
         typer.Option(
             "--listen-config",
             metavar="FILE",
-            help="Listen with TLS: a file with ssl.keystore.location and the like, as for a broker.",
+            help="Listen with TLS: read ssl.keystore.location etc. from a file, as a broker does.",
             show_default=False,
         ),
     ] = None,
+    properties: Properties = None,
+    properties_file: PropertiesFile = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, one object per frame; with --brief without its fields.")
     ] = False,
+    capture: CaptureOptions,
 ) -> None:
-    """Print, capture and disturb what passes between Kafka clients and a Kafka.
+    """Print, capture and disturb traffic between clients and a Kafka.
 
-    Point clients at LISTEN instead of at the Kafka; they stay behind the tap, because it puts its own addresses in the
-    place of the brokers'. Filters choose what is printed and captured; everything is passed on.
+    Point clients at LISTEN instead of at the Kafka. The tap replaces the brokers' addresses in responses by its own, so
+    that clients stay behind it. Filters select what is printed and captured; every frame is forwarded.
 
-    With security.protocol=SSL or SASL_SSL in --command-config or -X the way to the Kafka is TLS. Logins pass through.
+    With security.protocol=SSL or SASL_SSL in -X or --command-config the tap connects to the Kafka with TLS. Clients
+    log in themselves; their logins are forwarded.
     """
-    throw_away = None
+    capture.check()
+    if quiet:
+        refuse_together("-q", ("--brief", brief), ("--hexdump", hexdump), ("--json", as_json))
+    if brief or as_json:
+        refuse_together("--brief" if brief else "--json", ("--hexdump", hexdump))
+    temporary_ca = None
     try:
-        wanted = api_keys([int(each) if each.isdigit() else each for each in api]) if api else None
-        chosen = _Chosen(wanted, client_id, topic)
         web = None
         if control is not None:
             web = parse_web_options("--control", control, token=control_token, token_option="--control-token")
-        refuse_secrets(client_properties(properties, None))
         if dev_tls and listen_config is not None:
-            raise ValueError("--dev-tls and --listen-config: one of them says how to listen")
-        settings = None if listen_config is None else client_properties(None, listen_config)
+            raise ValueError("--dev-tls and --listen-config cannot be used together")
+        chosen = _Chosen(
+            api_keys([int(word) if word.isdigit() else word for word in api]) if api else None, client_id, topic
+        )
+        client_settings = client_properties(properties, properties_file, TLS_PROPERTIES)
+        tls = None if listen_config is None else read_properties("--listen-config", listen_config)
         if dev_tls:
-            throw_away = make_dev_tls()
-            settings = throw_away.configs
-        made = Tap(target, listen, properties=client_properties(properties, properties_file), tls=settings or False)
+            temporary_ca = make_dev_tls()
+            tls = temporary_ca.configs
+        made = Tap(target, listen, properties=client_settings, tls=tls or False)
     except ValueError as error:
-        if throw_away is not None:
-            throw_away.remove()
-        typer.echo(f"ottla tap: {error}", err=True)
-        raise typer.Exit(BAD_USAGE) from error
+        if temporary_ca is not None:
+            temporary_ca.remove()
+        raise usage(f"tap: {error}") from error
+    printer = None if quiet else _Printer(brief=brief, hexdump=hexdump, show_secrets=show_secrets, as_json=as_json)
     try:
-        if throw_away is not None:
-            typer.echo(f"clients have to trust {throw_away.authority}", err=True)
+        if temporary_ca is not None:
+            typer.echo(f"clients must trust {temporary_ca.authority}", err=True)
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            printer = (
-                None if quiet else _Printer(brief=brief, hexdump=hexdump, show_secrets=show_secrets, as_json=as_json)
-            )
-            runner.run(_listen(made, chosen, target, output, max_bytes, printer, show_secrets, web))
+            runner.run(_run(made, chosen, target, capture, printer, show_secrets=show_secrets, control=web))
     except OSError as error:
-        typer.echo(f"ottla tap: {error}", err=True)
-        raise typer.Exit(FAILED) from error
+        raise fail(f"tap: {error}") from error
     finally:
-        if throw_away is not None:
-            throw_away.remove()
+        if temporary_ca is not None:
+            temporary_ca.remove()
 
 
-async def _listen(
+async def _run(
     tap: Tap,
     chosen: _Chosen,
     target: str,
-    output: str | None,
-    max_bytes: int | None,
+    options: CaptureOptions,
     printer: _Printer | None,
+    *,
     show_secrets: bool,
     control: WebOptions | None,
 ) -> None:
+    """Listen until SIGINT or SIGTERM. The capture file is opened once the tap listens, so that a failure keeps it."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(each, stop.set)
-    capture = None
-    if output is not None:
-        capture = CaptureFile(output, target, max_bytes=max_bytes, show_secrets=show_secrets)
-        tap.sinks.append(chosen.only(capture))
+            loop.add_signal_handler(number, stop.set)
     if printer is not None:
         tap.sinks.append(chosen.only(printer))
+    captures: list[CaptureFile] = []
     server: WebServer | None = None
     if control is not None:
         server = control.server()
@@ -177,6 +216,10 @@ async def _listen(
     tasks = []
 
     def ready() -> None:
+        if options.output is not None:
+            capture = CaptureFile(options.output, target, max_bytes=options.max_bytes, show_secrets=show_secrets)
+            captures.append(capture)
+            tap.sinks.append(chosen.only(capture))
         if server is not None:
             from ottla.testing.http.api import control_routes
             from ottla.testing.tap.tap import TapKit
@@ -190,38 +233,38 @@ async def _listen(
         if server is not None:
             await asyncio.gather(*tasks)
             await server.stop()
-        if capture is not None:
+        for capture in captures:
             capture.close()
-            typer.echo(f"{capture.frames} frames in {output}", err=True)
+            typer.echo(f"{format_count(capture.frames, 'frame')} in {options.output}", err=True)
 
 
 class _Chosen:
-    """Which frames are printed and captured."""
+    """Selects the frames that are printed and captured."""
 
     def __init__(self, apis: Collection[int] | None, client_id: str | None, topic: str | None) -> None:
         self._apis = apis
         self._client_id = client_id
         self._topic = topic
-        self._about: dict[tuple[int, int], bool] = {}
+        self._named: dict[tuple[int, int], bool] = {}
 
     def only(self, sink: _Printer | CaptureFile) -> _Filter:
-        """A sink for the chosen frames alone."""
+        """Return a sink that passes only the selected frames to `sink`."""
         return _Filter(self, sink)
 
-    def fits(self, frame: CapturedFrame) -> bool:
-        """Whether a frame is one of them; the answer to a request that names the topic is one too."""
+    def selects(self, frame: CapturedFrame) -> bool:
+        """Return whether a frame is selected. The response to a request that names the topic is."""
         if self._apis is not None and frame.api_key not in self._apis:
             return False
         if self._client_id is not None and frame.client_id != self._client_id:
             return False
         if self._topic is None:
             return True
-        names = self._topic.encode() in frame.frame
-        place = (frame.connection, frame.correlation_id)
+        named = self._topic.encode() in frame.frame
+        request = (frame.connection, frame.correlation_id)
         if frame.direction == REQUEST:
-            self._about[place] = names
-            return names
-        return self._about.pop(place, False) or names
+            self._named[request] = named
+            return named
+        return self._named.pop(request, False) or named
 
 
 class _Filter:
@@ -230,8 +273,8 @@ class _Filter:
         self._sink = sink
 
     def __call__(self, frame: CapturedFrame) -> None:
-        """Pass a frame on if it is one of the chosen."""
-        if self._chosen.fits(frame):
+        """Pass a selected frame to the sink."""
+        if self._chosen.selects(frame):
             self._sink(frame)
 
 
@@ -259,26 +302,27 @@ class _Printer:
                 f"{frame.direction} #{frame.correlation_id}, {frame.size} bytes"
             )
             return
-        from ottla.cli.decode import make_console, print_inspection
+        from ottla.cli.decode import print_inspection
+        from ottla.cli.output import console
 
         if self._console is None:
-            self._console = make_console()
+            self._console = console()
         print_inspection(self._console, inspect_frame(self._inspector, frame), self._hexdump, self._show_secrets)
 
     def _object(self, frame: CapturedFrame) -> dict[str, Any]:
-        """Who sent it to whom, as in a capture, and what it says, as `ottla decode --json` has it."""
-        told = frame._asdict()
-        del told["frame"]
+        """Return the frame's line of a capture, and its fields as `ottla decode --json` prints them."""
+        row = frame._asdict()
+        del row["frame"]
         if not self._brief:
             from ottla.cli.decode import as_object
 
-            found = as_object(inspect_frame(self._inspector, frame), self._show_secrets)
-            told |= {"tree": found["tree"], "error": found["error"]}
-        return told
+            decoded = as_object(inspect_frame(self._inspector, frame), self._show_secrets)
+            row |= {"tree": decoded["tree"], "error": decoded["error"]}
+        return row
 
 
 def inspect_frame(inspector: Inspector, frame: CapturedFrame) -> Inspection:
-    """Explain a captured frame."""
+    """Return the fields of a captured frame."""
     whole = LENGTH.pack(len(frame.frame)) + frame.frame
     if frame.direction == REQUEST:
         return inspector.request(whole)

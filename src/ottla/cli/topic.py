@@ -1,65 +1,68 @@
-"""`ottla topic`: list, describe, create, delete topics; add partitions; delete records."""
+"""`ottla topic`: list, describe, create, change and delete topics."""
 
 from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.connect import (
-    LOCAL,
-    SECONDS,
-    AsJson,
-    Bootstrap,
-    Properties,
-    PropertiesFile,
-    Timeout,
-    connected,
-    one_by_one,
-)
-from ottla.cli.output import counted, echo, examples, print_json, print_rows, print_table, usage
+from ottla.cli.commands import add_command, add_group
+from ottla.cli.completion import complete_topics
+from ottla.cli.connect import AsJson, ClusterOptions, for_each
+from ottla.cli.output import confirm, echo, pairs, print_json, print_result, print_rows, print_table
+from ottla.cli.quantities import format_count
 from ottla.client import Client
 from ottla.client.client import TopicInfo
-from ottla.client.configs import Resource, describe_configs
+from ottla.client.configs import DYNAMIC_TOPIC_CONFIG, Resource, describe_configs
 from ottla.client.reading import bounds
 from ottla.client.topics import create_partitions, create_topic, delete_records, delete_topic
 
-DYNAMIC_TOPIC_CONFIG = 1
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topics)]
+Topics = Annotated[
+    list[str], typer.Argument(metavar="TOPIC...", help="Names of the topics.", autocompletion=complete_topics)
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    topic = typer.Typer(name="topic", help="Topics of any Kafka cluster.", no_args_is_help=True)
-    topic.command("list", epilog=examples("ottla topic list", "ottla topic list --internal --json"))(list_)
-    topic.command("describe", epilog=examples("ottla topic describe orders"))(describe)
-    topic.command("create", epilog=examples("ottla topic create orders -p 3 -c retention.ms=3600000"))(create)
-    topic.command("delete", epilog=examples("ottla topic delete orders payments"))(delete)
-    topic.command("add-partitions", epilog=examples("ottla topic add-partitions orders 6"))(add_partitions)
-    topic.command("trim", epilog=examples("ottla topic trim orders --before 1000", "ottla topic trim orders -p 0"))(
-        trim
+    topic = add_group(app, "topic")
+    add_command(topic, "list", list_, "ottla topic list", "ottla topic list --internal --json")
+    add_command(topic, "describe", describe, "ottla topic describe orders")
+    add_command(
+        topic,
+        "create",
+        create,
+        "ottla topic create orders -p 3 -c retention.ms=3600000",
+        "ottla topic create orders --if-not-exists",
     )
-    app.add_typer(topic)
+    add_command(topic, "delete", delete, "ottla topic delete orders payments", "ottla topic delete orders --yes")
+    add_command(topic, "add-partitions", add_partitions, "ottla topic add-partitions orders 6")
+    add_command(
+        topic,
+        "trim",
+        trim,
+        "ottla topic trim orders --before 1000       the log starts at offset 1000",
+        "ottla topic trim orders -p 0 --yes          partition 0 becomes empty",
+    )
 
 
 def list_(
-    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    *,
+    internal: Annotated[bool, typer.Option("--internal", help="List Kafka's internal topics too.")] = False,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
     """List the topics of a cluster."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        topics = [each for each in client.topics() if internal or not each.internal]
-        topics.sort(key=lambda each: each.name)
+    with cluster.connect() as client:
+        topics = [topic for topic in client.topics() if internal or not topic.internal]
     rows = [
         {
-            "topic": each.name,
-            "id": str(each.id),
-            "partitions": len(each.partitions),
-            "replication_factor": _replication_factor(each),
-            "internal": each.internal,
+            "topic": topic.name,
+            "id": str(topic.id),
+            "partitions": len(topic.partitions),
+            "replication_factor": _replication_factor(topic),
+            "internal": topic.internal,
         }
-        for each in topics
+        for topic in sorted(topics, key=lambda topic: topic.name)
     ]
     print_rows(
         as_json,
@@ -70,56 +73,50 @@ def list_(
     )
 
 
-def describe(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
-    as_json: AsJson = False,
-) -> None:
-    """Show partitions, leaders, offsets, and the configs that were set."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        found = [_described(client, topic) for topic in client.topics(names)]
-    for number, topic in enumerate(found):
+def describe(names: Topics, *, as_json: AsJson = False, cluster: ClusterOptions) -> None:
+    """Show partitions, leaders, offsets and changed configs."""
+    with cluster.connect() as client:
+        described = [_describe(client, topic) for topic in client.topics(names)]
+    for number, topic in enumerate(described):
         if as_json:
             print_json(topic)
             continue
         if number:
             echo()
-        _show(topic)
+        _print_description(topic)
 
 
 def create(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many; -1 is the broker's default.")] = -1,
+    names: Topics,
+    *,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", metavar="N", help="Number of partitions; -1 is the broker's default.")
+    ] = -1,
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", help="How many replicas; -1 is the broker's default.")
+        int,
+        typer.Option(
+            "--replication-factor", "-r", metavar="N", help="Replicas per partition; -1 is the broker's default."
+        ),
     ] = -1,
     config: Annotated[
-        list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic config; may be repeated.")
+        list[str] | None,
+        typer.Option("--config", "-c", metavar="KEY=VALUE", help="Set a topic config; repeatable."),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that is there already is fine.")
+        bool, typer.Option("--if-not-exists", help="Succeed if a topic exists; it is not changed.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be created.")] = False,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Ask the cluster whether it would create them; create nothing.")
+    ] = False,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
     """Create topics."""
-    configs = {}
-    for word in config or ():
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise usage(f"--config {word}: write key=value")
-        configs[key] = value
+    configs = pairs("--config", config)
 
-    def make(name: str) -> None:
-        if if_not_exists and any(each.name == name for each in client.topics()):
-            _say(as_json, {"topic": name, "created": False}, f"{name} is there already")
+    def create_one(name: str) -> None:
+        if if_not_exists and any(topic.name == name for topic in client.topics()):
+            print_result(as_json, {"topic": name, "created": False}, f"{name} exists already")
             return
         result = create_topic(
             client,
@@ -129,141 +126,150 @@ def create(
             configs=configs,
             validate_only=dry_run,
         )
-        told = {
+        row = {
             "topic": name,
             "created": not dry_run,
             "id": str(result.topic_id),
             "partitions": result.num_partitions,
             "replication_factor": result.replication_factor,
         }
-        verb = "could create" if dry_run else "created"
-        _say(as_json, told, f"{verb} {name} with {counted(result.num_partitions, 'partition')}")
+        verb = "would create" if dry_run else "created"
+        print_result(as_json, row, f"{verb} {name} with {format_count(result.num_partitions, 'partition')}")
 
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        one_by_one(names, make)
+    with cluster.connect() as client:
+        for_each(names, create_one)
 
 
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is fine.")] = False,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    names: Topics,
+    *,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed if a topic does not exist.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Delete topics with all that is in them."""
+    """Delete topics with all their records."""
+    confirm(f"Delete {', '.join(names)} with all records?", yes=yes)
 
-    def drop(name: str) -> None:
-        if if_exists and all(each.name != name for each in client.topics()):
-            _say(as_json, {"topic": name, "deleted": False}, f"there is no {name}")
+    def delete_one(name: str) -> None:
+        if if_exists and all(topic.name != name for topic in client.topics()):
+            print_result(as_json, {"topic": name, "deleted": False}, f"{name} does not exist")
             return
         delete_topic(client, name)
-        _say(as_json, {"topic": name, "deleted": True}, f"deleted {name}")
+        print_result(as_json, {"topic": name, "deleted": True}, f"deleted {name}")
 
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        one_by_one(names, drop)
+    with cluster.connect() as client:
+        for_each(names, delete_one)
 
 
 def add_partitions(
-    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
-    count: Annotated[int, typer.Argument(help="How many partitions it shall have in all.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be done.")] = False,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    name: Topic,
+    count: Annotated[int, typer.Argument(metavar="COUNT", help="Partitions the topic is to have in all.")],
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Ask the cluster whether it would add them; add none.")
+    ] = False,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Give a topic more partitions."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
+    """Raise the number of partitions of a topic.
+
+    Keys may move to other partitions: records that have the same key are no longer in one partition.
+    """
+    with cluster.connect() as client:
         create_partitions(client, name, count, validate_only=dry_run)
-    told = {"topic": name, "partitions": count, "changed": not dry_run}
-    _say(as_json, told, f"{name} {'could have' if dry_run else 'has'} {counted(count, 'partition')}")
+    row = {"topic": name, "partitions": count, "changed": not dry_run}
+    print_result(as_json, row, f"{name} {'would have' if dry_run else 'has'} {format_count(count, 'partition')}")
 
 
 def trim(
-    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    name: Topic,
+    *,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only these; may be repeated.", show_default=False)
+        list[int] | None,
+        typer.Option(
+            "--partition", "-p", metavar="N", help="Trim only this partition; repeatable.", show_default=False
+        ),
     ] = None,
     before: Annotated[
-        int, typer.Option("--before", help="The first offset that stays; -1 deletes all that is committed.")
+        int,
+        typer.Option(
+            "--before", metavar="OFFSET", help="Delete the records before this offset; -1 is the high watermark."
+        ),
     ] = -1,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    yes: Yes = False,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Delete the records before an offset."""
+    """Delete the oldest records, up to an offset."""
+    which = "all records" if before < 0 else f"the records before offset {before}"
+    confirm(f"Delete {which} of {name}{_partition_list(partition)}?", yes=yes)
 
-    def cut(index: int) -> None:
+    def trim_one(index: int) -> None:
         start = delete_records(client, name, {index: before})[index]
-        _say(as_json, {"topic": name, "partition": index, "start": start}, f"{name}-{index} starts at {start}")
+        row = {"topic": name, "partition": index, "start": start}
+        print_result(as_json, row, f"{name}-{index} starts at offset {start}")
 
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        one_by_one(partition or sorted(client.topics([name])[0].partitions), cut)
+    with cluster.connect() as client:
+        for_each(partition or sorted(client.topics([name])[0].partitions), trim_one)
 
 
-def _say(as_json: bool, told: dict[str, Any], sentence: str) -> None:
-    if as_json:
-        print_json(told)
-    else:
-        echo(sentence)
+def _partition_list(partitions: list[int] | None) -> str:
+    return "" if not partitions else f", partition {', '.join(map(str, partitions))}"
 
 
 def _replication_factor(topic: TopicInfo) -> int:
-    return max((len(each.replicas) for each in topic.partitions.values()), default=0)
+    return max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
 
 
-def _described(client: Client, topic: TopicInfo) -> dict[str, Any]:
-    led = [each.index for each in topic.partitions.values() if each.leader >= 0]
-    known = bounds(client, topic.name, led)
+def _describe(client: Client, topic: TopicInfo) -> dict[str, Any]:
+    with_leader = [partition.index for partition in topic.partitions.values() if partition.leader >= 0]
+    known = bounds(client, topic.name, with_leader)
     return {
         "topic": topic.name,
         "id": str(topic.id),
         "internal": topic.internal,
         "replication_factor": _replication_factor(topic),
         "configs": {
-            each.name: each.value
-            for each in describe_configs(client, Resource.TOPIC, topic.name)
-            if each.config_source == DYNAMIC_TOPIC_CONFIG
+            config.name: config.value
+            for config in describe_configs(client, Resource.TOPIC, topic.name)
+            if config.config_source == DYNAMIC_TOPIC_CONFIG
         },
         "partitions": [
             {
-                "partition": each.index,
-                "leader": each.leader,
-                "leader_epoch": each.leader_epoch,
-                "replicas": list(each.replicas),
-                "in_sync": list(each.in_sync),
-                "start": known[each.index].start if each.index in known else None,
-                "end": known[each.index].end if each.index in known else None,
-                **({"error": each.error.name} if each.error else {}),
+                "partition": partition.index,
+                "leader": partition.leader,
+                "leader_epoch": partition.leader_epoch,
+                "replicas": list(partition.replicas),
+                "in_sync": list(partition.in_sync),
+                "start": known[partition.index].start if partition.index in known else None,
+                "end": known[partition.index].end if partition.index in known else None,
+                **({"error": partition.error.name} if partition.error else {}),
             }
-            for each in topic.partitions.values()
+            for partition in topic.partitions.values()
         ],
     }
 
 
-def _show(topic: dict[str, Any]) -> None:
-    echo(f"{topic['topic']}  id {topic['id']}, {counted(len(topic['partitions']), 'partition')}")
+def _print_description(topic: dict[str, Any]) -> None:
+    echo(f"{topic['topic']}  id {topic['id']}, {format_count(len(topic['partitions']), 'partition')}")
     for key, value in topic["configs"].items():
         echo(f"  {key}={value}")
     print_table(
-        ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "START", "END", "RECORDS"),
+        ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END", "OFFSETS", "NOTE"),
         [
             (
-                each["partition"],
-                each["leader"],
-                each["leader_epoch"],
-                ",".join(map(str, each["replicas"])),
-                ",".join(map(str, each["in_sync"])),
-                each["start"],
-                each["end"],
-                None if each["end"] is None else each["end"] - each["start"],
+                partition["partition"],
+                partition["leader"],
+                partition["leader_epoch"],
+                ",".join(map(str, partition["replicas"])),
+                ",".join(map(str, partition["in_sync"])),
+                partition["start"],
+                partition["end"],
+                None if partition["end"] is None else partition["end"] - partition["start"],
+                partition.get("error", "" if partition["leader"] >= 0 else "no leader"),
             )
-            for each in topic["partitions"]
+            for partition in topic["partitions"]
         ],
-        right=("PARTITION", "LEADER", "EPOCH", "START", "END", "RECORDS"),
+        right=("PARTITION", "LEADER", "EPOCH", "START", "END", "OFFSETS"),
     )

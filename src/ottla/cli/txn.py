@@ -1,66 +1,64 @@
-"""`ottla txn`: transactions listed, described, found where they hang, and ended (KIP-664)."""
+"""`ottla txn`: list and describe transactions, find hanging ones and abort them (KIP-664)."""
 
-import time
 from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.connect import (
-    LOCAL,
-    NOT_FOUND,
-    SECONDS,
-    AsJson,
-    Bootstrap,
-    Properties,
-    PropertiesFile,
-    Timeout,
-    connected,
-)
-from ottla.cli.output import echo, examples, fail, print_json, print_rows, print_table, usage, when
+from ottla.cli.commands import add_command, add_group
+from ottla.cli.completion import complete_topics
+from ottla.cli.connect import AsJson, ClusterOptions
+from ottla.cli.output import NOT_FOUND, echo, fail, print_json, print_result, print_rows, print_table, usage
+from ottla.cli.quantities import format_time, now_ms
 from ottla.client import Client
 from ottla.client.transactions import abort_on_partition, describe_producers, describe_transaction, list_transactions
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 DEFAULT_TIMEOUT_MINUTES = 15.0
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topics)]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    txn = typer.Typer(name="txn", help="Transactions of any Kafka cluster.", no_args_is_help=True)
-    txn.command("list", epilog=examples("ottla txn list", "ottla txn list --state Ongoing --longer-than 60"))(list_)
-    txn.command("describe", epilog=examples("ottla txn describe billing-1"))(describe)
-    txn.command("producers", epilog=examples("ottla txn producers orders -p 0"))(producers)
-    txn.command(
-        "hanging", epilog=examples("ottla txn hanging", "ottla txn hanging --topic orders --older-than 5 --json")
-    )(hanging)
-    txn.command(
+    txn = add_group(app, "txn")
+    add_command(txn, "list", list_, "ottla txn list", "ottla txn list --state Ongoing --longer-than 60")
+    add_command(txn, "describe", describe, "ottla txn describe billing-1")
+    add_command(txn, "producers", producers, "ottla txn producers orders -p 0")
+    add_command(txn, "hanging", hanging, "ottla txn hanging", "ottla txn hanging --topic orders --older-than 5 --json")
+    add_command(
+        txn,
         "abort",
-        epilog=examples(
-            "ottla txn abort orders 0 --start-offset 1234",
-            "ottla txn abort orders 0 --producer-id 7 --producer-epoch 0 --coordinator-epoch 0",
-        ),
-    )(abort)
-    app.add_typer(txn)
+        abort,
+        "ottla txn abort orders 0 --start-offset 1234",
+        "ottla txn abort orders 0 --producer-id 7 --producer-epoch 0",
+    )
 
 
 def list_(
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only in this state; may be repeated.")] = None,
+    *,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", help="List only transactions in this state; repeatable."),
+    ] = None,
     producer_id: Annotated[
-        list[int] | None, typer.Option("--producer-id", help="Only of this producer; may be repeated.")
+        list[int] | None,
+        typer.Option("--producer-id", metavar="ID", help="List only this producer id; repeatable."),
     ] = None,
     longer_than: Annotated[
-        float | None, typer.Option("--longer-than", metavar="SECONDS", help="Only those that run longer.")
+        float | None,
+        typer.Option(
+            "--longer-than", metavar="SECONDS", min=0, help="List only transactions that have run for longer."
+        ),
     ] = None,
-    pattern: Annotated[str | None, typer.Option("--pattern", help="Only transactional ids that match (re2).")] = None,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    pattern: Annotated[
+        str | None,
+        typer.Option("--pattern", metavar="REGEX", help="List only transactional ids that match (RE2 syntax)."),
+    ] = None,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """List the transactional ids of all brokers."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        found = list_transactions(
+    """List transactional ids and the state of their transactions."""
+    with cluster.connect() as client:
+        listed = list_transactions(
             client,
             state or (),
             producer_id or (),
@@ -69,12 +67,12 @@ def list_(
         )
     rows = [
         {
-            "transactional_id": each.transactional_id,
-            "state": each.transaction_state,
-            "producer_id": each.producer_id,
+            "transactional_id": transaction.transactional_id,
+            "state": transaction.transaction_state,
+            "producer_id": transaction.producer_id,
             "coordinator": node,
         }
-        for node, each in found
+        for node, transaction in listed
     ]
     print_rows(
         as_json,
@@ -86,15 +84,13 @@ def list_(
 
 
 def describe(
-    names: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...", help="The transactional ids.")],
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    names: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...", help="Transactional ids to describe.")],
+    *,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Show the state of transactional ids and the partitions of their transactions."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
+    """Show the state and the partitions of transactions."""
+    with cluster.connect() as client:
         for name in names:
             node, state = describe_transaction(client, name)
             partitions = sorted((topic.topic, index) for topic in state.topics for index in topic.partitions)
@@ -106,9 +102,9 @@ def describe(
                 "producer_id": state.producer_id,
                 "producer_epoch": state.producer_epoch,
                 "timeout_ms": state.transaction_timeout_ms,
-                "started": when(started) if started > 0 else None,
-                "running_ms": max(_now() - started, 0) if started > 0 else None,
-                "partitions": [list(each) for each in partitions],
+                "started": format_time(started) if started > 0 else None,
+                "running_ms": max(now_ms() - started, 0) if started > 0 else None,
+                "partitions": [list(partition) for partition in partitions],
             }
             if as_json:
                 print_json(row)
@@ -123,32 +119,33 @@ def describe(
 
 
 def producers(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Topic,
+    *,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only these; may be repeated.", show_default=False)
+        list[int] | None,
+        typer.Option(
+            "--partition", "-p", metavar="N", help="Show only this partition; repeatable.", show_default=False
+        ),
     ] = None,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Show who produces to a topic with a producer id, as the leaders know it."""
+    """Show the producer ids that partition leaders remember."""
     rows = []
-    with connected(bootstrap, properties, command_config, timeout) as client:
+    with cluster.connect() as client:
         info = client.topics([topic])[0]
         for index, states in sorted(describe_producers(client, topic, partition or info.partitions).items()):
             rows += [
                 {
                     "partition": index,
-                    "producer_id": each.producer_id,
-                    "producer_epoch": each.producer_epoch,
-                    "coordinator_epoch": each.coordinator_epoch,
-                    "last_sequence": each.last_sequence,
-                    "last_time": when(each.last_timestamp),
-                    "open_since_offset": each.current_txn_start_offset if each.current_txn_start_offset >= 0 else None,
+                    "producer_id": state.producer_id,
+                    "producer_epoch": state.producer_epoch,
+                    "coordinator_epoch": state.coordinator_epoch,
+                    "last_sequence": state.last_sequence,
+                    "last_time": format_time(state.last_timestamp),
+                    "open_since_offset": None if state.current_txn_start_offset < 0 else state.current_txn_start_offset,
                 }
-                for each in states
+                for state in states
             ]
     print_rows(
         as_json,
@@ -161,28 +158,36 @@ def producers(
 
 
 def hanging(
+    *,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", "-t", help="Only on this topic; may be repeated.", show_default=False)
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="NAME", help="Look only at this topic; repeatable.", show_default=False),
     ] = None,
     older_than: Annotated[
         float,
-        typer.Option("--older-than", metavar="MINUTES", help="Not what is younger: transaction.max.timeout.ms."),
+        typer.Option(
+            "--older-than",
+            metavar="MINUTES",
+            min=0,
+            help="Skip younger transactions; use the brokers' transaction.max.timeout.ms.",
+        ),
     ] = DEFAULT_TIMEOUT_MINUTES,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Find transactions that are open on a partition while no coordinator will end them."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
+    """Find hanging transactions, which no coordinator will end.
+
+    Such a transaction is open on a partition, but its coordinator does not know it or does not know the partition. It
+    holds back the last stable offset, and so every read_committed consumer.
+    """
+    with cluster.connect() as client:
         rows = _hanging(client, topic, round(older_than * 60_000))
     if as_json:
         for row in rows:
             print_json(row)
         return
     if not rows:
-        echo("no transaction hangs")
+        echo("no hanging transactions")
         return
     print_table(
         ("TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "START OFFSET", "LAST", "TRANSACTIONAL ID"),
@@ -203,41 +208,60 @@ def hanging(
 
 
 def abort(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
-    partition: Annotated[int, typer.Argument(help="The partition.")],
+    topic: Topic,
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", help="Number of the partition.")],
+    *,
     start_offset: Annotated[
         int | None,
-        typer.Option("--start-offset", help="Where the transaction began, as `hanging` shows it.", show_default=False),
+        typer.Option(
+            "--start-offset",
+            metavar="OFFSET",
+            help="Abort the transaction that starts here, as `ottla txn hanging` shows it.",
+            show_default=False,
+        ),
     ] = None,
     producer_id: Annotated[
-        int | None, typer.Option("--producer-id", help="Else: whose transaction.", show_default=False)
+        int | None,
+        typer.Option(
+            "--producer-id",
+            metavar="ID",
+            help="Abort this producer's transaction; requires --producer-epoch.",
+            show_default=False,
+        ),
     ] = None,
     producer_epoch: Annotated[
-        int | None, typer.Option("--producer-epoch", help="Its epoch.", show_default=False)
+        int | None,
+        typer.Option("--producer-epoch", metavar="N", help="Epoch of --producer-id.", show_default=False),
     ] = None,
     coordinator_epoch: Annotated[
-        int | None, typer.Option("--coordinator-epoch", help="The coordinator's epoch.", show_default=False)
+        int | None,
+        typer.Option(
+            "--coordinator-epoch",
+            metavar="N",
+            help="Epoch of the transaction coordinator.",
+            show_default="the producer state's, or 0",
+        ),
     ] = None,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Abort a transaction on one partition. Only for one that hangs: a living one is its producer's to end."""
+    """Abort a hanging transaction on one partition.
+
+    Use it only for hanging transactions: a coordinator ends all others itself.
+    """
     if (start_offset is None) == (producer_id is None):
-        raise usage("say which transaction: --start-offset, or --producer-id with --producer-epoch")
-    if producer_id is not None and producer_epoch is None:
-        raise usage("--producer-id needs --producer-epoch")
-    with connected(bootstrap, properties, command_config, timeout) as client:
+        raise usage("txn abort: give --start-offset, or --producer-id with --producer-epoch")
+    if (producer_id is None) != (producer_epoch is None):
+        raise usage("txn abort: --producer-id and --producer-epoch are only used together")
+    with cluster.connect() as client:
         client.topics([topic])
         if start_offset is not None:
             states = describe_producers(client, topic, [partition])[partition]
-            found = next((each for each in states if each.current_txn_start_offset == start_offset), None)
-            if found is None:
-                raise fail(f"no transaction is open on {topic}-{partition} from offset {start_offset}", code=NOT_FOUND)
-            producer_id, producer_epoch = found.producer_id, found.producer_epoch
-            coordinator_epoch = found.coordinator_epoch if coordinator_epoch is None else coordinator_epoch
+            state = next((state for state in states if state.current_txn_start_offset == start_offset), None)
+            if state is None:
+                raise fail(f"{topic}-{partition} has no open transaction at offset {start_offset}", code=NOT_FOUND)
+            producer_id, producer_epoch = state.producer_id, state.producer_epoch
+            coordinator_epoch = state.coordinator_epoch if coordinator_epoch is None else coordinator_epoch
         assert producer_id is not None
         assert producer_epoch is not None
         abort_on_partition(
@@ -248,51 +272,45 @@ def abort(
             producer_epoch=producer_epoch,
             coordinator_epoch=max(coordinator_epoch or 0, 0),
         )
-    if as_json:
-        print_json({"topic": topic, "partition": partition, "producer_id": producer_id, "aborted": True})
-    else:
-        echo(f"aborted the transaction of producer {producer_id} on {topic}-{partition}")
+    row = {"topic": topic, "partition": partition, "producer_id": producer_id, "aborted": True}
+    print_result(as_json, row, f"aborted the transaction of producer {producer_id} on {topic}-{partition}")
 
 
 def _hanging(client: Client, topics: list[str] | None, older_than_ms: int) -> list[dict[str, Any]]:
-    """What is open for too long and unknown to a coordinator, or known to it but not with this partition."""
-    oldest = _now() - older_than_ms
+    """Return old open transactions that no coordinator knows, or knows without this partition."""
+    oldest = now_ms() - older_than_ms
     suspects = [
-        (topic.name, index, each)
+        (topic.name, index, state)
         for topic in client.topics(topics or None)
         for index, states in describe_producers(client, topic.name, topic.partitions).items()
-        for each in states
-        if each.current_txn_start_offset >= 0 and each.last_timestamp <= oldest
+        for state in states
+        if state.current_txn_start_offset >= 0 and state.last_timestamp <= oldest
     ]
     if not suspects:
         return []
-    ids = sorted({each.producer_id for _, _, each in suspects})
-    owners = {each.producer_id: each.transactional_id for _, each in list_transactions(client, (), ids)}
+    ids = sorted({state.producer_id for _, _, state in suspects})
+    owners = {entry.producer_id: entry.transactional_id for _, entry in list_transactions(client, (), ids)}
     claimed: dict[int, set[tuple[str, int]]] = {}
     for producer_id, name in owners.items():
         try:
-            _, state = describe_transaction(client, name)
+            _, transaction = describe_transaction(client, name)
         except KafkaError as error:
             if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise
             continue
-        claimed[producer_id] = {(found.topic, index) for found in state.topics for index in found.partitions}
+        claimed[producer_id] = {(topic.topic, index) for topic in transaction.topics for index in topic.partitions}
     return [
         {
-            "topic": topic,
+            "topic": name,
             "partition": index,
-            "producer_id": each.producer_id,
-            "producer_epoch": each.producer_epoch,
-            "coordinator_epoch": each.coordinator_epoch,
-            "start_offset": each.current_txn_start_offset,
-            "last_time": when(each.last_timestamp),
-            "open_ms": _now() - each.last_timestamp,
-            "transactional_id": owners.get(each.producer_id),
+            "producer_id": state.producer_id,
+            "producer_epoch": state.producer_epoch,
+            "coordinator_epoch": state.coordinator_epoch,
+            "start_offset": state.current_txn_start_offset,
+            "last_time": format_time(state.last_timestamp),
+            "open_ms": now_ms() - state.last_timestamp,
+            "transactional_id": owners.get(state.producer_id),
         }
-        for topic, index, each in suspects
-        if (topic, index) not in claimed.get(each.producer_id, set())
+        for name, index, state in suspects
+        if (name, index) not in claimed.get(state.producer_id, set())
     ]
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

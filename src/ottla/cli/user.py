@@ -1,4 +1,4 @@
-"""`ottla user`: users with SCRAM credentials, in any Kafka cluster. Passwords come from a prompt or a pipe."""
+"""`ottla user`: list, set and delete SCRAM users. Passwords come from a prompt or a pipe, never from an argument."""
 
 import sys
 from enum import StrEnum
@@ -6,15 +6,17 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.connect import LOCAL, SECONDS, AsJson, Bootstrap, Properties, PropertiesFile, Timeout, connected
-from ottla.cli.output import echo, examples, print_json, print_table, usage
+from ottla.cli.commands import add_command, add_group
+from ottla.cli.connect import AsJson, ClusterOptions
+from ottla.cli.output import print_json, print_result, print_table, usage
 from ottla.client.security import delete_user, list_users, set_password
+from ottla.cluster.scram import MAX_ITERATIONS, MIN_ITERATIONS
 
-ITERATIONS = 4096
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 
 
 class Mechanism(StrEnum):
-    """The kinds of SCRAM."""
+    """Kafka's SCRAM mechanisms."""
 
     SHA_256 = "SCRAM-SHA-256"
     SHA_512 = "SCRAM-SHA-512"
@@ -22,87 +24,87 @@ class Mechanism(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    user = typer.Typer(name="user", help="Users of any Kafka cluster (SCRAM).", no_args_is_help=True)
-    user.command("list", epilog=examples("ottla user list", "ottla user list --json"))(list_)
-    user.command(
-        "set",
-        epilog=examples("ottla user set alice", "pass show kafka/alice | ottla user set alice -m SCRAM-SHA-512"),
-    )(set_)
-    user.command("delete", epilog=examples("ottla user delete alice"))(delete)
-    app.add_typer(user)
+    user = add_group(app, "user")
+    add_command(user, "list", list_, "ottla user list", "ottla user list --json")
+    add_command(
+        user, "set", set_, "ottla user set alice", "pass show kafka/alice | ottla user set alice -m SCRAM-SHA-512"
+    )
+    add_command(user, "delete", delete, "ottla user delete alice")
 
 
-def list_(
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
-    as_json: AsJson = False,
-) -> None:
-    """List users and how they can log in."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        found = sorted(list_users(client).items())
+def list_(*, as_json: AsJson = False, cluster: ClusterOptions) -> None:
+    """List users with their SCRAM mechanisms."""
+    with cluster.connect() as client:
+        users = sorted(list_users(client).items())
     if as_json:
-        for name, mechanisms in found:
+        for name, mechanisms in users:
             print_json({"user": name, "mechanisms": mechanisms})
         return
     print_table(
         ("USER", "MECHANISM", "ITERATIONS"),
-        [(name, mechanism, count) for name, each in found for mechanism, count in each.items()],
+        [(name, mechanism, count) for name, mechanisms in users for mechanism, count in mechanisms.items()],
         right=("ITERATIONS",),
     )
 
 
 def set_(
-    name: Annotated[str, typer.Argument(help="The user's name.")],
+    name: Name,
+    *,
     mechanism: Annotated[
-        list[Mechanism] | None, typer.Option("--mechanism", "-m", help="How they log in; may be repeated.")
+        list[Mechanism] | None,
+        typer.Option("--mechanism", "-m", help="Set a credential for this mechanism; repeatable.", show_default="both"),
     ] = None,
-    iterations: Annotated[int, typer.Option("--iterations", help="How often the password is hashed.")] = ITERATIONS,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
+    iterations: Annotated[
+        int,
+        typer.Option(
+            "--iterations",
+            metavar="N",
+            min=MIN_ITERATIONS,
+            max=MAX_ITERATIONS,
+            help="Hash the password N times; a higher number slows down guessing and logins.",
+        ),
+    ] = MIN_ITERATIONS,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Give a user a password: it is asked for, or read from standard input. Only its salted hash is sent."""
-    password = _password(name)
-    chosen = mechanism or [Mechanism.SHA_256, Mechanism.SHA_512]
-    with connected(bootstrap, properties, command_config, timeout) as client:
+    """Set a user's password.
+
+    Prompts for the password, or reads it from the first line of standard input. Only the salted hash leaves this
+    machine.
+    """
+    password = _read_password(name)
+    chosen = [each.value for each in mechanism or Mechanism]
+    with cluster.connect() as client:
         for each in chosen:
-            set_password(client, name, password, each.value, iterations)
-    if as_json:
-        print_json({"user": name, "mechanisms": {each.value: iterations for each in chosen}})
-    else:
-        echo(f"{name} can log in with {', '.join(each.value for each in chosen)}")
+            set_password(client, name, password, each, iterations)
+    row = {"user": name, "mechanisms": dict.fromkeys(chosen, iterations)}
+    print_result(as_json, row, f"{name} can log in with {', '.join(chosen)}")
 
 
 def delete(
-    name: Annotated[str, typer.Argument(help="The user's name.")],
+    name: Name,
+    *,
     mechanism: Annotated[
-        list[Mechanism] | None, typer.Option("--mechanism", "-m", help="Only this one; may be repeated.")
+        list[Mechanism] | None,
+        typer.Option(
+            "--mechanism", "-m", help="Delete only this mechanism's credential; repeatable.", show_default="all"
+        ),
     ] = None,
-    bootstrap: Bootstrap = LOCAL,
-    properties: Properties = None,
-    command_config: PropertiesFile = None,
-    timeout: Timeout = SECONDS,
     as_json: AsJson = False,
+    cluster: ClusterOptions,
 ) -> None:
-    """Take a user's credentials away."""
-    with connected(bootstrap, properties, command_config, timeout) as client:
-        known = list_users(client, [name])[name]
-        chosen = [each.value for each in mechanism] if mechanism else list(known)
+    """Delete a user's SCRAM credentials."""
+    with cluster.connect() as client:
+        chosen = [each.value for each in mechanism] if mechanism else list(list_users(client, [name])[name])
         delete_user(client, name, chosen)
-    if as_json:
-        print_json({"user": name, "removed": chosen})
-    else:
-        echo(f"{name} cannot log in with {', '.join(chosen)} any more")
+    row = {"user": name, "removed": chosen}
+    print_result(as_json, row, f"{name} can no longer log in with {', '.join(chosen)}")
 
 
-def _password(name: str) -> str:
+def _read_password(name: str) -> str:
     if sys.stdin.isatty():
-        return str(typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True))
-    password = sys.stdin.readline().rstrip("\n")
+        return str(typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True))
+    password = sys.stdin.readline().rstrip("\r\n")
     if not password:
-        raise usage("user set: the password is read from standard input, and there was none")
+        raise usage("user set: standard input holds no password")
     return password

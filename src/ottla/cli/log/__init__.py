@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import typer
+from typing import TYPE_CHECKING
 
+from ottla.cli.commands import add_group
 from ottla.cli.log import dump, ls, repair, verify
+
+if TYPE_CHECKING:
+    import typer
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    log = typer.Typer(
-        name="log",
-        help="Look into a Kafka log directory, and mend it. Nothing but `repair` writes.",
-        no_args_is_help=True,
-    )
+    log = add_group(app, "log")
     for module in (ls, dump, verify, repair):
         module.register(log)
-    app.add_typer(log)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "ottla log dump ./data/orders-0",
     "ottla log dump ./data/orders-0 --records --from 100 --to 120",
-    "ottla log dump ./data/__consumer_offsets-12 --records --json | jq -c '.records[]'",
+    "ottla log dump ./data/__consumer_offsets-12 --records --json | jq .records",
     "ottla log dump ./data/orders-0/00000000000000000000.timeindex",
 )
 

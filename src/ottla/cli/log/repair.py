@@ -53,7 +53,7 @@ def repair(
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would be done.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per step, then one of totals.")] = False,
 ) -> None:
-    """Rebuild indexes, snapshots, leader epochs and checkpoints that are wrong or missing.
+    """Rebuild wrong or missing indexes, snapshots and checkpoints.
 
     Records are never touched without --truncate, which does what Kafka's recovery would do: the log ends before the
     first batch that is damaged. Copy the directory first. A directory that a running broker has open is refused.

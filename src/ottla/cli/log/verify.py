@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.log import paths
-from ottla.cli.output import FAILED, console, examples, fail, print_json, size
+from ottla.cli.output import FAILED, console, examples, fail, print_json, size, until_pipe_closes
 from ottla.storage.verify import bytes_to_check
 from ottla.storage.verify import verify as verify_files
 from ottla.world.disk_real import RealDisk
@@ -38,7 +38,7 @@ def verify(
     deep: Annotated[bool, typer.Option("--deep", help="Also decompress every batch and walk its records.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per finding, then one of totals.")] = False,
 ) -> None:
-    """Check CRCs, offsets, indexes, producer snapshots, leader epochs and checkpoints against each other.
+    """Check logs, indexes, snapshots, epochs and checkpoints.
 
     Exit code 1 means that something is wrong; each finding names file, byte and offset. Nothing is changed: see
     `ottla log repair`.
@@ -51,13 +51,14 @@ def verify(
             report = verify_files(disk, full, deep=deep, progress=progress)
     except OSError as error:
         raise fail(str(error)) from error
-    if as_json:
-        for finding in report.findings:
-            print_json(asdict(finding))
-        print_json(totals(report) | {"in_use_by": holder})
-    else:
-        print_findings(report.findings, full)
-        _print_totals(report, full, holder)
+    with until_pipe_closes():  # the exit code stays the verdict
+        if as_json:
+            for finding in report.findings:
+                print_json(asdict(finding))
+            print_json(totals(report) | {"in_use_by": holder})
+        else:
+            print_findings(report.findings, full)
+            _print_totals(report, full, holder)
     if report.wrong:
         raise typer.Exit(FAILED)
 
