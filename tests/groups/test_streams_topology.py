@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.groups.streams.internal_topics import configure
 from ottla.groups.streams.topology import (
     ConfiguredTopology,
     StatusCode,
     StreamsTopology,
     TopologyStatus,
     check_names,
-    configure,
     described,
     endpoint_partitions,
     named_topics,
-    record_of,
+    to_record,
     validate,
 )
 from ottla.hashing.java import hash_map_order
@@ -61,7 +61,7 @@ def part(
 
 
 def topology(*parts: k88.Subtopology) -> StreamsTopology:
-    return StreamsTopology.of_record(record_of(k88.Topology(epoch=1, subtopologies=list(parts))))
+    return StreamsTopology.from_record(to_record(k88.Topology(epoch=1, subtopologies=list(parts))))
 
 
 def resolve(*parts: k88.Subtopology, **topics: int) -> ConfiguredTopology:
@@ -307,7 +307,7 @@ def test_an_endpoint_has_the_partitions_that_its_tasks_read() -> None:
 def test_a_topology_is_ready_once_what_it_asks_for_was_created(random: Random) -> None:
     case = random_topology(random)
     try:
-        sent = StreamsTopology.of_record(case.topology)
+        sent = StreamsTopology.from_record(case.topology)
         found = configure(sent, existing(case.topics), 0)
     except KafkaError:
         return

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla.groups.streams.assignor import assign
-from ottla.groups.streams.topology import ConfiguredTopology, StreamsTopology, configure, described
+from ottla.groups.streams.internal_topics import configure
+from ottla.groups.streams.topology import ConfiguredTopology, StreamsTopology, described
 from ottla.hashing.java import timeline_map_order
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages import k89_streams_group_describe as k89
@@ -78,7 +79,7 @@ def test_topologies_become_what_kafka_makes_of_them(kafka_jvm: object) -> None:
 
 def _resolved(case: Case) -> dict[str, Any]:
     try:
-        topology = StreamsTopology.of_record(case.topology)
+        topology = StreamsTopology.from_record(case.topology)
         configured = configure(topology, existing(case.topics), 7)
     except KafkaError as error:
         return {"error": error.code, "message": error.message}

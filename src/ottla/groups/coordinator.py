@@ -331,11 +331,11 @@ class GroupCoordinator:
         try:
             streams_heartbeat.validate(request)
         except KafkaError as error:
-            return streams_heartbeat.refused(error.code, error.message)
+            return streams_heartbeat.error_heartbeat(error.code, error.message)
         return self._run(
             request.group_id,
             lambda shard: streams_heartbeat.heartbeat(shard, context, request),
-            streams_heartbeat.refused,
+            streams_heartbeat.error_heartbeat,
         )
 
     # Offsets

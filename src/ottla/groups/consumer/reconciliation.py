@@ -66,7 +66,7 @@ class _Step(NamedTuple):
     is_free: Callable[[Uuid, int], bool]
 
     def still_owns(self, revoked: PartitionEpochs) -> bool:
-        """Return whether the member owned not yet acknowledged the revocation of all these partitions."""
+        """Return whether the member has not yet acknowledged the revocation of all these partitions."""
         if self.owned is None:
             return True
         return any(

@@ -33,7 +33,7 @@ def join_replacing(
         if code is not ErrorCode.NONE:
             shard.groups[request.group_id] = empty
         elif isinstance(empty, StreamsGroup):
-            streams_replay.forget(shard, empty)
+            streams_replay.drop_dependents(shard, empty)
         if stored is not None:
             stored(code)
 

@@ -1,8 +1,8 @@
-"""The assignor of streams groups: which member runs which task, and which keeps a copy of a task's state.
+"""The assignor of streams groups (Kafka's StickyTaskAssignor): active and standby tasks of each member.
 
-Tasks stay where they were, as active or as standby, as long as nobody gets more than their share; what is left goes to
-the process with the least load, and there to the member with the fewest tasks. A process never has a task twice. Ties
-fall as in Kafka's `sticky`, which leaves them to its hash maps and its priority queues.
+Tasks stay in place, as active or standby tasks, up to the quota of a member; the others go to the process with the
+least load, and in it to the member with the fewest tasks. A process never has a task twice. Ties are resolved as by
+Kafka's hash maps and priority queues.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ottla.groups.streams.topology import ConfiguredSubtopology
 
 Tasks = dict[str, tuple[int, ...]]
-"""The partitions of each subtopology's tasks, ascending."""
+"""Partitions of tasks by subtopology id, ascending."""
 TaskId = tuple[str, int]
 T = TypeVar("T")
 
 
 class TaskAssignment(NamedTuple):
-    """The tasks of a member. Nobody is given a warm-up task: Kafka has the field and not yet the assignor."""
+    """The tasks of a member. Warm-up tasks are always empty: Kafka's assignor does not assign them yet."""
 
     active: Mapping[str, tuple[int, ...]]
     standby: Mapping[str, tuple[int, ...]]
@@ -34,7 +34,7 @@ NO_TASKS: Final = TaskAssignment({}, {}, {})
 
 
 class StreamsMemberSpec(NamedTuple):
-    """What the assignor may know of a member; `target` is what it was to run until now."""
+    """The input of the assignor for a member; `target` is its previous target assignment."""
 
     process_id: str
     instance_id: str | None
@@ -48,14 +48,14 @@ def assign(
     subtopologies: Mapping[str, ConfiguredSubtopology],
     num_standby_replicas: int,
 ) -> dict[str, TaskAssignment]:
-    """The tasks of each member."""
+    """Return the target assignment of all members."""
     if not members:
         return {}
     return _Assignment(members, subtopologies, num_standby_replicas).assign()
 
 
 class _Process:
-    """A process of the application: its members, each a thread, and their tasks."""
+    """A process of the application: its members, which are threads, and their tasks."""
 
     def __init__(self) -> None:
         self.task_counts: dict[str, int] = {}
@@ -65,16 +65,16 @@ class _Process:
 
     @property
     def load(self) -> float:
-        """How many tasks there are for each member."""
+        """The number of tasks per member."""
         return self._total / len(self.task_counts)
 
     def add(self, member_id: str, task: TaskId) -> int:
-        """Give a member a task; how many it has now."""
+        """Add a task to a member; return its number of tasks."""
         self._by_load = None
         return self._add(member_id, task)
 
     def add_to_least_loaded(self, task: TaskId) -> tuple[str, int]:
-        """Give it to the member with the fewest: which one, and how many it has now."""
+        """Add a task to the member with the fewest; return the member id and its number of tasks."""
         if self._by_load is None:
             counts = self.task_counts
             self._by_load = _Queue((counts[member_id], member_id) for member_id in hash_map_order(counts))
@@ -92,23 +92,23 @@ class _Process:
 
 
 class _Quota:
-    """How many tasks a member may have so that all have equally many; a member that is full counts no more."""
+    """The number of tasks per member for an even distribution; full members no longer count."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks = tasks
         self._members = members
-        self.each = -(-tasks // members)
+        self.per_member = -(-tasks // members)
 
     def filled_to(self, count: int) -> None:
-        """Some member has so many tasks now."""
-        if count == self.each:
+        """Count a member as full if it has reached the quota."""
+        if count == self.per_member:
             self._members -= 1
             self._tasks -= count
-            self.each = -(-self._tasks // self._members) if self._members else 0
+            self.per_member = -(-self._tasks // self._members) if self._members else 0
 
 
 class _Queue(Generic[T]):
-    """Java's PriorityQueue: a binary heap whose ties come out in the same order, which `heapq`'s do not."""
+    """Java's PriorityQueue: a binary heap with the same order of ties, which `heapq` does not have."""
 
     def __init__(self, entries: Iterable[tuple[float, T]]) -> None:
         self._heap: list[tuple[float, T]] = []
@@ -119,38 +119,38 @@ class _Queue(Generic[T]):
         return bool(self._heap)
 
     def add(self, key: float, item: T) -> None:
-        """Put an item in."""
+        """Add an item."""
         heap = self._heap
         entry = (key, item)
         heap.append(entry)
-        place = len(heap) - 1
-        while place > 0:
-            parent = (place - 1) >> 1
+        index = len(heap) - 1
+        while index > 0:
+            parent = (index - 1) >> 1
             above = heap[parent]
             if key >= above[0]:
                 break
-            heap[place] = above
-            place = parent
-        heap[place] = entry
+            heap[index] = above
+            index = parent
+        heap[index] = entry
 
     def poll(self) -> T:
-        """Take the least item out."""
+        """Remove and return the smallest item."""
         heap = self._heap
         last = heap.pop()
         if not heap:
             return last[1]
         least = heap[0]
-        count, place, key = len(heap), 0, last[0]
-        while (child := 2 * place + 1) < count:
+        count, index, key = len(heap), 0, last[0]
+        while (child := 2 * index + 1) < count:
             below = heap[child]
             if child + 1 < count and below[0] > heap[child + 1][0]:
                 child += 1
                 below = heap[child]
             if key <= below[0]:
                 break
-            heap[place] = below
-            place = child
-        heap[place] = last
+            heap[index] = below
+            index = child
+        heap[index] = last
         return least[1]
 
 
@@ -166,21 +166,23 @@ class _Assignment:
         self._members = members
         self._replicas = replicas
         self._active_tasks = _task_ids(subtopologies.items())
-        self._stateful_tasks = _task_ids((name, each) for name, each in subtopologies.items() if each.is_stateful)
+        self._stateful_tasks = _task_ids(
+            (name, subtopology) for name, subtopology in subtopologies.items() if subtopology.is_stateful
+        )
         self._active_quota = _Quota(len(self._active_tasks), len(members))
         self._quota = _Quota(len(self._active_tasks) + len(self._stateful_tasks) * replicas, len(members))
         processes: dict[str, _Process] = {}
-        self._process_of: dict[str, _Process] = {}
+        self._process_by_member: dict[str, _Process] = {}
         self._active_before: dict[TaskId, str] = {}
         self._standby_before: dict[TaskId, list[str]] = {}
         for member_id in hash_map_order(members):
             spec = members[member_id]
-            process = self._process_of[member_id] = processes.setdefault(spec.process_id, _Process())
+            process = self._process_by_member[member_id] = processes.setdefault(spec.process_id, _Process())
             process.task_counts[member_id] = 0
             self._active_before.update((task, member_id) for task in _tasks(spec.target.active))
             for task in _tasks(spec.target.standby):
                 self._standby_before.setdefault(task, []).append(member_id)
-        self._processes = [processes[each] for each in hash_order(processes, java_string_hash, len(members))]
+        self._processes = [processes[name] for name in hash_order(processes, java_string_hash, len(members))]
         self._active: dict[str, list[TaskId]] = {member_id: [] for member_id in members}
         self._standby: dict[str, list[TaskId]] = {member_id: [] for member_id in members}
 
@@ -194,7 +196,7 @@ class _Assignment:
         }
 
     def _assign_active(self) -> None:
-        # By partition first, because tasks of the same partition are together where nobody had any before.
+        # In order of partitions, so that new tasks of the same partition go to the same member.
         tasks = sorted(self._active_tasks, key=_by_partition)
         tasks = [task for task in tasks if not self._keep_active(task, self._active_before.get(task))]
         tasks = [task for task in tasks if not self._keep_active(task, self._least_loaded_before(task))]
@@ -208,11 +210,11 @@ class _Assignment:
             queue.add(process.load, process)
 
     def _keep_active(self, task: TaskId, member_id: str | None) -> bool:
-        """Leave a task with a member that knows it, if that one has room."""
+        """Keep a task at a member that has its state, if the quota allows."""
         if member_id is None:
             return False
-        process = self._process_of[member_id]
-        if process.task_counts[member_id] >= self._active_quota.each:
+        process = self._process_by_member[member_id]
+        if process.task_counts[member_id] >= self._active_quota.per_member:
             return False
         count = process.add(member_id, task)
         self._active[member_id].append(task)
@@ -221,66 +223,66 @@ class _Assignment:
         return True
 
     def _assign_standby(self) -> None:
-        left: list[tuple[TaskId, int]] = []
+        unassigned: list[tuple[TaskId, int]] = []
         for task in sorted(self._stateful_tasks, key=_by_partition, reverse=True):
-            for done in range(self._replicas):
+            for kept in range(self._replicas):
                 if not self._keep_standby(task):
-                    left.append((task, self._replicas - done))
+                    unassigned.append((task, self._replicas - kept))
                     break
         queue = self._processes_by_load()
-        for task, missing in sorted(left, reverse=True):
+        for task, missing in sorted(unassigned, reverse=True):
             for _ in range(missing):
                 if not self._add_standby(queue, task):
-                    break  # every process has it already: fewer copies than asked for
+                    break  # every process has the task: fewer standby tasks than configured
 
     def _keep_standby(self, task: TaskId) -> bool:
-        """Leave a copy with the member that had the task, or with one that had a copy."""
+        """Keep a standby task at the member that had the active or a standby task."""
         before = self._active_before.get(task)
-        if before is not None and self._has_room(before) and task not in self._process_of[before].tasks:
+        if before is not None and self._has_capacity(before) and task not in self._process_by_member[before].tasks:
             self._put_standby(before, task)
             return True
         candidate = self._least_loaded_before(task, without_it=True)
-        if candidate is not None and self._has_room(candidate):
+        if candidate is not None and self._has_capacity(candidate):
             self._put_standby(candidate, task)
             return True
         return False
 
-    def _has_room(self, member_id: str) -> bool:
-        return self._process_of[member_id].task_counts[member_id] < self._quota.each
+    def _has_capacity(self, member_id: str) -> bool:
+        return self._process_by_member[member_id].task_counts[member_id] < self._quota.per_member
 
     def _put_standby(self, member_id: str, task: TaskId) -> None:
-        count = self._process_of[member_id].add(member_id, task)
+        count = self._process_by_member[member_id].add(member_id, task)
         self._standby[member_id].append(task)
         self._quota.filled_to(count)
 
     def _add_standby(self, queue: _Queue[_Process], task: TaskId) -> bool:
-        """Give a copy to the process with the least load that has none."""
-        passed, found = [], False
-        while queue and not found:
+        """Add a standby task to the process with the least load that does not have the task."""
+        polled, assigned = [], False
+        while queue and not assigned:
             process = queue.poll()
-            passed.append(process)
+            polled.append(process)
             if task not in process.tasks:
                 member_id, count = process.add_to_least_loaded(task)
                 self._standby[member_id].append(task)
                 self._quota.filled_to(count)
-                found = True
-        for process in reversed(passed):
+                assigned = True
+        for process in reversed(polled):
             queue.add(process.load, process)
-        return found
+        return assigned
 
     def _least_loaded_before(self, task: TaskId, *, without_it: bool = False) -> str | None:
-        """Of those that had a copy, the one with the least load; `without_it`, one whose process does not have it yet.
+        """Return the least loaded member that had a standby task; `without_it`, only if its process lacks the task.
 
-        Kafka asks that of the process of the first of them, whichever it chooses in the end.
+        Kafka checks the process of the first candidate, whichever candidate it returns.
         """
         before = self._standby_before.get(task)
         if not before:
             return None
         candidate = before[0]
-        first = self._process_of[candidate]
+        first = self._process_by_member[candidate]
         load, count = first.load, first.task_counts[candidate]
         for member_id in before[1:]:
-            process = self._process_of[member_id]
+            process = self._process_by_member[member_id]
             if process.load < load and not (without_it and task in process.tasks):
                 own = process.task_counts[member_id]
                 if own < count:
@@ -292,7 +294,7 @@ class _Assignment:
 
 
 def _task_ids(subtopologies: Iterable[tuple[str, ConfiguredSubtopology]]) -> list[TaskId]:
-    return [(name, partition) for name, each in subtopologies for partition in range(each.task_count)]
+    return [(name, partition) for name, subtopology in subtopologies for partition in range(subtopology.task_count)]
 
 
 def _tasks(tasks: Mapping[str, Sequence[int]]) -> Iterable[TaskId]:
@@ -304,7 +306,7 @@ def _by_partition(task: TaskId) -> tuple[int, str]:
 
 
 def _grouped(tasks: list[TaskId]) -> Tasks:
-    found: dict[str, list[int]] = {}
+    by_subtopology: dict[str, list[int]] = {}
     for name, partition in sorted(tasks):
-        found.setdefault(name, []).append(partition)
-    return {name: tuple(partitions) for name, partitions in found.items()}
+        by_subtopology.setdefault(name, []).append(partition)
+    return {name: tuple(partitions) for name, partitions in by_subtopology.items()}

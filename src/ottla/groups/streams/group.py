@@ -1,8 +1,7 @@
-"""A streams group (KIP-1071): members that process the tasks of a topology, and who has which task now.
+"""A streams group (Kafka's StreamsGroup, KIP-1071): members that run the tasks of a topology, and the owners of tasks.
 
-Everything here is hard state, what the group's records say, but for a few things that Kafka forgets with the
-coordinator as well: the topology as it was last resolved, who asked for a shutdown, and the endpoints' epoch. What
-requests do is in `streams_heartbeat`; how a member moves from its tasks to its target is in `streams_reconciliation`.
+Hard state, except for what Kafka loses with the coordinator as well: the configured topology, the shutdown request and
+the endpoint epoch. Requests are in `heartbeat`, the steps towards a target assignment in `reconciliation`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
     from ottla.protocol.uuids import Uuid
 
 TaskEpochs = dict[str, dict[int, int]]
-"""Subtopologies and their tasks, each with the epoch in which the member got it. Never changed in place."""
+"""Tasks by subtopology id, each with its assignment epoch. Never changed in place."""
 
 Task = tuple[str, int]
 
 
 class StreamsMemberState(Enum):
-    """How far a member has come on the way to its target."""
+    """The progress of a member's reconciliation with its target assignment."""
 
     STABLE = 1
     UNREVOKED_TASKS = 2
@@ -40,7 +39,7 @@ class StreamsMemberState(Enum):
 
 
 class StreamsState(Enum):
-    """How far the group as a whole has come; derived, never stored."""
+    """The state of the group, derived from its members and topology and never stored."""
 
     EMPTY = "Empty"
     NOT_READY = "NotReady"
@@ -50,7 +49,7 @@ class StreamsState(Enum):
 
 
 class OwnedTasks(NamedTuple):
-    """The tasks that a member has, or has yet to give back."""
+    """The tasks that a member owns or has yet to revoke."""
 
     active: TaskEpochs
     standby: Tasks
@@ -58,7 +57,7 @@ class OwnedTasks(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is none."""
+        """Whether there are no tasks."""
         return not (self.active or self.standby or self.warmup)
 
 
@@ -66,7 +65,7 @@ NOTHING_OWNED: Final = OwnedTasks({}, {}, {})
 
 
 class Endpoint(NamedTuple):
-    """Where an instance of the application answers interactive queries."""
+    """The address for interactive queries of an application instance."""
 
     host: str
     port: int
@@ -74,7 +73,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class StreamsMember:
-    """One member; a change makes a new one."""
+    """One member (Kafka's StreamsGroupMember); immutable."""
 
     member_id: str
     member_epoch: int = 0
@@ -93,42 +92,42 @@ class StreamsMember:
     pending_revocation: OwnedTasks = NOTHING_OWNED
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
-        """Whether it has exactly its target of that epoch."""
+        """Return whether the member owns exactly its target assignment of an epoch."""
         return self.state is StreamsMemberState.STABLE and self.member_epoch == target_epoch
 
     def assignment_epoch(self, subtopology_id: str, partition: int) -> int | None:
-        """The epoch in which it got an active task that it has or has yet to give back."""
+        """Return the assignment epoch of an active task that is assigned or pending revocation."""
         epoch = self.assigned.active.get(subtopology_id, {}).get(partition)
         return epoch if epoch is not None else self.pending_revocation.active.get(subtopology_id, {}).get(partition)
 
 
 class TaskOwners:
-    """Which process has which task: one an active task, any number its copies."""
+    """The processes that own tasks: one for an active task, any number for standby and warm-up tasks."""
 
     def __init__(self) -> None:
         self.active: dict[Task, str] = {}
         self._copies: tuple[dict[Task, set[str]], dict[Task, set[str]]] = ({}, {})  # standby tasks, warm-up tasks
 
     def has_copy(self, task: Task, process_id: str) -> bool:
-        """Whether a process has a task as a standby or a warm-up."""
+        """Return whether a process has a standby or warm-up task."""
         return any(process_id in copies.get(task, ()) for copies in self._copies)
 
     def add(self, tasks: OwnedTasks, process_id: str) -> None:
-        """A member of a process has these tasks now."""
-        for task in _each(tasks.active):
+        """Add the tasks of a member of a process."""
+        for task in _iterate(tasks.active):
             self.active[task] = process_id
         for copies, kind in zip(self._copies, (tasks.standby, tasks.warmup), strict=True):
-            for task in _each(kind):
+            for task in _iterate(kind):
                 copies.setdefault(task, set()).add(process_id)
 
     def remove(self, tasks: OwnedTasks, process_id: str) -> None:
-        """A member of a process does not have these tasks any more."""
-        for task in _each(tasks.active):
-            # While records are replayed, a task may have found its next owner before its last one let go.
+        """Remove the tasks of a member of a process."""
+        for task in _iterate(tasks.active):
+            # During replay a task may get its next owner before the previous one has released it.
             if self.active.get(task) == process_id:
                 del self.active[task]
         for copies, kind in zip(self._copies, (tasks.standby, tasks.warmup), strict=True):
-            for task in _each(kind):
+            for task in _iterate(kind):
                 owners = copies.get(task)
                 if owners is not None:
                     owners.discard(process_id)
@@ -136,7 +135,7 @@ class TaskOwners:
                         del copies[task]
 
 
-def _each(tasks: Mapping[str, Collection[int]]) -> Iterator[Task]:
+def _iterate(tasks: Mapping[str, Collection[int]]) -> Iterator[Task]:
     return ((subtopology_id, partition) for subtopology_id, partitions in tasks.items() for partition in partitions)
 
 
@@ -152,16 +151,16 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
         self.validated_topology_epoch = 0
         self.assignment_configs: dict[str, str] = {}
         self.owners = TaskOwners()
-        # Soft
+        # Soft state
         self.configured: ConfiguredTopology | None = None
         self.shutdown_requested_by: str | None = None
         self.endpoint_epoch = 0
 
-    # What it is
+    # State
 
     @property
     def state(self) -> StreamsState:
-        """How far it has come."""
+        """The state of the group."""
         if not self.members:
             return StreamsState.EMPTY
         if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
@@ -174,28 +173,28 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
 
     @property
     def state_name(self) -> str:
-        """The state as it is shown."""
+        """The state as StreamsGroupDescribe shows it."""
         return self.state.value
 
     def target(self, member_id: str) -> TaskAssignment:
-        """What a member is to have."""
+        """Return the target assignment of a member."""
         return self.targets.get(member_id, NO_TASKS)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether the topology reads a topic, while there is anybody to process it."""
+        """Return whether the topology of a group with members reads a topic."""
         return bool(self.members) and self.topology is not None and self.topology.reads(topic)
 
-    # Changes
+    # Changes by replayed records
 
     def update_member(self, new: StreamsMember) -> None:
-        """A member came, or is different now."""
+        """Add or update a member."""
         self._release(self.members.get(new.member_id))
         self.members[new.member_id] = new
         self.owners.add(new.assigned, new.process_id)
         self.owners.add(new.pending_revocation, new.process_id)
 
     def remove_member(self, member_id: str) -> None:
-        """A member is gone; with the last one goes the wish to shut down."""
+        """Remove a member; the last one takes the shutdown request with it."""
         self._release(self.members.pop(member_id, None))
         if not self.members:
             self.shutdown_requested_by = None
@@ -206,22 +205,22 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
             self.owners.remove(member.pending_revocation, member.process_id)
 
     def request_shutdown(self, member_id: str) -> None:
-        """A member wants all instances of the application to stop; the first to say so is remembered."""
+        """Remember the first member that requested the shutdown of the application."""
         if self.shutdown_requested_by is None:
             self.shutdown_requested_by = member_id
 
     # Records
 
     def tombstones(self) -> list[GroupRecord]:
-        """What deletes the group."""
+        """Return the records that delete the group."""
         return records.group_tombstones(self.group_id, self.members)
 
-    # What may be done to it
+    # Validation
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, member_epoch: int, version: int, *, transactional: bool
     ) -> Callable[[str, Uuid, int], None] | None:
-        """Refuse a commit of a stranger or of the future; of an older epoch, each partition has to pass for itself."""
+        """Raise for an unknown member or a newer epoch; return the check of each partition for an older epoch."""
         if member_epoch < 0 and not self.members:
             return None
         if transactional and member_epoch == -1 and member_id == "" and instance_id is None:
@@ -258,7 +257,7 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
         return validate
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Refuse a member of another epoch; who names no member is let through."""
+        """Raise for an unknown member or another epoch; requests without a member pass."""
         if member_id is None and member_epoch < 0:
             return
         expected = self.member(member_id or "").member_epoch
@@ -268,20 +267,20 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
             )
 
     def validate_offset_delete(self) -> None:
-        """Offsets of topics that nobody reads can always be forgotten: the topology is known here."""
+        """Accept: the topology is known, so that subscribed topics are refused one by one."""
 
     def validate_delete(self) -> None:
-        """Refuse to delete a group with members."""
+        """Raise NON_EMPTY_GROUP if the group has members."""
         if self.members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, error_text(ErrorCode.NON_EMPTY_GROUP))
 
     def offset_expiry_base(self, commit_timestamp_ms: int) -> int | None:
-        """The time from which an offset's retention counts."""
+        """Return the start of an offset's retention: its commit."""
         return commit_timestamp_ms
 
 
 def initial_rebalance_timer(group_id: str) -> tuple[str, str]:
-    """The name of the timer that lets more members join before the first assignment."""
+    """Return the name of the timer that delays the first assignment."""
     return ("streams-initial-rebalance", group_id)
 
 

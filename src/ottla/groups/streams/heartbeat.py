@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (KIP-1071): joining with a topology, staying, reporting tasks, asking to stop, and leaving."""
+"""StreamsGroupHeartbeat (KIP-1071): join with a topology, report tasks, request a shutdown and leave."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ V = TypeVar("V")
 
 
 class StreamsHeartbeat(NamedTuple):
-    """What a heartbeat comes to: the answer, and the internal topics that the application still lacks."""
+    """The response to a heartbeat, and the internal topics that the application lacks."""
 
     response: StreamsGroupHeartbeatResponse
     topics_to_create: tuple[InternalTopic, ...] = ()
 
 
-def refused(code: ErrorCode, message: str | None) -> StreamsHeartbeat:
-    """The heartbeat did not count."""
+def error_heartbeat(code: ErrorCode, message: str | None) -> StreamsHeartbeat:
+    """Return the response to a heartbeat that failed."""
     return StreamsHeartbeat(StreamsGroupHeartbeatResponse(error_code=code, error_message=message))
 
 
-# What makes no sense whatever the group is like
+# Validation
 
 
 def validate(request: StreamsGroupHeartbeatRequest) -> None:
-    """Refuse what Kafka has not built yet, and what no client should send."""
-    _refuse_unsupported(request)
+    """Raise for a request that is invalid in any group, or that uses what Kafka does not support yet."""
+    _check_supported(request)
     for text, name in (
         (request.member_id, "MemberId"),
         (request.group_id, "GroupId"),
@@ -89,7 +89,7 @@ def validate(request: StreamsGroupHeartbeatRequest) -> None:
         raise _invalid("Topology can only be provided when (re-)joining.")
 
 
-def _refuse_unsupported(request: StreamsGroupHeartbeatRequest) -> None:
+def _check_supported(request: StreamsGroupHeartbeatRequest) -> None:
     if request.instance_id is not None:
         raise _invalid("Static membership is not yet supported.")
     if request.task_offsets is not None:
@@ -98,7 +98,9 @@ def _refuse_unsupported(request: StreamsGroupHeartbeatRequest) -> None:
         raise _invalid("TaskEndOffsets are not supported yet.")
     if request.warmup_tasks:
         raise _invalid("WarmupTasks are not supported yet.")
-    if request.topology is not None and any(each.source_topic_regex for each in request.topology.subtopologies):
+    if request.topology is not None and any(
+        subtopology.source_topic_regex for subtopology in request.topology.subtopologies
+    ):
         raise _invalid("Regular expressions for source topics are not supported yet.")
 
 
@@ -106,19 +108,19 @@ def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
-# A heartbeat
+# The heartbeat
 
 
 def heartbeat(
     shard: Shard, context: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> Outcome[StreamsHeartbeat]:
-    """A member joins, stays or leaves, by the epoch that it sends."""
+    """Add, reconcile or remove a member, by the epoch that it sends."""
     if request.member_epoch == LEAVE_GROUP_EPOCH:
         return _leave(shard, request)
     group_id, member_id = request.group_id, request.member_id
     joins = request.member_epoch == JOIN_EPOCH
     written: list[GroupRecord] = []
-    group = _joined_group(shard, group_id, written) if joins else _known_group(shard, group_id)
+    group = _group_to_join(shard, group_id, written) if joins else _existing_group(shard, group_id)
     member = group.members.get(member_id) or (StreamsMember(member_id) if joins else group.member(member_id))
     _check_epoch(member, request)
     updated = _updated(member, context, request)
@@ -146,7 +148,7 @@ def heartbeat(
     if endpoint_epoch != request.endpoint_information_epoch:
         response.partitions_by_user_endpoint = _endpoints(shard, group, updated, configured)
     if group_id in shard.groups:
-        # What a group is told in the request that makes it is forgotten, in Kafka as well.
+        # Kafka loses the endpoint epoch of the request that creates a group.
         response.endpoint_information_epoch = endpoint_epoch
     shutdown_by = group.shutdown_requested_by or (member_id if request.shutdown_application else None)
     response.status = _statuses(group, updated, delay, configured, shutdown_by)
@@ -163,30 +165,31 @@ def heartbeat(
     return Outcome(StreamsHeartbeat(response, configured.topics_to_create), written, on_appended=appended)
 
 
-def _joined_group(shard: Shard, group_id: str, written: list[GroupRecord]) -> StreamsGroup:
-    """The group that a member joins: as it is, in the place of a classic one that nobody is in, or new."""
+def _group_to_join(shard: Shard, group_id: str, written: list[GroupRecord]) -> StreamsGroup:
+    """Return the group that a member joins: an existing one, or a new one that may replace an empty classic group."""
     empty = shard.empty_classic_group(group_id)
     if empty is not None:
         written += empty.tombstones()
     if empty is not None or group_id not in shard.groups:
         return StreamsGroup(group_id)
-    known = _known_group(shard, group_id)
-    most = shard.settings.coordinator().streams_max_size
-    if len(known.members) >= most:
+    group = _existing_group(shard, group_id)
+    max_size = shard.settings.coordinator().streams_max_size
+    if len(group.members) >= max_size:
         raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED, f"The streams group has reached its maximum capacity of {most} members."
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The streams group has reached its maximum capacity of {max_size} members.",
         )
-    return known
+    return group
 
 
-def _known_group(shard: Shard, group_id: str) -> StreamsGroup:
+def _existing_group(shard: Shard, group_id: str) -> StreamsGroup:
     if group_id not in shard.groups:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not found.")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not statuses.")
     return shard.streams_group(group_id)
 
 
 def _check_epoch(member: StreamsMember, request: StreamsGroupHeartbeatRequest) -> None:
-    """Fence a member of another epoch, unless it only missed the answer that told it of its present one."""
+    """Fence a member with another epoch, unless it has only missed the response with its current epoch."""
     received = request.member_epoch
     if received in (JOIN_EPOCH, member.member_epoch):
         return
@@ -206,14 +209,15 @@ def _has_only_assigned(member: StreamsMember, request: StreamsGroupHeartbeatRequ
     return all(
         tasks is not None
         and all(
-            each.subtopology_id in known and set(each.partitions).issubset(known[each.subtopology_id]) for each in tasks
+            task_ids.subtopology_id in current and set(task_ids.partitions).issubset(current[task_ids.subtopology_id])
+            for task_ids in tasks
         )
-        for tasks, known in zip(owned, assigned, strict=True)
+        for tasks, current in zip(owned, assigned, strict=True)
     )
 
 
 def _updated(member: StreamsMember, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> StreamsMember:
-    """The member with what the request says of it; what it does not say stays as it was."""
+    """Return the member with the fields that the request sets."""
     timeout, endpoint, tags = request.rebalance_timeout_ms, request.user_endpoint, request.client_tags
     return replace(
         member,
@@ -222,7 +226,7 @@ def _updated(member: StreamsMember, context: RequestContext, request: StreamsGro
         topology_epoch=member.topology_epoch if request.topology is None else request.topology.epoch,
         process_id=member.process_id if request.process_id is None else request.process_id,
         user_endpoint=member.user_endpoint if endpoint is None else Endpoint(endpoint.host, endpoint.port),
-        client_tags=member.client_tags if tags is None else _once(tags, {tag.key: tag.value for tag in tags}),
+        client_tags=member.client_tags if tags is None else _by_unique_key(tags, {tag.key: tag.value for tag in tags}),
         client_id=context.client_id,
         client_host=context.client_host,
     )
@@ -231,36 +235,36 @@ def _updated(member: StreamsMember, context: RequestContext, request: StreamsGro
 def _topology(
     group: StreamsGroup, request: StreamsGroupHeartbeatRequest, written: list[GroupRecord]
 ) -> StreamsTopology:
-    """The group's topology: the first member brings it, and nobody may bring another one."""
-    known = group.topology
+    """Return the group's topology: that of the first member; a different one is error_heartbeat."""
+    current = group.topology
     if request.topology is None:
-        if known is None:
+        if current is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR, "The topology is null and the group topology is also null."
             )
-        return known
-    record = streams_topology.record_of(request.topology)
-    sent = StreamsTopology.of_record(record)
-    if known is None:
+        return current
+    record = streams_topology.to_record(request.topology)
+    sent = StreamsTopology.from_record(record)
+    if current is None:
         written.append(records.topology(group.group_id, record))
         return sent
-    if known.epoch <= sent.epoch and known != sent:
+    if current.epoch <= sent.epoch and current != sent:
         raise _invalid("Topology updates are not supported yet.")
-    return known
+    return current
 
 
 def _check_tasks(configured: ConfiguredTopology, request: StreamsGroupHeartbeatRequest) -> None:
-    """Refuse tasks that the topology does not have, once it is known which it has."""
+    """Raise for tasks that the configured topology does not have."""
     if not configured.is_ready or configured.subtopologies is None:
         return
-    for each in (*(request.active_tasks or ()), *(request.standby_tasks or ()), *(request.warmup_tasks or ())):
-        subtopology = configured.subtopologies.get(each.subtopology_id)
+    for task_ids in (*(request.active_tasks or ()), *(request.standby_tasks or ()), *(request.warmup_tasks or ())):
+        subtopology = configured.subtopologies.get(task_ids.subtopology_id)
         if subtopology is None:
-            raise _invalid(f"Subtopology {each.subtopology_id} does not exist in the topology.")
-        for task in each.partitions:
+            raise _invalid(f"Subtopology {task_ids.subtopology_id} does not exist in the topology.")
+        for task in task_ids.partitions:
             if not 0 <= task < subtopology.task_count:
                 raise _invalid(
-                    f"Task {task} for subtopology {each.subtopology_id} is invalid. "
+                    f"Task {task} for subtopology {task_ids.subtopology_id} is invalid. "
                     f"Number of tasks for this subtopology: {subtopology.task_count}"
                 )
 
@@ -272,33 +276,33 @@ def _owned(request: StreamsGroupHeartbeatRequest) -> TaskAssignment | None:
 
 
 def _tasks(tasks: Sequence[TaskIds]) -> dict[str, tuple[int, ...]]:
-    return _once(tasks, {each.subtopology_id: tuple(sorted(each.partitions)) for each in tasks})
+    return _by_unique_key(tasks, {task_ids.subtopology_id: tuple(sorted(task_ids.partitions)) for task_ids in tasks})
 
 
-def _once(given: Sequence[object], by_key: dict[str, V]) -> dict[str, V]:
-    """What came with a key of its own; over one that comes twice Kafka stumbles, without a name for the error."""
-    if len(by_key) < len(given):
+def _by_unique_key(items: Sequence[object], by_key: dict[str, V]) -> dict[str, V]:
+    """Return the items by key; raise UNKNOWN_SERVER_ERROR for duplicates, for which Kafka has no other error."""
+    if len(by_key) < len(items):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     return by_key
 
 
-# The answer
+# The response
 
 
 def _task_ids(tasks: Mapping[str, Collection[int]]) -> list[TaskIds]:
-    return [TaskIds(subtopology_id=each, partitions=sorted(tasks[each])) for each in hash_map_order(sorted(tasks))]
+    return [TaskIds(subtopology_id=name, partitions=sorted(tasks[name])) for name in hash_map_order(sorted(tasks))]
 
 
 def _endpoints(
     shard: Shard, group: StreamsGroup, updated: StreamsMember, configured: ConfiguredTopology
 ) -> list[EndpointToPartitions]:
-    """Where which partitions can be asked for, for interactive queries."""
+    """Return the partitions that each endpoint serves to interactive queries."""
     others = [member for member in group.members.values() if member.member_id != updated.member_id]
     return [
         EndpointToPartitions(
             user_endpoint=SentEndpoint(host=member.user_endpoint.host, port=member.user_endpoint.port),
             active_partitions=streams_topology.endpoint_partitions(
-                {each: sorted(tasks) for each, tasks in member.assigned.active.items()}, configured, shard.topics
+                {name: sorted(tasks) for name, tasks in member.assigned.active.items()}, configured, shard.topics
             ),
             standby_partitions=streams_topology.endpoint_partitions(member.assigned.standby, configured, shard.topics),
         )
@@ -314,26 +318,26 @@ def _statuses(
     configured: ConfiguredTopology,
     shutdown_by: str | None,
 ) -> list[Status]:
-    """All that the member should know of the group, in the order in which Kafka finds it out."""
-    found: list[TopologyStatus | None] = []
+    """Return the statuses of the group for the member, in Kafka's order."""
+    statuses: list[TopologyStatus | None] = []
     if group.topology is not None and member.topology_epoch < group.topology.epoch:
-        found.append(
+        statuses.append(
             TopologyStatus(
                 StatusCode.STALE_TOPOLOGY,
                 f"The member's topology epoch {member.topology_epoch} is behind the group's topology epoch "
                 f"{group.topology.epoch}.",
             )
         )
-    found += [delay, configured.status]
+    statuses += [delay, configured.status]
     if shutdown_by is not None:
-        found.append(
+        statuses.append(
             TopologyStatus(
                 StatusCode.SHUTDOWN_APPLICATION,
                 f"Streams group member {shutdown_by} encountered a fatal error and requested a shutdown for the "
                 "entire application.",
             )
         )
-    return [Status(status_code=each.code, status_detail=each.detail) for each in found if each is not None]
+    return [Status(status_code=status.code, status_detail=status.detail) for status in statuses if status is not None]
 
 
 # Leaving

@@ -1,6 +1,6 @@
-"""What makes a streams group move: the topology is resolved, epochs are bumped, targets computed, members reconciled.
+"""The steps of a streams group's rebalance: configure the topology, bump the epoch, assign tasks, reconcile a member.
 
-Each function adds the records that make its step true; nothing of the group's hard state is changed here.
+Each step appends records and changes no hard state.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from ottla.groups.outcome import Outcome
 from ottla.groups.streams import records
 from ottla.groups.streams.assignor import NO_TASKS, StreamsMemberSpec, assign
 from ottla.groups.streams.group import StreamsGroup, StreamsMember, StreamsMemberState, initial_rebalance_timer
+from ottla.groups.streams.internal_topics import configure
 from ottla.groups.streams.reconciliation import TaskTarget, reconcile
 from ottla.groups.streams.timers import cancel_rebalance_timeout, schedule_rebalance_timeout
-from ottla.groups.streams.topology import ConfiguredTopology, StatusCode, StreamsTopology, TopologyStatus, configure
+from ottla.groups.streams.topology import ConfiguredTopology, StatusCode, StreamsTopology, TopologyStatus
 from ottla.hashing.java import timeline_map_order
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ NOT_VALIDATED: Final = -1
 
 
 class GroupEpoch(NamedTuple):
-    """The epoch that a group is in once the records so far are written, and what it was begun for."""
+    """The group epoch once the records are written, and the topology and configs that it was bumped for."""
 
     epoch: int
     configured: ConfiguredTopology
@@ -39,20 +40,20 @@ class GroupEpoch(NamedTuple):
 
 
 def resolve_topology(shard: Shard, group: StreamsGroup, topology: StreamsTopology) -> ConfiguredTopology:
-    """The topology against the topics that exist; as it was known where those have not changed."""
-    known = group.configured
-    if known is not None and group.topology is not None and not group.metadata_expired():
-        return known
+    """Return the topology configured for the existing topics; the previous result if these have not changed."""
+    configured = group.configured
+    if configured is not None and group.topology is not None and not group.metadata_expired():
+        return configured
     metadata_hash = shard.topic_hashes.of_topics(topology.required_topics())
-    if known is None or group.topology is None or metadata_hash != group.metadata_hash:
+    if configured is None or group.topology is None or metadata_hash != group.metadata_hash:
         return configure(topology, shard.topics, metadata_hash)
-    return known
+    return configured
 
 
 def update_epoch(
     shard: Shard, group: StreamsGroup, configured: ConfiguredTopology, written: list[GroupRecord], *, bump: bool
 ) -> GroupEpoch:
-    """Begin a new epoch if a member, the topics, the state of the topology or a config has changed."""
+    """Bump the group epoch if a member, a topic, the readiness of the topology or a config changed."""
     configs = {STANDBY_REPLICAS: str(shard.settings.group(group.group_id).streams_num_standby_replicas)}
     validated = configured.epoch if configured.is_ready else NOT_VALIDATED
     bump = (
@@ -67,11 +68,11 @@ def update_epoch(
     return GroupEpoch(epoch, configured, configs)
 
 
-# Targets
+# Target assignments
 
 
 def delay_first_assignment(shard: Shard, group: StreamsGroup) -> None:
-    """Give others the time to join an empty group before tasks are assigned."""
+    """Delay the first assignment of a new group by `streams.initial.rebalance.delay.ms`, so that others can join."""
     delay_ms = shard.settings.group(group.group_id).streams_initial_rebalance_delay_ms
     if delay_ms > 0 and group.is_empty:
         timer = initial_rebalance_timer(group.group_id)
@@ -81,7 +82,7 @@ def delay_first_assignment(shard: Shard, group: StreamsGroup) -> None:
 def _assign_after_delay(shard: Shard, group_id: str) -> Outcome[None]:
     group = shard.groups.get(group_id)
     if not isinstance(group, StreamsGroup) or group.is_empty or group.configured is None:
-        # With nobody to assign to, or before the topology is resolved anew, a heartbeat will see to it.
+        # Without members, or before the topology is configured again, the next heartbeat assigns.
         return Outcome(None)
     written: list[GroupRecord] = []
     epoch = GroupEpoch(group.group_epoch, group.configured, group.assignment_configs)
@@ -92,7 +93,10 @@ def _assign_after_delay(shard: Shard, group_id: str) -> Outcome[None]:
 def update_target(
     shard: Shard, group: StreamsGroup, epoch: GroupEpoch, updated: StreamsMember | None, written: list[GroupRecord]
 ) -> tuple[TaskTarget, TopologyStatus | None]:
-    """The member's target, computed anew for the whole group if that is due; and why it was not computed yet."""
+    """Return the member's target, and why it is delayed.
+
+    The target assignment of the whole group is computed if it is older than the group epoch.
+    """
     group_id = group.group_id
     last = group.target(updated.member_id) if updated is not None else NO_TASKS
     if initial_rebalance_timer(group_id) in shard.timers:
@@ -117,7 +121,7 @@ def _delayed(reason: str) -> TopologyStatus:
 
 
 def _targets(group: StreamsGroup, epoch: GroupEpoch, updated: StreamsMember | None) -> dict[str, TaskAssignment]:
-    members = {each: group.members[each] for each in timeline_map_order(group.members)}
+    members = {member_id: group.members[member_id] for member_id in timeline_map_order(group.members)}
     if updated is not None:
         members[updated.member_id] = updated
     subtopologies = epoch.configured.subtopologies
@@ -136,7 +140,7 @@ def _targets(group: StreamsGroup, epoch: GroupEpoch, updated: StreamsMember | No
     return assign(specs, subtopologies, int(epoch.configs.get(STANDBY_REPLICAS, "0")))
 
 
-# Members
+# Reconciliation
 
 
 def reconcile_member(
@@ -147,7 +151,7 @@ def reconcile_member(
     owned: TaskAssignment | None,
     written: list[GroupRecord],
 ) -> tuple[StreamsMember, Callable[[], None] | None]:
-    """Let a member take its next step towards its target; with what to do about its timer once that is written."""
+    """Reconcile a member; return the timer change to make once the records are appended."""
     if member.is_reconciled_to(target.epoch):
         return member, None
     updated = reconcile(member, target, owned, group.owners)

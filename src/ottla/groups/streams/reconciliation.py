@@ -1,8 +1,8 @@
-"""How a member of a streams group gets from the tasks that it has to those that it is to have (KIP-1071).
+"""Reconciliation of a streams member with its target tasks (KIP-1071; Kafka's streams CurrentAssignmentBuilder).
 
-First it gives back what is not in its target, and says so; then it gets what is free. An active task is free when no
-process has it, and when the member's own process has no copy of it; a copy is free when its process has the task in no
-other way. Pure functions: a member goes in, the member as it is next comes out.
+A member first revokes the tasks that are not in its target and acknowledges it; then it gets the tasks that are free:
+an active task that no process owns and of which its own process has no copy, a copy of a task that its process does
+not have. Pure functions that return the updated member.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TaskTarget(NamedTuple):
-    """What a member is to have, and the epoch that this is of."""
+    """The target assignment of a member and its assignment epoch."""
 
     epoch: int
     tasks: TaskAssignment
@@ -29,9 +29,9 @@ class TaskTarget(NamedTuple):
 def reconcile(
     member: StreamsMember, target: TaskTarget, owned: TaskAssignment | None, owners: TaskOwners
 ) -> StreamsMember:
-    """The member's next step.
+    """Return the member after its next step.
 
-    `owned` is what the member says it has, or None if it says nothing, which counts as still having all of it.
+    `owned` are the tasks that the member reports; None, no report, counts as still owning all of them.
     """
     match member.state:
         case StreamsMemberState.STABLE:
@@ -39,13 +39,13 @@ def reconcile(
                 return member
             return _next_assignment(member, member.member_epoch, target, owned, owners)
         case StreamsMemberState.UNREVOKED_TASKS:
-            if _still_has(owned, member.pending_revocation):
+            if _still_owns(owned, member.pending_revocation):
                 return member
             return _next_assignment(member, member.member_epoch + 1, target, owned, owners)
         case StreamsMemberState.UNRELEASED_TASKS:
             return _next_assignment(member, member.member_epoch, target, owned, owners)
         case StreamsMemberState.UNKNOWN:
-            # A state that a later version wrote: only a member that has nothing can go on from there.
+            # A state that a newer version wrote: the member may only continue if it owns nothing.
             if owned is None or any(owned):
                 raise KafkaError(
                     ErrorCode.FENCED_MEMBER_EPOCH,
@@ -54,20 +54,20 @@ def reconcile(
             return _next_assignment(member, target.epoch, target, owned, owners)
 
 
-def _still_has(owned: TaskAssignment | None, revoked: OwnedTasks) -> bool:
-    """Whether the member has not yet said that it let go of all of these."""
+def _still_owns(owned: TaskAssignment | None, revoked: OwnedTasks) -> bool:
+    """Return whether the member has not yet acknowledged the revocation of all these tasks."""
     kinds: tuple[Mapping[str, Collection[int]], ...] = revoked
     return owned is None or any(
-        not set(partitions).isdisjoint(to_go.get(subtopology_id, ()))
-        for has, to_go in zip(owned, kinds, strict=True)
-        for subtopology_id, partitions in has.items()
+        not set(partitions).isdisjoint(revoked_tasks.get(subtopology_id, ()))
+        for reported, revoked_tasks in zip(owned, kinds, strict=True)
+        for subtopology_id, partitions in reported.items()
     )
 
 
 def _next_assignment(
     member: StreamsMember, member_epoch: int, target: TaskTarget, owned: TaskAssignment | None, owners: TaskOwners
 ) -> StreamsMember:
-    """Go on towards the target: give back, or else take what is free."""
+    """Move towards the target: revoke tasks, or else assign the free ones."""
     process = member.process_id
 
     def active_is_taken(task: Task) -> bool:
@@ -76,28 +76,28 @@ def _next_assignment(
     def copy_is_taken(task: Task) -> bool:
         return owners.active.get(task) == process or owners.has_copy(task, process)
 
-    has = member.assigned
-    active = _difference(has.active, target.tasks.active, active_is_taken)
-    standby = _difference(has.standby, target.tasks.standby, copy_is_taken)
-    warmup = _difference(has.warmup, target.tasks.warmup, copy_is_taken)
+    assigned = member.assigned
+    active = _difference(assigned.active, target.tasks.active, active_is_taken)
+    standby = _difference(assigned.standby, target.tasks.standby, copy_is_taken)
+    warmup = _difference(assigned.warmup, target.tasks.warmup, copy_is_taken)
     revoked = OwnedTasks(
-        {each: {task: has.active[each][task] for task in tasks} for each, tasks in active.revoked.items()},
+        {name: {task: assigned.active[name][task] for task in tasks} for name, tasks in active.revoked.items()},
         standby.revoked,
         warmup.revoked,
     )
-    kept = {each: {task: has.active[each][task] for task in tasks} for each, tasks in active.kept.items()}
-    if not revoked.is_empty and _still_has(owned, revoked):
-        return _moved(
+    kept = {name: {task: assigned.active[name][task] for task in tasks} for name, tasks in active.kept.items()}
+    if not revoked.is_empty and _still_owns(owned, revoked):
+        return _with_tasks(
             member,
             member_epoch,
             state=StreamsMemberState.UNREVOKED_TASKS,
             assigned=OwnedTasks(kept, standby.kept, warmup.kept),
             pending_revocation=revoked,
         )
-    for each, tasks in active.free.items():
-        kept[each] = dict(sorted({**kept.get(each, {}), **dict.fromkeys(tasks, target.epoch)}.items()))
+    for name, tasks in active.free.items():
+        kept[name] = dict(sorted({**kept.get(name, {}), **dict.fromkeys(tasks, target.epoch)}.items()))
     waits = active.waits or standby.waits or warmup.waits
-    return _moved(
+    return _with_tasks(
         member,
         target.epoch,
         state=StreamsMemberState.UNRELEASED_TASKS if waits else StreamsMemberState.STABLE,
@@ -106,7 +106,7 @@ def _next_assignment(
     )
 
 
-def _moved(
+def _with_tasks(
     member: StreamsMember,
     epoch: int,
     *,
@@ -125,7 +125,7 @@ def _moved(
 
 
 class _Difference(NamedTuple):
-    """What a member keeps, gives back and can have at once; and whether there is more that it has to wait for."""
+    """The tasks that a member keeps, revokes and can get now, and whether it has to wait for others."""
 
     kept: dict[str, tuple[int, ...]]
     revoked: dict[str, tuple[int, ...]]
@@ -133,28 +133,28 @@ class _Difference(NamedTuple):
     waits: bool
 
     def with_free(self) -> Tasks:
-        """What is kept and what can be had."""
+        """Return the kept and the free tasks."""
         return {
-            each: tuple(sorted((*self.kept.get(each, ()), *self.free.get(each, ()))))
-            for each in dict.fromkeys((*self.kept, *self.free))
+            name: tuple(sorted((*self.kept.get(name, ()), *self.free.get(name, ()))))
+            for name in dict.fromkeys((*self.kept, *self.free))
         }
 
 
 def _difference(
-    has: Mapping[str, Collection[int]], target: Mapping[str, tuple[int, ...]], is_taken: Callable[[Task], bool]
+    owned: Mapping[str, Collection[int]], target: Mapping[str, tuple[int, ...]], is_taken: Callable[[Task], bool]
 ) -> _Difference:
     result = _Difference({}, {}, {}, waits=False)
     waits = False
-    for each in dict.fromkeys((*target, *has)):
-        held, wanted = set(has.get(each, ())), set(target.get(each, ()))
-        missing = wanted - held
-        free = [task for task in missing if not is_taken((each, task))]
+    for name in dict.fromkeys((*target, *owned)):
+        current, targeted = set(owned.get(name, ())), set(target.get(name, ()))
+        missing = targeted - current
+        free = [task for task in missing if not is_taken((name, task))]
         waits = waits or len(free) < len(missing)
-        for found, tasks in (
-            (result.kept, held & wanted),
-            (result.revoked, held - wanted),
+        for part, tasks in (
+            (result.kept, current & targeted),
+            (result.revoked, current - targeted),
             (result.free, free),
         ):
             if tasks:
-                found[each] = tuple(sorted(tasks))
+                part[name] = tuple(sorted(tasks))
     return result._replace(waits=waits)

@@ -24,7 +24,7 @@ StreamsKey = (
 
 
 def member_metadata(group_id: str, member: StreamsMember) -> GroupRecord:
-    """What a member is."""
+    """Return the record of a member's identity and configuration."""
     endpoint = member.user_endpoint
     value = schemas.StreamsGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -43,7 +43,7 @@ def member_metadata(group_id: str, member: StreamsMember) -> GroupRecord:
 def group_epoch(
     group_id: str, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
 ) -> GroupRecord:
-    """A group's epoch, with the topics, the topology and the configs that it was bumped for."""
+    """Return the record of a group epoch with its metadata hash, topology epoch and assignment configs."""
     value = schemas.StreamsGroupMetadataValue(
         epoch=epoch,
         metadata_hash=metadata_hash,
@@ -56,16 +56,18 @@ def group_epoch(
 
 
 def topology(group_id: str, value: schemas.StreamsGroupTopologyValue) -> GroupRecord:
-    """What the group's members run."""
+    """Return the record of the group's topology."""
     return GroupRecord(schemas.StreamsGroupTopologyKey(group_id=group_id), value)
 
 
 def target_assignment(group_id: str, member_id: str, target: TaskAssignment) -> GroupRecord:
-    """What a member is to have."""
+    """Return the record of a member's target assignment."""
     active, standby, warmup = (
         [
-            schemas.StreamsGroupTargetAssignmentMemberTaskIds(subtopology_id=each, partitions=sorted(tasks[each]))
-            for each in sorted(tasks)
+            schemas.StreamsGroupTargetAssignmentMemberTaskIds(
+                subtopology_id=subtopology_id, partitions=sorted(tasks[subtopology_id])
+            )
+            for subtopology_id in sorted(tasks)
         ]
         for tasks in target
     )
@@ -76,13 +78,13 @@ def target_assignment(group_id: str, member_id: str, target: TaskAssignment) -> 
 
 
 def target_assignment_epoch(group_id: str, epoch: int, timestamp_ms: int) -> GroupRecord:
-    """The epoch that the targets are for, and when they were computed."""
+    """Return the record of the assignment epoch and the time of its computation."""
     value = schemas.StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
     return GroupRecord(schemas.StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), value)
 
 
 def current_assignment(group_id: str, member: StreamsMember) -> GroupRecord:
-    """What a member has, and what it has yet to give back."""
+    """Return the record of a member's current tasks and of those that it has yet to revoke."""
     assigned, pending = member.assigned, member.pending_revocation
     value = schemas.StreamsGroupCurrentMemberAssignmentValue(
         member_epoch=member.member_epoch,
@@ -103,23 +105,25 @@ def current_assignment(group_id: str, member: StreamsMember) -> GroupRecord:
 def _with_epochs(tasks: TaskEpochs) -> list[schemas.StreamsGroupCurrentMemberAssignmentTaskIds]:
     return [
         schemas.StreamsGroupCurrentMemberAssignmentTaskIds(
-            subtopology_id=each,
-            partitions=sorted(tasks[each]),
-            assignment_epochs=[epoch for _, epoch in sorted(tasks[each].items())],
+            subtopology_id=subtopology_id,
+            partitions=sorted(tasks[subtopology_id]),
+            assignment_epochs=[epoch for _, epoch in sorted(tasks[subtopology_id].items())],
         )
-        for each in sorted(tasks)
+        for subtopology_id in sorted(tasks)
     ]
 
 
 def _task_ids(tasks: Tasks) -> list[schemas.StreamsGroupCurrentMemberAssignmentTaskIds]:
     return [
-        schemas.StreamsGroupCurrentMemberAssignmentTaskIds(subtopology_id=each, partitions=sorted(tasks[each]))
-        for each in sorted(tasks)
+        schemas.StreamsGroupCurrentMemberAssignmentTaskIds(
+            subtopology_id=subtopology_id, partitions=sorted(tasks[subtopology_id])
+        )
+        for subtopology_id in sorted(tasks)
     ]
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[GroupRecord]:
-    """What removes a member."""
+    """Return the tombstones that remove a member."""
     return [
         GroupRecord(schemas.StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         GroupRecord(schemas.StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -128,8 +132,8 @@ def member_tombstones(group_id: str, member_id: str) -> list[GroupRecord]:
 
 
 def group_tombstones(group_id: str, member_ids: Iterable[str]) -> list[GroupRecord]:
-    """What deletes a group."""
-    removals = [member_tombstones(group_id, each) for each in member_ids]
+    """Return the tombstones that delete a group."""
+    removals = [member_tombstones(group_id, member_id) for member_id in member_ids]
     return [
         *(current for current, _, _ in removals),
         *(target for _, target, _ in removals),

@@ -1,4 +1,4 @@
-"""Replaying the records of streams groups."""
+"""Replay of the records of streams groups."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LEFT_EPOCH = -1
 
 
 def replay(shard: Shard, key: StreamsKey, record: GroupRecord) -> None:
-    """Let a record of a streams group take effect; a tombstone of what is not there changes nothing."""
+    """Apply a record of a streams group; tombstones of unknown groups change nothing."""
     value = record.value
     group = _group(shard, key.group_id, create=value is not None)
     if group is None:
@@ -101,24 +101,24 @@ def _member(group: StreamsGroup, member_id: str, value: StreamsGroupMemberMetada
 
 def _epoch(shard: Shard, group: StreamsGroup, value: StreamsGroupMetadataValue | None) -> None:
     if value is None:
-        forget(shard, group)
+        drop_dependents(shard, group)
         del shard.groups[group.group_id]
         return
     group.group_epoch = value.epoch
     group.metadata_hash = value.metadata_hash
     group.validated_topology_epoch = value.validated_topology_epoch
-    group.assignment_configs = {each.key: each.value for each in value.last_assignment_configs or ()}
+    group.assignment_configs = {config.key: config.value for config in value.last_assignment_configs or ()}
 
 
-def forget(shard: Shard, group: StreamsGroup) -> None:
-    """A group is gone: it reads nothing any more, and nothing waits for its members."""
+def drop_dependents(shard: Shard, group: StreamsGroup) -> None:
+    """Drop what depends on a deleted group: its topic index and the timer of its first assignment."""
     _topology(shard, group, None)
     shard.timers.cancel(initial_rebalance_timer(group.group_id))
 
 
 def _topology(shard: Shard, group: StreamsGroup, value: StreamsGroupTopologyValue | None) -> None:
     old = group.topology
-    new = group.topology = None if value is None else StreamsTopology.of_record(value)
+    new = group.topology = None if value is None else StreamsTopology.from_record(value)
     shard.index_topics(
         group.group_id,
         () if old is None else sorted(old.required_topics()),
@@ -149,13 +149,13 @@ def _current(group: StreamsGroup, member_id: str, value: StreamsGroupCurrentMemb
                 )
             )
         return
-    known = {state.value for state in StreamsMemberState}
+    states = {state.value for state in StreamsMemberState}
     group.update_member(
         replace(
             member or StreamsMember(member_id),
             member_epoch=value.member_epoch,
             previous_member_epoch=value.previous_member_epoch,
-            state=StreamsMemberState(value.state) if value.state in known else StreamsMemberState.UNKNOWN,
+            state=StreamsMemberState(value.state) if value.state in states else StreamsMemberState.UNKNOWN,
             assigned=OwnedTasks(
                 _with_epochs(value.active_tasks, value.member_epoch),
                 _tasks(value.standby_tasks),
@@ -173,15 +173,15 @@ def _current(group: StreamsGroup, member_id: str, value: StreamsGroupCurrentMemb
 def _tasks(
     tasks: Iterable[StreamsGroupTargetAssignmentMemberTaskIds | StreamsGroupCurrentMemberAssignmentTaskIds],
 ) -> Tasks:
-    return {each.subtopology_id: tuple(sorted(each.partitions)) for each in tasks}
+    return {task_ids.subtopology_id: tuple(sorted(task_ids.partitions)) for task_ids in tasks}
 
 
 def _with_epochs(tasks: Iterable[StreamsGroupCurrentMemberAssignmentTaskIds], member_epoch: int) -> TaskEpochs:
     assignment: TaskEpochs = {}
-    for each in tasks:
-        epochs = each.assignment_epochs
-        if epochs is None or len(epochs) != len(each.partitions):
-            # Kafka before 4.3 did not write them.
-            epochs = [member_epoch] * len(each.partitions)
-        assignment[each.subtopology_id] = dict(zip(each.partitions, epochs, strict=True))
+    for task_ids in tasks:
+        epochs = task_ids.assignment_epochs
+        if epochs is None or len(epochs) != len(task_ids.partitions):
+            # Kafka before 4.3 wrote no assignment epochs.
+            epochs = [member_epoch] * len(task_ids.partitions)
+        assignment[task_ids.subtopology_id] = dict(zip(task_ids.partitions, epochs, strict=True))
     return assignment

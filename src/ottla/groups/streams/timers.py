@@ -1,4 +1,4 @@
-"""The end of a streams group's member: it leaves, is silent for too long, or takes too long to give its tasks back."""
+"""Timers and removal of a streams group's members: a member that exceeds its session or rebalance timeout is fenced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 def schedule_session_timeout(shard: Shard, group_id: str, member_id: str) -> None:
-    """A member is alive: its session begins anew."""
+    """Restart a member's session timer."""
     shard.after(
         member_timer(SESSION, group_id, member_id),
         shard.settings.group(group_id).streams_session_timeout_ms,
@@ -28,7 +28,7 @@ def schedule_session_timeout(shard: Shard, group_id: str, member_id: str) -> Non
 
 
 def schedule_rebalance_timeout(shard: Shard, group_id: str, member: StreamsMember) -> None:
-    """A member has this long to give back what it must; one that has gone on to another epoch is let alone."""
+    """Start the timer within which a member must revoke its tasks; it has no effect in a later member epoch."""
     shard.after(
         member_timer(REBALANCE, group_id, member.member_id),
         member.rebalance_timeout_ms,
@@ -38,22 +38,22 @@ def schedule_rebalance_timeout(shard: Shard, group_id: str, member: StreamsMembe
 
 
 def cancel_rebalance_timeout(shard: Shard, group_id: str, member_id: str) -> None:
-    """A member has nothing to give back any more."""
+    """Cancel the timer of a member without tasks to revoke."""
     shard.timers.cancel(member_timer(REBALANCE, group_id, member_id))
 
 
-def _fence(shard: Shard, group_id: str, member_id: str, what: str, epoch: int | None = None) -> Outcome[None]:
+def _fence(shard: Shard, group_id: str, member_id: str, timeout: str, epoch: int | None = None) -> Outcome[None]:
     group = shard.groups.get(group_id)
     member = group.members.get(member_id) if isinstance(group, StreamsGroup) else None
     if not isinstance(group, StreamsGroup) or member is None or epoch not in (None, member.member_epoch):
         return Outcome(None)
     if shard.events is not None:
-        shard.events.timed_out(what, group, member_id)
-    return remove_member(shard, group, member_id, None, f"{what} timeout")
+        shard.events.timed_out(timeout, group, member_id)
+    return remove_member(shard, group, member_id, None, f"{timeout} timeout")
 
 
 def remove_member(shard: Shard, group: StreamsGroup, member_id: str, response: R, reason: str) -> Outcome[R]:
-    """Remove a member; the next heartbeat of another one computes who gets its tasks."""
+    """Remove a member and bump the group epoch; the next heartbeat of another member assigns its tasks."""
     group_id = group.group_id
     if shard.events is not None:
         shard.events.leaving(group, [member_id], reason)
