@@ -184,7 +184,7 @@ def _group_to_join(shard: Shard, group_id: str, written: list[GroupRecord]) -> S
 
 def _existing_group(shard: Shard, group_id: str) -> StreamsGroup:
     if group_id not in shard.groups:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not statuses.")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not found.")
     return shard.streams_group(group_id)
 
 

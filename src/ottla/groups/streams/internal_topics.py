@@ -100,8 +100,8 @@ class _Resolution:
         for index, subtopology in enumerate(self._subtopologies):
             for topic in subtopology.repartition_source_topics:
                 readers.setdefault(topic.name, []).append(index)
-        # Kafka repeats over all subtopologies. This visits those with a new input, in the same order, because the result
-        # depends on the counts that are known at each visit.
+        # Kafka repeats over all subtopologies. This visits those with a new input, in the same order, because the
+        # result depends on the counts that are known at each visit.
         due = [(0, index) for index in range(len(self._subtopologies))]
         settled: set[int] = set()
         while due:
@@ -221,7 +221,7 @@ class _Resolution:
 
 
 def _copartition_groups(subtopology: rec.Subtopology) -> list[list[str]]:
-    """Return the topic names of each copartition group; raise UNKNOWN_SERVER_ERROR for a wrong index, as Kafka."""
+    """Return the topic names of each copartition group; raise UNKNOWN_SERVER_ERROR for a wrong index."""
     sources, repartition = subtopology.source_topics, subtopology.repartition_source_topics
     groups = []
     for group in subtopology.copartition_groups:
