@@ -98,10 +98,11 @@ class Partition:
         transaction_version: int = 0,
         may_defer: bool = False,
         validated: ValidatedRecords | None = None,
+        parsed_header: BatchHeader | None = None,
     ) -> AppendResult:
         """Validate and write batches; `acks` -1 needs as many replicas in sync as `min.insync.replicas` says.
 
-        More than there are replicas it never asks for. `may_defer` and `validated` are `Log.append_as_leader`'s.
+        More than there are replicas it never asks for. The other options are `Log.append_as_leader`'s.
         """
         state = self.state
         if acks == -1 and len(state.isr) < min(self.min_insync_replicas, len(state.replicas)):
@@ -119,6 +120,7 @@ class Partition:
             transaction_version=transaction_version,
             may_defer=may_defer,
             validated=validated,
+            parsed_header=parsed_header,
         )
 
     def begin_verification(self, header: BatchHeader, supports_epoch_bump: bool) -> VerificationGuard | None:

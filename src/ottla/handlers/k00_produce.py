@@ -29,7 +29,7 @@ from ottla.protocol.messages.k00_produce import (
 from ottla.records.batch import HEADER_SIZE, TRANSACTIONAL_FLAG
 from ottla.records.compression import CompressionType
 from ottla.records.errors import InvalidRecords
-from ottla.records.validate import ValidationDeferredError, next_batch_size, only_batch
+from ottla.records.validate import ValidationDeferredError, next_batch_size, only_batch, whole_batch_header
 from ottla.storage.names import TopicPartition
 from ottla.transactions.verification import produce_operation
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from ottla.transactions.verification import VerificationGuard
 
 INLINE_RECORD_ERRORS = 1000  # a response with more is encoded in a worker
+_Batch = tuple[memoryview, "BatchHeader | None"]
+"""The records of one partition, and their header where they are exactly one batch of the current format."""
 ADMIN_CLIENT = "__admin_client"
 ATTRIBUTES_POSITION = 22  # of the byte in which a batch says that it belongs to a transaction
 
@@ -90,8 +92,7 @@ def on_error(request: ProduceRequest, version: int, code: ErrorCode, message: st
 def produce(call: Call, request: ProduceRequest) -> ProduceResponse | Pending[ProduceResponse] | None:
     """Append to each partition; answer when it is as safe as was asked for."""
     work = _Produce(call, request)
-    work.check_transactional_id()
-    work.find_partitions()
+    work.find_partitions(work.read_batches())
     asked = work.ask_coordinator()
     if asked is None or asked.done:
         return work.append_all({} if asked is None else asked.response)
@@ -138,28 +139,35 @@ class _Produce:
         self._endpoints: dict[int, NodeEndpoint] = {}
         self._failed: str | None = None
 
-    def check_transactional_id(self) -> None:
-        """Only who may write with a transactional id sends records of a transaction; nobody without one."""
-        batches = (data.records for topic in self.request.topic_data for data in topic.partition_data)
-        flags = [_is_transactional(each) for each in batches]  # of all: one that is no batch fails the request
-        if any(flags):
-            named = self.request.transactional_id
-            if named is None:
-                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            self.call.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, named)
+    def read_batches(self) -> dict[tuple[str, Uuid], dict[int, _Batch]]:
+        """Return the batches by topic and partition, each header parsed once; of a repeated partition take the last.
 
-    def find_partitions(self) -> None:
-        """Find where each batch goes, and look at its header."""
-        wanted: dict[tuple[str, Uuid], dict[int, Any]] = {}
+        Transactional batches require WRITE on the transactional id. Bytes that are no batch fail the whole request.
+        """
+        batches: dict[tuple[str, Uuid], dict[int, _Batch]] = {}
+        transactional = False
         for topic in self.request.topic_data:
-            for data in topic.partition_data:  # of one that is named twice, Kafka takes the last
-                wanted.setdefault((topic.name, topic.topic_id), {})[data.index] = data.records
-        for (topic_name, topic_id), partitions in wanted.items():
+            for data in topic.partition_data:
+                records = memoryview(b"" if data.records is None else data.records)
+                header = whole_batch_header(records)
+                if _is_transactional(records) if header is None else header.is_transactional:
+                    transactional = True
+                batches.setdefault((topic.name, topic.topic_id), {})[data.index] = records, header
+        if transactional:
+            transactional_id = self.request.transactional_id
+            if transactional_id is None:
+                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            self.call.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        return batches
+
+    def find_partitions(self, batches: dict[tuple[str, Uuid], dict[int, _Batch]]) -> None:
+        """Find the partition of each batch; partitions that cannot take theirs get their error."""
+        for (topic_name, topic_id), partitions in batches.items():
             answers: list[PartitionProduceResponse] = []
             self.response.responses.append(
                 TopicProduceResponse(name=topic_name, topic_id=topic_id, partition_responses=answers)
             )
-            for index, records in partitions.items():
+            for index, (records, header) in partitions.items():
                 answer = PartitionProduceResponse(index=index)
                 answers.append(answer)
                 entry = _Entry(answer, topic_name, topic_id, records)
@@ -167,7 +175,7 @@ class _Produce:
                 try:
                     name = _name(self.call, topic_name, topic_id)
                     partition = self.call.broker.partition(name, index)
-                    entry.records, entry.header = _check_records(self.call, records)
+                    entry.records, entry.header = _check_records(self.call, records, header)
                     if self.request.acks not in (-1, 0, 1):
                         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                     _check_writable(self.call, partition)
@@ -324,6 +332,7 @@ class _Produce:
             supports_epoch_bump=entry.guard is not None and self.operation.supports_epoch_bump,
             may_defer=True,
             validated=entry.validated,
+            parsed_header=header,
         )
         if header.is_transactional:
             partition.verifications.appended(header.producer_id, header.producer_epoch, control=False)
@@ -367,14 +376,16 @@ class _Produce:
         return self.response
 
 
-def _is_transactional(records: Any) -> bool:
-    size = None if records is None else next_batch_size(memoryview(records))
+def _is_transactional(records: memoryview) -> bool:
+    size = next_batch_size(records)
     return size is not None and size >= HEADER_SIZE and records[ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG != 0
 
 
-def _check_records(call: Call, records: Any) -> tuple[memoryview, BatchHeader]:
-    """What every produce request must hold, before anybody looks at a topic: one batch of the current format."""
-    batch, header = only_batch(memoryview(b"" if records is None else records))
+def _check_records(call: Call, records: memoryview, header: BatchHeader | None) -> tuple[memoryview, BatchHeader]:
+    """Return the one batch of the current format that a partition's records are, with its header."""
+    batch = records
+    if header is None:
+        batch, header = only_batch(records)
     if header.compression == CompressionType.ZSTD and call.version < 7:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     return batch, header

@@ -108,14 +108,19 @@ class ValidBatch(NamedTuple):
         return batch
 
 
-def validate(buffer: ReadableBuffer, rules: LogRules, now: int, *, inline: bool = False) -> ValidBatch:
+def validate(
+    buffer: ReadableBuffer, rules: LogRules, now: int, *, header: BatchHeader | None = None, inline: bool = False
+) -> ValidBatch:
     """Check the one batch that a produce request has for a partition; raise `InvalidRecords` to refuse it.
 
+    With `header` the buffer is one whole batch and this its header (from `only_batch`); it is not parsed again.
     Bytes behind the batch that are no whole batch are left out, as Kafka does. With `inline` raise
     `ValidationDeferredError` before more than a few milliseconds of work: the compressed size of a batch says nothing
     about the size of its records.
     """
-    batch, header = only_batch(memoryview(buffer))
+    batch = memoryview(buffer)
+    if header is None:
+        batch, header = only_batch(batch)
     attributes = header.attributes
     codec = attributes & COMPRESSION_MASK
     if inline and INLINE_BYTES < len(batch) <= rules.max_message_bytes:
@@ -194,10 +199,9 @@ def accept(batch: memoryview, rules: LogRules, now: int) -> ValidBatch:
 
 def only_batch(view: memoryview) -> tuple[memoryview, BatchHeader]:
     """The one whole batch of the current format that a buffer holds, without the bytes behind it."""
-    if len(view) >= HEADER_SIZE:
-        header = read_header(view)
-        if header.magic == MAGIC and header.batch_length + LOG_OVERHEAD == len(view):
-            return view, header
+    header = whole_batch_header(view)
+    if header is not None:
+        return view, header
     # Something is wrong, or there are bytes behind the batch, which may be all right.
     size = next_batch_size(view)
     if size is None:
@@ -209,6 +213,15 @@ def only_batch(view: memoryview) -> tuple[memoryview, BatchHeader]:
     if size < len(view) and next_batch_size(view[size:]) is not None:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, "only one record batch is allowed for a partition")
     return view[:size], read_header(view)
+
+
+def whole_batch_header(view: memoryview) -> BatchHeader | None:
+    """Return the header of a buffer that is exactly one batch of the current format, else None."""
+    if len(view) >= HEADER_SIZE:
+        header = read_header(view)
+        if header.magic == MAGIC and header.batch_length + LOG_OVERHEAD == len(view):
+            return header
+    return None
 
 
 def next_batch_size(view: memoryview) -> int | None:

@@ -17,7 +17,7 @@ from ottla.server.frame_memory import UNLIMITED, FrameMemory
 from ottla.server.tls import TLS_PROTOCOLS, ListenerTls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ottla.broker.broker import Broker
     from ottla.cluster.server_config import Endpoint
@@ -44,6 +44,7 @@ class NodeServer:
         self._listeners: dict[str, Listener] = {}
         self._tls: dict[str, ListenerTls] = {}
         self.dispatch: Dispatch | None = None
+        self._dispatchers: dict[str, ListenerDispatcher] = {}
         self._ids = itertools.count(1)
         self.memory = FrameMemory(clock, self._queued_max_request_bytes)
         self.accepted = 0
@@ -55,7 +56,8 @@ class NodeServer:
         """Listen, and tell the port of each listener. Until `serve` is called clients are turned away."""
         ports = {}
         for endpoint in endpoints:
-            connect = partial(Connection, _ListenerDispatcher(self, endpoint.listener))
+            dispatcher = self._dispatchers[endpoint.listener] = ListenerDispatcher(self, endpoint.listener)
+            connect = partial(Connection, dispatcher)
             context = None
             if endpoint.security_protocol in TLS_PROTOCOLS:
                 self._tls[endpoint.listener] = ListenerTls(endpoint, layers or BrokerLayers())
@@ -75,6 +77,8 @@ class NodeServer:
         """Let clients in."""
         self._broker = broker
         self.dispatch = Dispatch(broker)
+        for dispatcher in self._dispatchers.values():
+            dispatcher.handle = self.dispatch.handle
         if broker.events is not None:
             broker.events.emit("node.started")
         self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
@@ -119,16 +123,6 @@ class NodeServer:
             connection.abort()
 
     # What connections ask.
-
-    @property
-    def max_frame_size(self) -> int:
-        """The largest request."""
-        return self.broker.config_int("socket.request.max.bytes")
-
-    @property
-    def max_sasl_frame_size(self) -> int:
-        """The largest request of a client that is not authenticated yet."""
-        return self.broker.config_int("sasl.server.max.receive.size")
 
     def _queued_max_request_bytes(self) -> int:
         return UNLIMITED if self._broker is None else self._broker.config_int("queued.max.request.bytes")
@@ -212,11 +206,6 @@ class NodeServer:
         if not self.connections and self._empty is not None:
             self._empty.set()
 
-    def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
-        """Answer a frame."""
-        assert self.dispatch is not None
-        return self.dispatch.handle(session, frame)
-
     def _tell(self, kind: str, **fields: Any) -> None:
         if self._broker is not None and self._broker.events is not None:
             self._broker.events.emit(kind, **fields)
@@ -239,35 +228,33 @@ class NodeServer:
                 connection.abort()
 
 
-class _ListenerDispatcher:
-    """The node as connections of one listener see it."""
+class ListenerDispatcher:
+    """The node as connections of one listener see it; implements `connection.Dispatcher`."""
 
-    __slots__ = ("_server", "clock", "listener", "memory")
+    __slots__ = ("_server", "clock", "disconnected", "handle", "listener", "memory")
 
     def __init__(self, server: NodeServer, listener: str) -> None:
         self._server = server
         self.listener = listener
         self.clock = server.clock
         self.memory = server.memory
+        self.disconnected = server.disconnected
+        self.handle: Callable[[Session, memoryview], Sequence[Part] | Pending[Sequence[Part]] | None] = _not_serving
 
     @property
     def max_frame_size(self) -> int:
-        """The largest request."""
-        return self._server.max_frame_size
+        """The largest request of an authenticated client."""
+        return self._server.broker.config_int("socket.request.max.bytes")
 
     @property
     def max_sasl_frame_size(self) -> int:
         """The largest request of a client that is not authenticated yet."""
-        return self._server.max_sasl_frame_size
+        return self._server.broker.config_int("sasl.server.max.receive.size")
 
     def connected(self, connection: Connection) -> Session | None:
-        """A client came."""
+        """Return the session of a new connection, or None to refuse it."""
         return self._server.connected(connection, self.listener)
 
-    def disconnected(self, connection: Connection, session: Session) -> None:
-        """A client left."""
-        self._server.disconnected(connection, session)
 
-    def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
-        """Answer a frame."""
-        return self._server.handle(session, frame)
+def _not_serving(session: Session, frame: memoryview) -> None:
+    raise AssertionError("no connection has a session before the node serves")

@@ -269,13 +269,15 @@ class Log(LogFiles):
         verified: bool = True,
         supports_epoch_bump: bool = False,
         transaction_version: int = 0,
+        parsed_header: BatchHeader | None = None,
         may_defer: bool = False,
         validated: ValidatedRecords | None = None,
     ) -> AppendResult:
         """Validate batches, give them offsets and write them. A writable buffer is stamped in place.
 
         `verified` says that the coordinator knows the transaction of a producer that has none open here, and
-        `supports_epoch_bump` that the producer begins each transaction with a new epoch (KIP-890). With `may_defer`
+        `supports_epoch_bump` that the producer begins each transaction with a new epoch (KIP-890). `parsed_header` is
+        the header of a client's one batch, where the caller has parsed it. With `may_defer`
         raise `ValidationDeferredError`, and change nothing, where validation would take more than a few milliseconds:
         run `validation_ahead` in a worker then, and append with its result as `validated`.
         """
@@ -292,7 +294,7 @@ class Log(LogFiles):
         if origin is not AppendOrigin.CLIENT:
             rules = rules_for(config, False)
         if validated is None:
-            batches = validate_as_leader(records, rules, now, inline=may_defer)
+            batches = validate_as_leader(records, rules, now, header=parsed_header, inline=may_defer)
         elif validated.rules == rules:
             batches = stamp_append_time(validated.batches, now)
         else:  # the topic's config changed meanwhile

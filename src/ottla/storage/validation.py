@@ -53,14 +53,16 @@ class ValidatedRecords(NamedTuple):
     rules: LogRules
 
 
-def validate_as_leader(records: Buffer, rules: LogRules, now_ms: int, *, inline: bool = False) -> list[ValidBatch]:
+def validate_as_leader(
+    records: Buffer, rules: LogRules, now_ms: int, *, header: BatchHeader | None = None, inline: bool = False
+) -> list[ValidBatch]:
     """Check what is to get offsets: one batch of a client, which is not trusted, or one that a coordinator built.
 
     With `inline` raise `ValidationDeferredError` for a client's batch that would hold the event loop for long.
     """
     view = memoryview(records)
     if rules.from_client:
-        return [validate(view, rules, now_ms, inline=inline)]
+        return [validate(view, rules, now_ms, header=header, inline=inline)]
     return [accept(view, rules, now_ms)]
 
 
