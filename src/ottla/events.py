@@ -35,9 +35,8 @@ FIELDS: Final = {
     "client_id": "string or null: as the client sent it",
     "committed": "bool: true for a commit, false for an abort",
     "connection": "int: number of the connection on its node",
-    "control": "int: number of the control function",
     "correlation_id": "int: pairs a response with its request, on one connection",
-    "action": "string: what a control function did",
+    "action": "string: what a rule of the test kit did",
     "epoch": "int: generation of a classic group, group or member epoch of a consumer group",
     "errors": "list of strings: names of the error codes in a response, each once, in order",
     "error": "string: name of an error code",
@@ -50,6 +49,7 @@ FIELDS: Final = {
     "listener": "string: the listener's name",
     "member": "string: member id",
     "ms": "float: milliseconds from the request to its response",
+    "offset": "int: the offset of a record",
     "offsets": "list of {topic, partition, offset}",
     "partition": "int",
     "partitions": "map of topic name to list of partition numbers",
@@ -60,6 +60,7 @@ FIELDS: Final = {
     "producer_epoch": "int",
     "producer_id": "int",
     "reason": "string: why",
+    "rule": "int: number of the rule",
     "timeout_ms": "int",
     "to": "string: the state after",
     "topic": "string",
@@ -175,7 +176,7 @@ KINDS: Final[dict[str, Kind]] = {
         ("what",),
         ("group", "member", "transactional_id", "producer_id", "producer_epoch", "timeout_ms"),
     ),
-    "control": Kind("a control function of the test kit acted on a request", ("control", "action", "api")),
+    "rule": Kind("a rule of the test kit acted on a request", ("rule", "action", "api")),
 }
 
 

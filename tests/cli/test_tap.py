@@ -83,12 +83,12 @@ def test_brief_lines_and_control_functions() -> None:
             url = found[0]
             body = json.dumps({"api": "Produce", "action": "error", "error": "NOT_LEADER_OR_FOLLOWER"}).encode()
             headers = {"Content-Type": "application/json"}
-            request = urllib.request.Request(f"{url}/controls", body, headers, method="POST")
-            control = json.load(urllib.request.urlopen(request, timeout=60))["control"]
+            request = urllib.request.Request(f"{url}/rules", body, headers, method="POST")
+            rule = json.load(urllib.request.urlopen(request, timeout=60))["rule"]
             produce(address(said), "hello")
-            assert json.load(urllib.request.urlopen(f"{url}/controls/{control}", timeout=60))["hits"] == 1
+            assert json.load(urllib.request.urlopen(f"{url}/rules/{rule}", timeout=60))["hits"] == 1
             paths = json.load(urllib.request.urlopen(f"{url}/openapi.json", timeout=60))["paths"]
-            assert {path.split("/")[1] for path in paths} == {"controls", "requests"}
+            assert {path.split("/")[1] for path in paths} == {"rules", "requests"}
         produced = [line for line in printed if "Produce v" in line]
         assert sum("-> " in line for line in produced) == 2
         assert all("(me)" in line for line in printed)

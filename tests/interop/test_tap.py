@@ -1,4 +1,4 @@
-"""The tap in front of Apache Kafka: clients stay behind it, and control functions act on a broker that is not ours."""
+"""The tap in front of Apache Kafka: clients stay behind it, and rules act on a broker that is not ours."""
 
 from __future__ import annotations
 

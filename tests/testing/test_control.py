@@ -1,4 +1,4 @@
-"""Each control function, and what a real client does about it."""
+"""Each rule, and what a real client does about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 from ottla.protocol.error_codes import ErrorCode
 from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest
 from ottla.protocol.messages.k19_create_topics import CreatableTopicResult, CreateTopicsResponse
-from ottla.testing import Cluster, SeenRequest, VirtualClock
+from ottla.testing import Cluster, ReceivedRequest, VirtualClock
 from tests.conversations.side_by_side import Wire
 from tests.testing.clients import Delivery, consumer, eventually, producer, read, send, values
 
@@ -39,15 +39,15 @@ def slow() -> Iterator[Cluster]:
 
 
 def test_observed_requests_are_served(cluster: Cluster) -> None:
-    looked: list[SeenRequest] = []
-    control = cluster.on("Produce", times=None).observe(looked.append)
+    looked: list[ReceivedRequest] = []
+    rule = cluster.on("Produce", times=None).observe(looked.append)
     send(producer(cluster, client_id="me"), "t", "a")
-    (seen,) = control.wait()
+    (seen,) = rule.wait()
     assert (seen.api, seen.client_id, seen.node) == ("Produce", "me", 1)
     assert seen.request.topic_data[0].partition_data[0].index == 0
     assert looked == [seen]
     assert values(cluster, "t") == ["a"]
-    assert control.active
+    assert rule.active
 
 
 def test_requests_that_were_seen_can_be_asked_for(cluster: Cluster) -> None:
@@ -78,31 +78,31 @@ def test_an_answer_in_place_of_the_broker(cluster: Cluster) -> None:
 def test_a_function_that_returns_nothing_leaves_the_request_alone(cluster: Cluster) -> None:
     asked: list[str] = []
 
-    def only_x(seen: SeenRequest) -> CreateTopicsResponse | None:
+    def only_x(seen: ReceivedRequest) -> CreateTopicsResponse | None:
         asked.append(seen.request.topics[0].name)
         if asked[-1] != "x":
             return None
         return CreateTopicsResponse(topics=[CreatableTopicResult(name="x", error_code=ErrorCode.INVALID_CONFIG)])
 
-    control = cluster.on("CreateTopics").answer(only_x)
+    rule = cluster.on("CreateTopics").answer(only_x)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic("y", 1)])["y"].result(60)
-    assert control.active
+    assert rule.active
     with pytest.raises(KafkaException):
         admin.create_topics([NewTopic("x", 1)])["x"].result(60)
     assert asked == ["y", "x"]
-    assert not control.active
+    assert not rule.active
 
 
 def test_a_coroutine_sleeps_while_others_go_on(cluster: Cluster) -> None:
     gate = asyncio.Event()
 
-    async def when_open(_: SeenRequest) -> None:
+    async def when_open(_: ReceivedRequest) -> None:
         await gate.wait()
 
-    control = cluster.on("Produce", client_id="me").answer(when_open)
+    rule = cluster.on("Produce", client_id="me").answer(when_open)
     mine = Delivery(producer(cluster, client_id="me"), "t", "a")
-    control.wait()
+    rule.wait()
     send(producer(cluster, client_id="you"), "t", "b")
     assert not mine.done
     cluster.call(lambda _: gate.set())
@@ -138,11 +138,11 @@ def test_an_edit_changes_only_the_response_that_it_was_given(cluster: Cluster) -
 
 
 def test_an_error_that_can_be_retried_is(cluster: Cluster) -> None:
-    control = cluster.on("FindCoordinator", times=2).error("COORDINATOR_NOT_AVAILABLE")
+    rule = cluster.on("FindCoordinator", times=2).error("COORDINATOR_NOT_AVAILABLE")
     send(producer(cluster), "t", "a")
     reader = consumer(cluster, "t")
     assert read(reader, 1) == ["a"]
-    assert control.hits == 2
+    assert rule.hits == 2
     reader.close()
 
 
@@ -163,9 +163,9 @@ def test_an_error_for_one_partition_leaves_the_others_alone(cluster: Cluster) ->
 
 
 def test_a_leader_that_moved_is_looked_for(cluster: Cluster) -> None:
-    control = cluster.on("Produce", topic="t", partition=0, times=2).error("NOT_LEADER_OR_FOLLOWER")
+    rule = cluster.on("Produce", topic="t", partition=0, times=2).error("NOT_LEADER_OR_FOLLOWER")
     assert send(producer(cluster), "t", "a").error is None
-    assert control.hits == 2
+    assert rule.hits == 2
     assert values(cluster, "t") == ["a"]
 
 
@@ -173,10 +173,10 @@ def test_an_error_for_a_fetched_partition(cluster: Cluster) -> None:
     client = producer(cluster)
     send(client, "t", "a", 0)
     send(client, "t", "b", 1)
-    control = cluster.on("Fetch", topic="t", partition=1, times=3).error("KAFKA_STORAGE_ERROR")
+    rule = cluster.on("Fetch", topic="t", partition=1, times=3).error("KAFKA_STORAGE_ERROR")
     reader = consumer(cluster, "t")
     assert sorted(read(reader, 2)) == ["a", "b"]
-    assert control.hits == 3
+    assert rule.hits == 3
     reader.close()
 
 
@@ -193,10 +193,10 @@ def test_an_error_in_a_fetch_session_reaches_the_consumer(cluster: Cluster) -> N
             read_error.append(message.error().name())
         return bool(read_error)
 
-    control = cluster.on("Fetch", topic="t", partition=0).error("OFFSET_OUT_OF_RANGE")
+    rule = cluster.on("Fetch", topic="t", partition=0).error("OFFSET_OUT_OF_RANGE")
     eventually(poll)
     assert read_error == ["_AUTO_OFFSET_RESET"]
-    assert control.hits == 1
+    assert rule.hits == 1
     reader.close()
 
 
@@ -214,9 +214,9 @@ def test_a_commit_of_one_partition_fails(cluster: Cluster) -> None:
 
 
 def test_a_delayed_request_is_handled_later(slow: Cluster) -> None:
-    control = slow.on("Produce").delay(5)
+    rule = slow.on("Produce").delay(5)
     delivery = Delivery(producer(slow), "t", "a")
-    control.wait()
+    rule.wait()
     assert values(slow, "t") == []
     slow.advance(4.9)
     assert values(slow, "t") == []
@@ -226,9 +226,9 @@ def test_a_delayed_request_is_handled_later(slow: Cluster) -> None:
 
 
 def test_a_delayed_response_comes_later(slow: Cluster) -> None:
-    control = slow.on("Produce").delay_response(5)
+    rule = slow.on("Produce").delay_response(5)
     delivery = Delivery(producer(slow), "t", "a")
-    control.wait()
+    rule.wait()
     assert values(slow, "t") == ["a"]
     delivery.poll()
     assert not delivery.done
@@ -237,26 +237,26 @@ def test_a_delayed_response_comes_later(slow: Cluster) -> None:
 
 
 def test_a_sleeping_request_wakes(cluster: Cluster) -> None:
-    control = cluster.on("Produce").sleep()
+    rule = cluster.on("Produce").sleep()
     delivery = Delivery(producer(cluster), "t", "a")
-    control.wait()
+    rule.wait()
     delivery.poll()
     assert (delivery.done, values(cluster, "t")) == (False, [])
-    control.wake()
+    rule.wake()
     assert delivery.wait().error is None
 
 
 def test_requests_may_overtake_a_sleeping_one(cluster: Cluster) -> None:
-    control = cluster.on("Produce").sleep(out_of_order=True)
+    rule = cluster.on("Produce").sleep(out_of_order=True)
     client = producer(cluster, enable_idempotence=False)
     first = Delivery(client, "t", "first", 0)
-    control.wait()
+    rule.wait()
     second = Delivery(client, "t", "second", 1)
     eventually(lambda: values(cluster, "t", 1) == ["second"])
     assert values(cluster, "t", 0) == []
     second.poll()
     assert not second.done, "answers keep the order of their requests"
-    control.wake()
+    rule.wake()
     first.wait()
     second.wait()
 
@@ -265,20 +265,20 @@ def test_requests_may_overtake_a_sleeping_one(cluster: Cluster) -> None:
 
 
 def test_a_lost_response_is_asked_for_again_and_stored_once(cluster: Cluster) -> None:
-    control = cluster.on("Produce").drop_response()
+    rule = cluster.on("Produce").drop_response()
     client = producer(cluster, enable_idempotence=True, request_timeout_ms=500, socket_timeout_ms=1000)
     assert send(client, "t", "a").error is None
-    assert control.hits == 1
+    assert rule.hits == 1
     assert len(cluster.requests("Produce")) > 1  # a client that is stopped for a second asks once more
     assert values(cluster, "t") == ["a"]
 
 
 def test_a_connection_that_breaks_before_the_request(cluster: Cluster) -> None:
-    control = cluster.on("Produce").drop_connection()
+    rule = cluster.on("Produce").drop_connection()
     assert send(producer(cluster), "t", "a").error is None
-    assert control.hits == 1
+    assert rule.hits == 1
     assert values(cluster, "t") == ["a"]
-    assert cluster.events("connection.closed", reason="a control function")
+    assert cluster.events("connection.closed", reason="a rule of a test")
 
 
 @pytest.mark.parametrize(("idempotent", "stored"), [(True, ["a"]), (False, ["a", "a"])])
@@ -289,15 +289,15 @@ def test_a_connection_that_breaks_after_the_request(cluster: Cluster, idempotent
 
 
 def test_a_response_that_ends_in_the_middle(cluster: Cluster) -> None:
-    control = cluster.on("Produce").cut()
+    rule = cluster.on("Produce").cut()
     assert send(producer(cluster, enable_idempotence=True), "t", "a").error is None
-    assert control.hits == 1
+    assert rule.hits == 1
     assert values(cluster, "t") == ["a"]
 
 
 def test_corrupt_records_are_noticed(cluster: Cluster) -> None:
     send(producer(cluster), "t", "a")
-    control = cluster.on("Fetch", topic="t", partition=0, where=lambda seen: seen.request.max_wait_ms == 50).corrupt(-6)
+    rule = cluster.on("Fetch", topic="t", partition=0, where=lambda seen: seen.request.max_wait_ms == 50).corrupt(-6)
     reader = consumer(cluster, "t", check_crcs=True)
     problems: list[str] = []
 
@@ -310,8 +310,8 @@ def test_corrupt_records_are_noticed(cluster: Cluster) -> None:
             return False
         return True
 
-    eventually(lambda: poll() or (problems and control.hits))
-    assert control.hits == 1
+    eventually(lambda: poll() or (problems and rule.hits))
+    assert rule.hits == 1
     reader.close()
 
 
@@ -319,20 +319,20 @@ def test_corrupt_records_are_noticed(cluster: Cluster) -> None:
 
 
 def test_once_and_then_no_more(cluster: Cluster) -> None:
-    control = cluster.on("Produce").error("MESSAGE_TOO_LARGE")
+    rule = cluster.on("Produce").error("MESSAGE_TOO_LARGE")
     client = producer(cluster, enable_idempotence=False)
     assert send(client, "t", "a").error is not None
-    assert not control.active
+    assert not rule.active
     assert send(client, "t", "b").error is None
 
 
 def test_it_is_kept_until_it_is_removed(cluster: Cluster) -> None:
-    control = cluster.on("Produce").error("MESSAGE_TOO_LARGE")
-    control.keep()
+    rule = cluster.on("Produce").error("MESSAGE_TOO_LARGE")
+    rule.keep()
     client = producer(cluster, enable_idempotence=False)
     assert send(client, "t", "a").error is not None
     assert send(client, "t", "a").error is not None
-    control.remove()
+    rule.remove()
     assert send(client, "t", "b").error is None
 
 
@@ -368,17 +368,17 @@ def test_control_functions_are_tried_in_order(cluster: Cluster) -> None:
 
 
 def test_a_function_that_fails_is_told_where_it_is_waited_for(cluster: Cluster) -> None:
-    def wrong(_: SeenRequest) -> None:
+    def wrong(_: ReceivedRequest) -> None:
         raise LookupError("a mistake in the test")
 
-    control = cluster.on("Produce", times=None).answer(wrong)
+    rule = cluster.on("Produce", times=None).answer(wrong)
     assert send(producer(cluster), "t", "a").error is None
     with pytest.raises(LookupError, match="a mistake in the test"):
-        control.wait()
+        rule.wait()
 
 
 def test_what_does_not_come_is_not_waited_for_for_ever(cluster: Cluster) -> None:
-    with pytest.raises(TimeoutError, match="0 of 1 requests came"):
+    with pytest.raises(TimeoutError, match="acted on 0 of 1 requests"):
         cluster.on("Fetch").observe().wait(timeout=0.01)
 
 
@@ -388,45 +388,45 @@ def test_a_wrong_choice_is_told() -> None:
             cluster.on("Produc")
         with pytest.raises(ValueError, match="no error 'NOPE'"):
             cluster.on("Produce").error("NOPE")
-        with pytest.raises(ValueError, match="without topic"):
+        with pytest.raises(ValueError, match="requires topic="):
             cluster.on("Produce", partition=1)
         with pytest.raises(ValueError, match="1 or more"):
             cluster.on("Produce", times=0)
 
 
 def test_it_is_in_the_event_log(cluster: Cluster) -> None:
-    control = cluster.on("Produce").drop_connection()
+    rule = cluster.on("Produce").drop_connection()
     send(producer(cluster), "t", "a")
-    (event,) = cluster.events("control")
-    assert (event["control"], event["action"], event["api"]) == (control.number, "drop connection", "Produce")
+    (event,) = cluster.events("rule")
+    assert (event["rule"], event["action"], event["api"]) == (rule.number, "drop_connection", "Produce")
 
 
 # Other clients
 
 
 def test_kafka_python_tries_again(cluster: Cluster) -> None:
-    control = cluster.on("Produce").error("NOT_LEADER_OR_FOLLOWER")
+    rule = cluster.on("Produce").error("NOT_LEADER_OR_FOLLOWER")
     client = KafkaProducer(
         bootstrap_servers=cluster.bootstrap, retries=5, retry_backoff_ms=10, bootstrap_timeout_ms=60_000
     )
     assert client.send("t", b"a", partition=0).get(timeout=60).offset == 0
     client.close()
-    assert control.hits == 1
+    assert rule.hits == 1
 
 
 async def test_aiokafka_tries_again(cluster: Cluster) -> None:
-    control = cluster.on("Produce").drop_connection()
+    rule = cluster.on("Produce").drop_connection()
     async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, retry_backoff_ms=10) as client:
         await client.send_and_wait("t", b"a", partition=0)
-    assert await control.wait_async()
+    assert await rule.wait_async()
     assert values(cluster, "t") == ["a"]
 
 
 def test_requests_with_bytes_behind_them_are_held_and_read() -> None:
     """librdkafka's question for all topics has some, and brokers let them be."""
     with Cluster(topics=["t"]) as cluster:
-        control = cluster.on("Metadata", times=None).delay(0.01)
+        rule = cluster.on("Metadata", times=None).delay(0.01)
         assert "t" in producer(cluster).list_topics(timeout=60).topics
-        assert control.hits > 0
-        assert control.failure is None
+        assert rule.hits > 0
+        assert rule.failure is None
         assert any(seen.request.topics is None for seen in cluster.requests("Metadata"))

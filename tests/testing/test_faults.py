@@ -322,5 +322,5 @@ def test_reset_makes_it_as_new(three: Cluster) -> None:
     three.reset()
     assert three.topics() == ["t", "single"]
     assert (values(three, "t"), three.groups(), three.transactions(), sorted(three.nodes())) == ([], [], [], [1, 2, 3])
-    assert not three.controls.rules
+    assert not three.rules.active
     assert send(producer(three), "t", "b", 0).error is None

@@ -109,8 +109,8 @@ def test_the_sessions_of_a_coordinator_that_hangs_do_not_end_meanwhile() -> None
 def test_sessions_that_ended_meanwhile_end_when_the_coordinator_goes_on() -> None:
     with Cluster(topics=["t"], clock=VirtualClock()) as cluster:
         member = joined(cluster)
-        for control in ("Heartbeat", "JoinGroup"):
-            cluster.on(control, times=None).drop_connection()
+        for rule in ("Heartbeat", "JoinGroup"):
+            cluster.on(rule, times=None).drop_connection()
         cluster.pause_node(1)
         cluster.advance(3600)
         cluster.resume_node(1)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Api:
-    """A cluster in a process of its own, and its control port."""
+    """A cluster in a process of its own, and its rule port."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.bootstrap: str = told["bootstrap"]
@@ -87,7 +87,7 @@ def test_the_description_is_valid_and_whole() -> None:
     }
     ids = [each["operationId"] for path in described["paths"].values() for each in path.values()]
     assert len(set(ids)) == len(ids)
-    action = described["paths"]["/controls"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    action = described["paths"]["/rules"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert action["required"] == ["action"]
     assert all(name in action["properties"]["action"]["description"] for name in ACTIONS)
     json.dumps(described)
@@ -137,42 +137,42 @@ def test_groups_and_their_end(api: Api) -> None:
 
 
 def test_a_control_function_and_the_wait_for_it(api: Api) -> None:
-    control = api.post("/controls", api="Produce", topic="t", partitions=[0], error="MESSAGE_TOO_LARGE", action="error")
+    rule = api.post("/rules", api="Produce", topic="t", partitions=[0], error="MESSAGE_TOO_LARGE", action="error")
     sender = client(api, enable_idempotence=False)
     assert send(sender, "t", "a", 0).error_name == "MSG_SIZE_TOO_LARGE"
     assert send(sender, "t", "a", 1).error is None
-    done = api.get(f"/controls/{control['control']}/wait?seconds=30")
+    done = api.get(f"/rules/{rule['rule']}/wait?seconds=30")
     assert (done["hits"], done["active"], done["requests"][0]["api"]) == (1, False, "Produce")
-    asleep = api.post("/controls", api="Produce", action="sleep")["control"]
+    asleep = api.post("/rules", api="Produce", action="sleep")["rule"]
     delivery = Delivery(sender, "t", "b", 1)
-    api.get(f"/controls/{asleep}/wait")
+    api.get(f"/rules/{asleep}/wait")
     assert not delivery.done
-    api.post(f"/controls/{asleep}/wake")
+    api.post(f"/rules/{asleep}/wake")
     assert delivery.wait().error is None
-    api.delete(f"/controls/{asleep}")
-    assert [each["control"] for each in api.get("/controls")] == [control["control"]]
+    api.delete(f"/rules/{asleep}")
+    assert [each["rule"] for each in api.get("/rules")] == [rule["rule"]]
 
 
 def test_an_answer_is_given_as_json(api: Api) -> None:
     refused = {"topics": [{"name": "x", "error_code": 44, "error_message": "not here"}]}
-    api.post("/controls", api="CreateTopics", action="answer", response=refused)
+    api.post("/rules", api="CreateTopics", action="answer", response=refused)
     admin = AdminClient({"bootstrap.servers": api.bootstrap})
     with pytest.raises(KafkaException, match="not here"):
         admin.create_topics([NewTopic("x", 1)])["x"].result(60)
     admin.create_topics([NewTopic("x", 1)])["x"].result(60)
-    for response, problem in (({"topics": 3}, "is a list"), ({"nope": 1}, "has no nope")):
+    for response, problem in (({"topics": 3}, "must be a list"), ({"nope": 1}, "no field nope")):
         with pytest.raises(urllib.error.HTTPError) as raised:
-            api.post("/controls", api="CreateTopics", action="answer", response=response)
+            api.post("/rules", api="CreateTopics", action="answer", response=response)
         assert problem in json.load(raised.value)["error"]
 
 
 @pytest.mark.parametrize("action", sorted(set(ACTIONS) - {"answer", "error", "sleep"}))
 def test_every_action_can_be_asked_for(api: Api, action: str) -> None:
     more = {"seconds": 0.01} if action.startswith("delay") else {}
-    control = api.post("/controls", api="Metadata", action=action, times=1, **more)["control"]
+    rule = api.post("/rules", api="Metadata", action=action, times=1, **more)["rule"]
     sender = client(api, socket_timeout_ms=1000)
     assert send(sender, "t", "a").error is None
-    eventually(lambda: api.get(f"/controls/{control}")["hits"] == 1)
+    eventually(lambda: api.get(f"/rules/{rule}")["hits"] == 1)
 
 
 def test_nodes_and_moves(api: Api) -> None:
@@ -202,16 +202,16 @@ def test_what_cannot_be_done_is_told(api: Api) -> None:
     for ask, status, problem in (
         (lambda: api.get("/nothing"), 404, "openapi.json"),
         (lambda: api.get("/groups/none"), 404, "none"),
-        (lambda: api.post("/state"), 405, "takes GET"),
-        (lambda: api.post("/controls", action="explode"), 400, "use one of"),
-        (lambda: api.post("/controls", action="error", api="Fetch", error="NOPE"), 400, "no error 'NOPE'"),
+        (lambda: api.post("/state"), 405, "supports GET"),
+        (lambda: api.post("/rules", action="explode"), 400, "use one of"),
+        (lambda: api.post("/rules", action="error", api="Fetch", error="NOPE"), 400, "no error 'NOPE'"),
         (lambda: api.post("/topics"), 400, "missing: topic"),
         (lambda: api.post("/topics", topic="x", color="red"), 400, "unknown: color"),
         (lambda: api.post("/topics", topic="not a name"), 409, "INVALID_TOPIC"),
-        (lambda: api.post("/advance", seconds=1), 400, "time moves by itself"),
+        (lambda: api.post("/advance", seconds=1), 400, "runs in real time"),
         (lambda: api.post("/nodes/9/stop"), 400, "no node 9"),
-        (lambda: api.get("/events?kind=nope"), 400, "no events nope"),
-        (lambda: api.get("/controls/999"), 404, "no control 999"),
+        (lambda: api.get("/events?kind=nope"), 400, "events: nope"),
+        (lambda: api.get("/rules/999"), 404, "no rule 999"),
     ):
         with pytest.raises(urllib.error.HTTPError) as raised:
             ask()  # type: ignore[no-untyped-call]

@@ -97,8 +97,8 @@ def test_topics_that_kafka_would_not_make(server: Api, body: bytes) -> None:
     ids=str,
 )
 def test_control_functions_that_make_no_sense(server: Api, body: dict[str, object]) -> None:
-    assert status(server, "POST", "/controls", json.dumps(body).encode()) == 400
-    assert server.get("/controls") == []
+    assert status(server, "POST", "/rules", json.dumps(body).encode()) == 400
+    assert server.get("/rules") == []
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_control_functions_that_make_no_sense(server: Api, body: dict[str, objec
         ("GET", "/topics/t/x/records", 400),
         ("GET", "/topics/t/-1/records", 404),
         ("GET", "/topics/t/99999999999999999999/records", 404),
-        ("GET", "/requests?most=x", 400),
-        ("GET", "/requests?most=-1", 400),
+        ("GET", "/requests?limit=x", 400),
+        ("GET", "/requests?limit=-1", 400),
         ("GET", "/requests?colour=red", 400),
         ("GET", "/requests?api=Nope", 400),
         ("GET", "/events?kind=nope", 400),
-        ("GET", "/controls/x", 400),
-        ("GET", "/controls/99/wait?seconds=nan", 404),
+        ("GET", "/rules/x", 400),
+        ("GET", "/rules/99/wait?seconds=nan", 404),
         ("GET", "/coordinators/zebra/g", 400),
         ("POST", "/nodes/x/stop", 400),
         ("DELETE", "/nodes/1", 400),
@@ -131,11 +131,11 @@ def test_paths_that_lead_nowhere(server: Api, method: str, path: str, expected: 
 
 
 def test_no_wait_is_without_an_end(server: Api) -> None:
-    made = server.post("/controls", action="observe", api="Produce")["control"]
+    made = server.post("/rules", action="observe", api="Produce")["rule"]
     for seconds in ("nan", "-1", "1e20", "inf"):
-        assert status(server, "GET", f"/controls/{made}/wait?seconds={seconds}") == 400
-    assert status(server, "GET", f"/controls/{made}/wait?seconds=0") == 408
-    server.delete(f"/controls/{made}")
+        assert status(server, "GET", f"/rules/{made}/wait?seconds={seconds}") == 400
+    assert status(server, "GET", f"/rules/{made}/wait?seconds=0") == 408
+    server.delete(f"/rules/{made}")
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def test_what_is_not_http(server: Api, data: bytes) -> None:
 
 def test_many_who_wait_keep_neither_others_nor_the_end_waiting() -> None:
     with serving("-p", "0") as api:
-        made = api.post("/controls", action="observe", api="Produce")["control"]
+        made = api.post("/rules", action="observe", api="Produce")["rule"]
         wires = []
         for _ in range(60):
             wire = socket.create_connection(("127.0.0.1", int(api.url.rpartition(":")[2])), timeout=60)
-            wire.sendall(f"GET /controls/{made}/wait?seconds=600 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            wire.sendall(f"GET /rules/{made}/wait?seconds=600 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             wires.append(wire)
         assert api.get("/state")["nodes"]
     for wire in wires:

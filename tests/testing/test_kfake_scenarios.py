@@ -164,9 +164,9 @@ def test_records_that_cannot_be_do_not_stop_a_consumer_for_ever(change: Any) -> 
     with Cluster(topics=["t"]) as cluster:
         send(producer(cluster), "t", "a")
         has_data = {"topic": "t", "partition": 0, "times": 1}
-        control = cluster.on("Fetch", **has_data).edit(_with_records(change))
+        rule = cluster.on("Fetch", **has_data).edit(_with_records(change))
         reader = consumer(cluster, "t", check_crcs=True)
-        eventually(lambda: reader.poll(0.05) is not None or control.hits, "an answer of the hostile broker")
+        eventually(lambda: reader.poll(0.05) is not None or rule.hits, "an answer of the hostile broker")
         eventually(lambda: _moved_on(reader, cluster), "the consumer to go on")
         reader.close()
 
@@ -180,11 +180,11 @@ def _moved_on(reader: Any, cluster: Cluster) -> bool:
 async def test_a_frame_that_is_cut_does_not_stop_aiokafka() -> None:
     async with Cluster(topics=["t"]) as cluster:
         send(producer(cluster), "t", "a")
-        control = cluster.on("Fetch", topic="t").cut(after=10)
+        rule = cluster.on("Fetch", topic="t").cut(after=10)
         async with AIOKafkaConsumer("t", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as reader:
             message = await reader.getone()
         assert message.value == b"a"
-        assert control.hits == 1
+        assert rule.hits == 1
 
 
 def test_metadata_without_partitions_is_not_believed_for_ever() -> None:
@@ -194,9 +194,9 @@ def test_metadata_without_partitions_is_not_believed_for_ever() -> None:
         return response
 
     with Cluster(topics=["t"]) as cluster:
-        control = cluster.on("Metadata", times=2, where=lambda seen: bool(seen.request.topics)).edit(empty)
+        rule = cluster.on("Metadata", times=2, where=lambda seen: bool(seen.request.topics)).edit(empty)
         assert send(producer(cluster, topic_metadata_refresh_fast_interval_ms=10), "t", "a").error is None
-        assert control.hits >= 1
+        assert rule.hits >= 1
 
 
 # Groups

@@ -28,7 +28,7 @@ def cluster() -> Iterator[Cluster]:
         ({"brokers": 0}, "at least one broker"),
         ({"ports": []}, "at least one broker"),
         ({"topics": "orders"}, r"a list, such as \['orders'\]"),
-        ({"topics": ["a", "a:2"]}, "a is there twice"),
+        ({"topics": ["a", "a:2"]}, "a occurs twice"),
         ({"topics": ["a:many"]}, "name:partitions"),
         ({"topics": {"a": {"partitons": 3}}}, "partitions, replication_factor"),
         ({"topics": {"a": "3"}}, "partitions, replication_factor"),
@@ -88,7 +88,7 @@ def test_numbers_and_booleans_are_fine_where_kafka_has_texts() -> None:
 def test_arguments_that_make_no_sense(cluster: Cluster, mistake: Callable[[Cluster], object]) -> None:
     with pytest.raises(ValueError):
         mistake(cluster)
-    assert not cluster.controls.rules
+    assert not cluster.rules.active
 
 
 @pytest.mark.parametrize(
@@ -136,13 +136,13 @@ async def fail_later(*_: object) -> Any:
 @pytest.mark.parametrize("through_tap", [False, True])
 def test_a_function_that_raises_is_told_and_the_request_is_served(add: Callable[[Any], Any], through_tap: bool) -> None:
     with Cluster(topics=["t"]) as kafka, Tap(kafka.bootstrap) as tap:
-        control = add(tap if through_tap else kafka)
+        rule = add(tap if through_tap else kafka)
         reader = consumer(tap, "t", fetch_wait_max_ms=2000)  # type: ignore[arg-type]
         reader.poll(0.5)  # a fetch that waits, so that its answer comes later
         send(producer(kafka), "t", "a")
         assert read(reader, 1) == ["a"]
         with pytest.raises((Mistake, ValueError)):
-            control.wait()
+            rule.wait()
         reader.close()
 
 
@@ -183,7 +183,7 @@ def test_closing_from_many_threads_and_from_its_own() -> None:
 def test_an_answer_that_comes_just_when_the_wait_for_it_is_looked_at_is_an_answer(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.testing.control.controlled_cluster.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("ottla.testing.control.controlled_cluster.POLL_SECONDS", 0.0)
     for _ in range(300):
         assert cluster.topics() == ["t"]
     with pytest.raises(TimeoutError, match="of its own"):

@@ -154,8 +154,8 @@ def test_a_client_made_from_the_description_does_everything(server: Api) -> None
     call("postGroupsGroupExpire", group="g")
     call("getSessions")
     assert call("getConnections")
-    assert call("getRequests", api="Produce", client_id="me", most=1)[0]["api"] == "Produce"
-    assert call("getEvents", kind="topic.created", most=5)
+    assert call("getRequests", api="Produce", client_id="me", limit=1)[0]["api"] == "Produce"
+    assert call("getEvents", kind="topic.created", limit=5)
     assert "topic u" in call("getReport")["text"]
     call("postTopicsTopicPartitionLeader", topic="u", partition=0, node=2)
     call("postTopicsTopicPartitionFollowers", topic="u", partition=0, nodes=[1])
@@ -164,15 +164,15 @@ def test_a_client_made_from_the_description_does_everything(server: Api) -> None
     call("postApplyRetention")
     call("postCompact")
 
-    made = call("postControls", action="observe", api="Metadata", times=0)["control"]
+    made = call("postRules", action="observe", api="Metadata", times=0)["rule"]
     producer(server).list_topics(timeout=60)  # type: ignore[arg-type]
-    assert call("getControlsControlWait", control=made, seconds=60, hits=1)["requests"][0]["api"] == "Metadata"
-    assert call("getControlsControl", control=made)["active"] is True
-    call("postControlsControlWake", control=made)
-    assert [each["control"] for each in call("getControls")] == [made]
-    call("deleteControlsControl", control=made)
-    cut = call("postPartitionClient", client_id="nobody")["control"]
-    call("deleteControlsControl", control=cut)
+    assert call("getRulesRuleWait", rule=made, seconds=60, hits=1)["requests"][0]["api"] == "Metadata"
+    assert call("getRulesRule", rule=made)["active"] is True
+    call("postRulesRuleWake", rule=made)
+    assert [each["rule"] for each in call("getRules")] == [made]
+    call("deleteRulesRule", rule=made)
+    cut = call("postPartitionClient", client_id="nobody")["rule"]
+    call("deleteRulesRule", rule=cut)
 
     added = call("postNodes")["node"]
     for action in ("Stop", "Start", "Restart", "Pause", "Resume"):
@@ -201,7 +201,7 @@ def test_time_moves_as_described() -> None:
     [
         ("getTopicsTopic", {"topic": "none"}),
         ("getGroupsGroup", {"group": "none"}),
-        ("getControlsControl", {"control": 77}),
+        ("getRulesRule", {"rule": 77}),
         ("postNodesNodeStop", {"node": 77}),
         ("postTopics", {"topic": "not allowed!"}),
         ("postTopics", {"topic": "a", "partitions": -3}),

@@ -109,7 +109,7 @@ def test_positional(kafka):
     )
     result = run(project)
     result.assert_outcomes(errors=2)
-    result.stdout.fnmatch_lines(["*takes topics= only, not brokers=*", "*takes keywords only*"])
+    result.stdout.fnmatch_lines(["*takes only topics=, not brokers=*", "*takes keywords only*"])
 
 
 def test_the_entry_point_is_declared() -> None:

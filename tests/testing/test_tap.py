@@ -1,4 +1,4 @@
-"""The tap in front of a cluster: clients stay behind it, frames are seen and captured, control functions act."""
+"""The tap in front of a cluster: clients stay behind it, frames are seen and captured, rules act."""
 
 from __future__ import annotations
 
@@ -118,44 +118,44 @@ def test_long_frames_are_shortened_when_asked(cluster: Cluster, tmp_path: Path) 
     assert any(not frame.is_whole for frame in frames)
 
 
-# Control functions against a Kafka that knows nothing of them
+# Rule functions against a Kafka that knows nothing of them
 
 
 def test_errors_for_a_partition(cluster: Cluster) -> None:
     with Tap(first(cluster)) as tap:
-        control = tap.on("Produce", topic="t", partition=1, times=None).error("MESSAGE_TOO_LARGE")
+        rule = tap.on("Produce", topic="t", partition=1, times=None).error("MESSAGE_TOO_LARGE")
         client = producer(tap, enable_idempotence=False)  # type: ignore[arg-type]
         assert send(client, "t", "a", 0).error is None
         assert send(client, "t", "b", 1).error_name == "MSG_SIZE_TOO_LARGE"
-        assert control.hits == 1
+        assert rule.hits == 1
     assert (values(cluster, "t", 0), values(cluster, "t", 1)) == (["a"], [])
 
 
 def test_a_request_sleeps(cluster: Cluster) -> None:
     with Tap(first(cluster)) as tap:
-        control = tap.on("Produce").sleep()
+        rule = tap.on("Produce").sleep()
         delivery = Delivery(producer(tap), "t", "a")  # type: ignore[arg-type]
-        control.wait()
+        rule.wait()
         assert values(cluster, "t") == []
-        control.wake()
+        rule.wake()
         assert delivery.wait().error is None
 
 
 @pytest.mark.parametrize("action", ["drop_connection", "cut", "drop_response"])
 def test_what_is_lost_on_the_way_is_sent_again(cluster: Cluster, action: str) -> None:
     with Tap(first(cluster)) as tap:
-        control = getattr(tap.on("Produce"), action)()
+        rule = getattr(tap.on("Produce"), action)()
         client = producer(tap, enable_idempotence=True, request_timeout_ms=500, socket_timeout_ms=1000)  # type: ignore[arg-type]
         assert send(client, "t", "a").error is None
-        assert control.hits == 1
+        assert rule.hits == 1
     assert values(cluster, "t") == ["a"]
 
 
 def test_an_edited_response(cluster: Cluster) -> None:
     with Tap(first(cluster)) as tap:
-        control = tap.on("Metadata", times=None).edit(lambda response: response)
+        rule = tap.on("Metadata", times=None).edit(lambda response: response)
         assert send(producer(tap), "t", "a").error is None  # type: ignore[arg-type]
-        assert control.hits >= 1
+        assert rule.hits >= 1
         assert {seen.api for seen in tap.requests("Metadata")} == {"Metadata"}
 
 
@@ -181,11 +181,11 @@ def test_an_address_that_is_none_is_told() -> None:
 
 def test_what_it_cannot_read_passes_by_control_functions(cluster: Cluster) -> None:
     with Tap(first(cluster)) as tap:
-        control = tap.on(times=None).observe()
+        rule = tap.on(times=None).observe()
         host, _, port = tap.bootstrap.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=60) as wire:
             frame = struct.pack(">hhih", 999, 0, 7, -1)
             wire.sendall(len(frame).to_bytes(4, "big") + frame)
             assert wire.recv(1) == b"", "the broker ends a connection that asks for an API it does not have"
         assert send(producer(tap), "t", "a").error is None  # type: ignore[arg-type]
-        assert 999 not in {seen.api_key for seen in control.requests}
+        assert 999 not in {seen.api_key for seen in rule.requests}

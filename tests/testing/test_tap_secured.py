@@ -83,9 +83,9 @@ def test_clients_log_in_through_it(cluster: Cluster, tmp_path: Path, mechanism: 
 
 def test_control_functions_act_behind_tls(cluster: Cluster) -> None:
     with Tap(target(cluster), properties=towards(cluster), tls=True) as tap:
-        control = tap.on("Produce", topic="t").error("NOT_LEADER_OR_FOLLOWER")
+        rule = tap.on("Produce", topic="t").error("NOT_LEADER_OR_FOLLOWER")
         assert send(Producer(client(tap)), "t", "a").error is None
-        assert control.hits == 1
+        assert rule.hits == 1
         reader = Consumer(client(tap, **{"group.id": "g", "auto.offset.reset": "earliest"}))
         reader.subscribe(["t"])
         assert read(reader, 1)
@@ -107,7 +107,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         Tap("localhost:1", properties={"security.protocol": "TLS"})
     with pytest.raises(ValueError, match=r"ssl\.keystore"):
         Tap("localhost:1", tls={"ssl.client.auth": "none"})
-    with pytest.raises(RuntimeError, match="no authority"):
+    with pytest.raises(RuntimeError, match="no certificate authority"):
         _ = Tap("localhost:1").ca_pem
 
 

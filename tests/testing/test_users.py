@@ -55,14 +55,14 @@ def test_without_rights_of_anybody_users_may_do_everything() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"users": [("GSSAPI", "alice", "secret")]}, "'GSSAPI' is none of PLAIN"),
+        ({"users": [("GSSAPI", "alice", "secret")]}, "'GSSAPI' is not one of PLAIN"),
         ({"users": ["alice"]}, "users: write"),
         ({"users": [("PLAIN", "alice")]}, "users: write"),
-        ({"users": {"": "secret"}}, "a name is not empty"),
-        ({"users": {"alice": None}}, "a name and a password are texts"),
-        ({"users": {"alice": "a"}, "superusers": {"alice": "b"}}, "alice is there twice"),
+        ({"users": {"": "secret"}}, "the name not empty"),
+        ({"users": {"alice": None}}, "name and password must be strings"),
+        ({"users": {"alice": "a"}, "superusers": {"alice": "b"}}, "alice occurs twice"),
         ({"users": {"alice": "a"}, "superusers": "alice"}, "a list of names"),
-        ({"users": [("PLAIN", "alice", "a", [allow("bob", "read", topic="t")])]}, "about User:bob"),
+        ({"users": [("PLAIN", "alice", "a", [allow("bob", "read", topic="t")])]}, "has ACLs of User:bob"),
     ],
 )
 def test_users_that_make_no_sense_are_refused(options: dict[str, Any], problem: str) -> None:

@@ -36,7 +36,7 @@ async def test_a_decorated_coroutine_function() -> None:
 
 
 def test_a_function_without_the_parameter_is_refused() -> None:
-    with pytest.raises(TypeError, match="needs a parameter `cluster`"):
+    with pytest.raises(TypeError, match="has no parameter `cluster`"):
 
         @Cluster()
         def nothing() -> None: ...
@@ -65,7 +65,7 @@ def test_the_cluster_id_is_as_given() -> None:
 def test_topics_have_partitions_and_configs() -> None:
     topics = {"t": {"partitions": 2, "configs": {"retention.ms": "5"}}, "u": {}}
     with Cluster(topics=topics) as cluster:
-        assert [partition.index for partition in cluster.partitions("t")] == [0, 1]
+        assert [partition.partition for partition in cluster.partitions("t")] == [0, 1]
         assert cluster.call(lambda broker: broker.partitions["t", 0].log.config.retention_ms) == 5
 
 

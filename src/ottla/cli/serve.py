@@ -400,7 +400,7 @@ async def _serve_cluster(wanted: _Wanted, stop: asyncio.Event, web: Mapping[str,
     for server in web.values():
         await server.stop()
     if kit is not None:
-        kit.controls.clear()
+        kit.rules.clear()
     await running.stop()
     if cluster.storage_lost.is_set:
         raise OSError("every log directory is offline")

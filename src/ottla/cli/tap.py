@@ -21,7 +21,7 @@ from ottla.protocol.inspector import Inspection, Inspector
 from ottla.records.inspect import batch_lines
 from ottla.server.web_options import CONTROL_TOKEN_VARIABLE, parse_web_options
 from ottla.testing.cluster import new_loop
-from ottla.testing.control.rules import api_keys
+from ottla.testing.control.matching import api_keys
 from ottla.testing.tap.engine import LENGTH
 from ottla.testing.tap.tap import CaptureFile, Tap
 
@@ -221,10 +221,9 @@ async def _run(
             captures.append(capture)
             tap.sinks.append(chosen.only(capture))
         if server is not None:
-            from ottla.testing.http.api import control_routes
-            from ottla.testing.tap.tap import TapKit
+            from ottla.testing.http.api import TAP_PATHS, control_routes
 
-            tasks.append(loop.create_task(server.serve(control_routes(TapKit(tap)))))
+            tasks.append(loop.create_task(server.serve(control_routes(tap, TAP_PATHS))))
         typer.echo(f"ottla tap listens on {tap.bootstrap} in front of {target}; stop with Ctrl-C", err=True)
 
     try:

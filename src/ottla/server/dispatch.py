@@ -58,7 +58,7 @@ class Route:
         self.flexible_response = self.flexible_request and api.key != API_VERSIONS
 
 
-class Control(Protocol):
+class RequestInterceptor(Protocol):
     """Whoever steps in between a request and its handler: the test kit."""
 
     def handle(
@@ -75,7 +75,7 @@ class Dispatch:
         self._broker = broker
         self._apis = apis(broker.cluster.release)
         self._routes: dict[tuple[int, int], Route] = {}
-        self.control: Control | None = None
+        self.interceptor: RequestInterceptor | None = None
         self.metrics: RequestMetrics | None = None
         self._clock = broker.cluster.world.clock
         self._workers = broker.cluster.world.workers
@@ -156,8 +156,8 @@ class Dispatch:
             started = self._clock.monotonic()
         if self._events is not None:
             started = self._events.request(call, find_api_name(key), request, len(frame))
-        if self.control is not None:
-            return self.control.handle(call, request, frame, started)
+        if self.interceptor is not None:
+            return self.interceptor.handle(call, request, frame, started)
         return self.answer(call, request, started)
 
     def answer(

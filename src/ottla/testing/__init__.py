@@ -1,6 +1,6 @@
-"""The test kit: a cluster in a fixture, faults, virtual time, its state without a client, and the check of histories.
+"""The test kit: clusters, rules for requests, faults, virtual time, state without a client, and taps.
 
-Names load when first used: the history checker runs on a machine that has no broker.
+Names are imported on first use, so that `ottla.testing.history` works without the broker's dependencies.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ottla.testing.cluster import Cluster
-    from ottla.testing.control.requests import SeenRequest
-    from ottla.testing.control.rules import Control, Rule
+    from ottla.testing.control.requests import ReceivedRequest
+    from ottla.testing.control.rules import Rule, RuleBuilder
     from ottla.testing.control.state import (
         ConnectionState,
         GroupState,
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
         StoredRecord,
         TransactionState,
     )
+    from ottla.testing.security import User, allow, deny
     from ottla.testing.tap.tap import Tap
     from ottla.world.clock import VirtualClock
 
 _MODULES = {
     "Cluster": "ottla.testing.cluster",
-    "Control": "ottla.testing.control.rules",
     "Rule": "ottla.testing.control.rules",
-    "SeenRequest": "ottla.testing.control.requests",
+    "RuleBuilder": "ottla.testing.control.rules",
+    "ReceivedRequest": "ottla.testing.control.requests",
     "ConnectionState": "ottla.testing.control.state",
     "GroupState": "ottla.testing.control.state",
     "MemberState": "ottla.testing.control.state",
@@ -37,23 +38,29 @@ _MODULES = {
     "StoredRecord": "ottla.testing.control.state",
     "Tap": "ottla.testing.tap.tap",
     "TransactionState": "ottla.testing.control.state",
+    "User": "ottla.testing.security",
     "VirtualClock": "ottla.world.clock",
+    "allow": "ottla.testing.security",
+    "deny": "ottla.testing.security",
 }
 
 __all__ = [
     "Cluster",
     "ConnectionState",
-    "Control",
     "GroupState",
     "MemberState",
     "PartitionState",
+    "ReceivedRequest",
     "Rule",
-    "SeenRequest",
+    "RuleBuilder",
     "SessionState",
     "StoredRecord",
     "Tap",
     "TransactionState",
+    "User",
     "VirtualClock",
+    "allow",
+    "deny",
 ]
 
 

@@ -1,10 +1,6 @@
-"""A cluster for tests: in this process, on a thread of its own, up in milliseconds.
+"""`Cluster`, the entry point of the test kit: brokers in this process, on a thread of their own.
 
-    with Cluster(topics=["orders:3"]) as cluster:
-        producer = Producer({"bootstrap.servers": cluster.bootstrap})
-
-Everything that touches the broker runs on its loop; what a test gets are snapshots, safe on any thread. What it can be
-asked is in `StateReading`, what can be done to it in `Interventions`, and `on` chooses requests for control functions.
+All access to the broker runs on its event loop; tests receive snapshots, which are safe on any thread.
 """
 
 from __future__ import annotations
@@ -23,9 +19,9 @@ from ottla.events import EventFile, Events
 from ottla.protocol.releases import find_release
 from ottla.server.run import RunningCluster
 from ottla.server.web_options import parse_web_options
-from ottla.testing.control.controlled_cluster import ControlledCluster, Kit
+from ottla.testing.control.controlled_cluster import ControlledCluster
 from ottla.testing.control.faults import config_texts
-from ottla.testing.security import Logins, throw_away_authority
+from ottla.testing.security import ClusterSecurity, throw_away_authority
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
 from ottla.world.random import SeededRandom
@@ -43,7 +39,7 @@ if TYPE_CHECKING:
     from ottla.world.clock import VirtualClock
 
 START_SECONDS = 120.0
-# What makes tests quick: groups do not wait for members that are not coming, heartbeats are frequent.
+# Defaults that make tests fast: no initial rebalance delay, frequent heartbeats, few coordinator partitions.
 TEST_CONFIGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": "100",
@@ -55,30 +51,39 @@ TEST_CONFIGS = {
     "transaction.state.log.num.partitions": "4",
 }
 TOPIC_FIELDS = frozenset({"partitions", "replication_factor", "configs"})
-# Clients stamp their records with a time of their own, which is in the future of a clock that stands still.
+# Clients set record timestamps from the real clock, which is ahead of a virtual one.
 VIRTUAL_CONFIGS = {"log.message.timestamp.after.max.ms": str(2**63 - 1)}
-
 RACK_CONFIGS = {"replica.selector.class": RACK_AWARE_SELECTOR}
 
 
 class Cluster(ControlledCluster):
     """One or more brokers in this process, for a test.
 
-    `racks` has one rack per broker; consumers with a `client.rack` then fetch from the in-sync replica in their rack
-    (KIP-392). `topics` are names, `name:partitions`, or names with partitions and configs in a dict.
+        with Cluster(topics=["orders:3"]) as cluster:
+            producer = Producer({"bootstrap.servers": cluster.bootstrap})
 
-    With `data_dir` the data is on disk, in Apache Kafka's format, else in memory. With `clock` time moves only by
-    `advance`. With `seed` ids and choices are the same in every run. With `as_version` clients see the APIs of that
-    release of Kafka, and with `events` the event log is also appended to that file.
+    Use it with `with`, with `async with`, or as a decorator: each call of the function then receives a new cluster as
+    the keyword argument `cluster`. The methods read the cluster's state (`StateReader`), inject faults
+    (`FaultInjector`) and add rules for requests (`on`).
 
-    `users` are names with passwords, for PLAIN and SCRAM over SASL_PLAINTEXT, or `User`s with a mechanism and ACLs of
-    their own; `superusers` are such users too, or names of them. With `superusers` or ACLs (see
-    `ottla.testing.security`) only what is allowed is answered. OAUTHBEARER takes tokens that nobody signed only if
-    told. With `tls=True` it listens with TLS, with a certificate of a throw-away authority: `ca_pem` is what clients
-    have to trust, and `authority.client(name)` makes certificates for them.
-
-    Use it with `with`, `async with`, or as a decorator: the function gets a cluster of its own as the keyword
-    argument `cluster` in every call.
+    - `brokers` is the number of nodes; `ports` gives each one a fixed port instead of a free one.
+    - `racks` has one rack per broker; consumers with a `client.rack` fetch from the in-sync replica in their rack
+      (KIP-392).
+    - `topics` are names, `name:partitions`, or a dict from name to partitions or to `partitions`,
+      `replication_factor` and `configs`.
+    - `configs` are broker configs.
+    - `data_dir` keeps the data on disk, in Apache Kafka's format; without it the data is in memory. With `sync`
+      records are fsynced before they are acknowledged.
+    - `clock` is a `VirtualClock`: time moves only by `advance`.
+    - `seed` makes ids and random choices the same in every run.
+    - `as_version` advertises the API versions of that Kafka release, such as "3.5".
+    - `events` appends the event log to this file.
+    - `users` maps names to passwords for SASL (PLAIN and SCRAM), or lists `User`s with a mechanism and ACLs.
+      `superusers` are further users, or names of `users`. With `superusers` or `acls` requests are authorized
+      (`ottla.testing.security`). `allow_unsigned_tokens` accepts OAUTHBEARER tokens without a signature.
+    - `tls=True` listens with TLS. Clients trust `ca_pem`; `authority.client(name)` creates client certificates.
+    - `control` and `metrics` serve the control API and the metrics page on this port (0: a free one); see
+      `control_url` and `metrics_url`.
     """
 
     def __init__(
@@ -106,21 +111,21 @@ class Cluster(ControlledCluster):
         metrics: int | str | None = None,
     ) -> None:
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
-        super().__init__(wanted_topics(topics), sync=sync, virtual=clock)
+        super().__init__(parse_topics(topics), sync=sync, virtual=clock)
         self._ports = list(ports) if ports is not None else [0] * brokers
         if not self._ports:
-            raise ValueError("a cluster has at least one broker")
+            raise ValueError("a cluster needs at least one broker")
         self._racks = None if racks is None else list(racks)
         if self._racks is not None and len(self._racks) != len(self._ports):
             raise ValueError(f"racks= names {len(self._racks)} racks for {len(self._ports)} brokers")
-        self._logins = Logins(users, superusers, acls)
+        self._security = ClusterSecurity(users, superusers, acls)
         self._allow_unsigned_tokens = allow_unsigned_tokens
         self.authority = throw_away_authority(tls)
         self._configs = {
             **TEST_CONFIGS,
             **(VIRTUAL_CONFIGS if clock is not None else {}),
             **(RACK_CONFIGS if racks is not None else {}),
-            **self._logins.configs(self.authority),
+            **self._security.configs(self.authority),
             **config_texts(configs or {}),
         }
         self._data_dir = data_dir
@@ -142,10 +147,10 @@ class Cluster(ControlledCluster):
         if metrics is not None:
             self._web["metrics"] = parse_web_options("metrics=", str(metrics))
 
-    # Life.
+    # Start and stop
 
     def start(self) -> Cluster:
-        """Come up; returns when clients can connect and the topics are there."""
+        """Start the brokers, and return self when clients can connect and the topics exist."""
         if self._thread is not None:
             return self
         ready = threading.Event()
@@ -153,7 +158,7 @@ class Cluster(ControlledCluster):
         self._thread = threading.Thread(target=self._main, args=(ready,), name="ottla-cluster", daemon=True)
         self._thread.start()
         if not ready.wait(START_SECONDS):
-            raise TimeoutError("the cluster did not come up")
+            raise TimeoutError(f"the cluster did not start within {START_SECONDS:g} s")
         if self._failure is not None:
             self._thread.join()
             self._thread = None
@@ -161,14 +166,14 @@ class Cluster(ControlledCluster):
         return self
 
     def close(self) -> None:
-        """Go down, cleanly; closing twice, from another thread or with clients connected is fine."""
+        """Stop the brokers cleanly. May be called repeatedly, from any thread and with clients connected."""
         with self._closing:
             thread, self._thread = self._thread, None
             if thread is None:
                 return
             loop, stop = self._loop, self._stop
             if loop is not None and stop is not None:
-                with contextlib.suppress(RuntimeError):  # it has ended by itself
+                with contextlib.suppress(RuntimeError):  # the loop is closed already
                     loop.call_soon_threadsafe(stop.set)
             if thread is not threading.current_thread():
                 thread.join()
@@ -186,10 +191,10 @@ class Cluster(ControlledCluster):
         await asyncio.to_thread(self.close)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorate a function, or a coroutine function: each call of it has a cluster like this one."""
+        """Decorate a function or coroutine function: each call receives a new cluster with these arguments."""
         signature = inspect.signature(function)
         if "cluster" not in signature.parameters:
-            raise TypeError(f"{function.__name__} needs a parameter `cluster` to be given one")
+            raise TypeError(f"{function.__name__} has no parameter `cluster`")
 
         if inspect.iscoroutinefunction(function):
 
@@ -204,20 +209,20 @@ class Cluster(ControlledCluster):
                 with Cluster(**self._arguments) as cluster:
                     return function(*args, cluster=cluster, **kwargs)
 
-        others = [each for name, each in signature.parameters.items() if name != "cluster"]
+        others = [parameter for name, parameter in signature.parameters.items() if name != "cluster"]
         with_cluster.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
         return with_cluster
 
     @property
     def ca_pem(self) -> str:
-        """With `tls`, the certificate that clients have to trust."""
+        """With `tls`, the CA certificate for clients to trust, as PEM."""
         if self.authority is None:
             raise RuntimeError("the cluster has no certificate; use Cluster(tls=True)")
         return self.authority.certificate_pem.decode()
 
     @property
     def bootstrap(self) -> str:
-        """For a client's `bootstrap.servers`."""
+        """The value for a client's `bootstrap.servers`."""
         return self._bootstrap
 
     @property
@@ -235,7 +240,7 @@ class Cluster(ControlledCluster):
             raise RuntimeError(f"the cluster serves no {name}; start it with Cluster({name}=0)")
         return self._urls[name]
 
-    # The thread.
+    # The cluster's thread
 
     def _main(self, ready: threading.Event) -> None:
         try:
@@ -284,13 +289,13 @@ class Cluster(ControlledCluster):
                 stack.push_async_callback(server.stop)
             cluster = await running.start()
             stack.push_async_callback(running.stop, drain_seconds=0)
-            self._logins.write(cluster)
+            self._security.write(cluster)
             self.attach(running, events)
             await self._serve_http(running, web)
             self._bootstrap = running.bootstrap
             ready.set()
             await self._stop.wait()
-            self.controls.clear()
+            self.rules.clear()
             for server in web.values():
                 await server.stop()
 
@@ -299,7 +304,7 @@ class Cluster(ControlledCluster):
         if "control" in web:
             from ottla.testing.http.api import control_routes
 
-            await web["control"].serve(control_routes(Kit(self)))
+            await web["control"].serve(control_routes(self))
             self._urls["control"] = web["control"].url
         if "metrics" in web:
             from ottla.server.metrics import ClusterMetrics
@@ -314,7 +319,7 @@ class Cluster(ControlledCluster):
         return server_config(
             {
                 "node.id": str(number),
-                "listeners": f"{self._logins.listener(self.authority)}://127.0.0.1:{port}",
+                "listeners": f"{self._security.listener(self.authority)}://127.0.0.1:{port}",
                 "log.dirs": f"{root}/node-{number}" if several else root,
                 **({"broker.rack": self._racks[number - 1]} if self._racks and number <= len(self._racks) else {}),
                 **self._configs,
@@ -323,7 +328,7 @@ class Cluster(ControlledCluster):
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A loop, the fast one where it is there."""
+    """Return a new event loop: uvloop's if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -331,31 +336,31 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def wanted_topics(topics: Iterable[str] | Mapping[str, int | Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Topics as a test writes them: names, `name:partitions`, or names with partitions and configs."""
+def parse_topics(topics: Iterable[str] | Mapping[str, int | Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return topics as tests write them as a dict from name to `partitions`, `replication_factor` and `configs`."""
     if isinstance(topics, str):
         raise ValueError(f"topics: write a list, such as [{topics!r}]")
-    found: dict[str, Mapping[str, Any]] = {}
-    for each in topics:
-        name, colon, partitions = each.rpartition(":")
-        wanted: Mapping[str, Any] = {}
+    parsed: dict[str, Mapping[str, Any]] = {}
+    for word in topics:
+        name, colon, partitions = word.rpartition(":")
+        options: Mapping[str, Any] = {}
         if isinstance(topics, Mapping):
-            name, wanted = each, _checked_topic(each, topics[each])
+            name, options = word, _check_topic(word, topics[word])
         elif colon:
             if not partitions.isdigit():
-                raise ValueError(f"topic {each!r}: write name:partitions, such as orders:3")
-            wanted = {"partitions": int(partitions)}
+                raise ValueError(f"topic {word!r}: write name:partitions, such as orders:3")
+            options = {"partitions": int(partitions)}
         else:
-            name = each
-        if name in found:
-            raise ValueError(f"topics: {name} is there twice")
-        found[name] = wanted
-    return found
+            name = word
+        if name in parsed:
+            raise ValueError(f"topics: {name} occurs twice")
+        parsed[name] = options
+    return parsed
 
 
-def _checked_topic(name: str, wanted: Any) -> Mapping[str, Any]:
-    if isinstance(wanted, int):
-        return {"partitions": wanted}
-    if not isinstance(wanted, Mapping) or set(wanted) - TOPIC_FIELDS:
-        raise ValueError(f"topic {name}: it has {', '.join(sorted(TOPIC_FIELDS))}, not {wanted!r}")
-    return {**wanted, "configs": config_texts(wanted.get("configs") or {})}
+def _check_topic(name: str, options: Any) -> Mapping[str, Any]:
+    if isinstance(options, int):
+        return {"partitions": options}
+    if not isinstance(options, Mapping) or set(options) - TOPIC_FIELDS:
+        raise ValueError(f"topic {name}: write a dict with {', '.join(sorted(TOPIC_FIELDS))}, not {options!r}")
+    return {**options, "configs": config_texts(options.get("configs") or {})}

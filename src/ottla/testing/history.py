@@ -1,4 +1,4 @@
-"""The history checker, where tests look for it; it is `ottla.history`, which the analyses on Spark use too."""
+"""The history checker (`ottla.history`) under the test kit's name."""
 
 from ottla.history import (
     FAIL,

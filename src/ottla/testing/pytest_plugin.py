@@ -1,15 +1,15 @@
-"""The pytest plugin: a cluster as a fixture.
+"""The pytest plugin: clusters as fixtures.
 
-    def test_it(kafka):                      a cluster for this test alone
+    def test_orders(kafka):                      # a new cluster for this test
         produce(kafka.bootstrap, ...)
 
     @pytest.mark.kafka(brokers=3, topics=["orders:3"])
-    def test_it(kafka): ...
+    def test_three_brokers(kafka): ...
 
-    def test_it(kafka_session): ...          one cluster for all tests, reset before each
+    def test_shared(kafka_session): ...          # one cluster for all tests, reset before each
 
-When a test fails, its report shows what the cluster saw last and the state of its groups and transactions. Each worker
-of pytest-xdist has clusters of its own; the fixtures are as good in coroutine tests as in others.
+The report of a failed test shows the cluster's topics, groups, transactions and last events. Each pytest-xdist worker
+has its own clusters. The fixtures also work in coroutine tests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _clusters: pytest.StashKey[list[Cluster]] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers", "kafka(**options): options of ottla.testing.Cluster for the fixtures kafka and kafka_session"
     )
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster for one test; the marker `kafka` says what it is like."""
+    """Start a cluster for one test; the marker `kafka` takes the arguments of `Cluster`."""
     from ottla.testing.cluster import Cluster
 
     with Cluster(**_options(request.node)) as cluster:
@@ -54,29 +54,29 @@ def _kafka_session() -> Iterator[Cluster]:
 
 @pytest.fixture
 def kafka_session(request: pytest.FixtureRequest, _kafka_session: Cluster) -> Cluster:
-    """One cluster for all tests that ask for it, as new for each; the marker `kafka` may name topics."""
-    from ottla.testing.cluster import wanted_topics
+    """Reset and return the cluster that tests share; the marker `kafka` may give `topics`."""
+    from ottla.testing.cluster import parse_topics
 
     options = _options(request.node)
     others = sorted(set(options) - {"topics"})
     if others:
         raise pytest.UsageError(
-            f"{request.node.nodeid}: kafka_session is shared: its marker takes topics= only, not {', '.join(others)}="
+            f"{request.node.nodeid}: kafka_session is shared: its marker takes only topics=, not {', '.join(others)}="
         )
     _kafka_session.reset()
-    for name, wanted in wanted_topics(options.get("topics", ())).items():
-        _kafka_session.create_topic(name, **wanted)
+    for name, topic in parse_topics(options.get("topics", ())).items():
+        _kafka_session.create_topic(name, **topic)
     _remember(request.node, _kafka_session)
     return _kafka_session
 
 
 def _options(node: pytest.Item) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for marker in reversed(list(node.iter_markers(MARKER))):
         if marker.args:
             raise pytest.UsageError(f"{node.nodeid}: the marker kafka takes keywords only, such as topics=['orders:3']")
-        found.update(marker.kwargs)
-    return found
+        options.update(marker.kwargs)
+    return options
 
 
 def _remember(node: pytest.Item, cluster: Cluster) -> None:
@@ -85,7 +85,7 @@ def _remember(node: pytest.Item, cluster: Cluster) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Add what the cluster saw to the report of a test that failed."""
+    """Add the state and the last events of its clusters to the report of a failed test."""
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
     if report.when != "call" or not report.failed:

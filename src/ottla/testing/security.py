@@ -1,13 +1,14 @@
-"""Users and ACLs of a cluster for tests, as kfake's User, Superuser and EnableACLs give them.
+"""Users, ACLs and TLS of a test cluster; kfake's User, Superuser and EnableACLs.
 
     with Cluster(users={"alice": "secret"}, superusers={"admin": "x"}, acls=[allow("alice", "read", topic="orders")]):
     with Cluster(users=[User("SCRAM-SHA-256", "alice", "secret", [allow("alice", "read", topic="orders")])]):
 
-A user without a mechanism of its own can log in with PLAIN and with both kinds of SCRAM.
+A user without a mechanism can authenticate with PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -51,7 +52,7 @@ def allow(
     prefixed: bool = False,
     host: str = "*",
 ) -> Acl:
-    """An entry that allows a principal (`alice`, or `User:alice`) an operation on one kind of resource."""
+    """Return an ACL that allows a principal (`alice` or `User:alice`) an operation on one resource."""
     return _entry(
         AclPermission.ALLOW, principal, operation, topic, group, transactional_id, user, token, cluster, prefixed, host
     )
@@ -70,7 +71,7 @@ def deny(
     prefixed: bool = False,
     host: str = "*",
 ) -> Acl:
-    """An entry that denies, whatever others allow."""
+    """Return an ACL that denies an operation; it takes precedence over ACLs that allow it."""
     return _entry(
         AclPermission.DENY, principal, operation, topic, group, transactional_id, user, token, cluster, prefixed, host
     )
@@ -89,7 +90,7 @@ def _entry(
     prefixed: bool,
     host: str,
 ) -> Acl:
-    named = [
+    resources = [
         (ResourceType.TOPIC, topic),
         (ResourceType.GROUP, group),
         (ResourceType.TRANSACTIONAL_ID, transactional_id),
@@ -97,14 +98,14 @@ def _entry(
         (ResourceType.DELEGATION_TOKEN, token),
         (ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME if cluster else None),
     ]
-    given = [(kind, name) for kind, name in named if name is not None]
+    given = [(kind, name) for kind, name in resources if name is not None]
     if len(given) != 1:
         raise ValueError("name one resource: topic=, group=, transactional_id=, user=, token= or cluster=True")
     try:
-        wanted = AclOperation[operation.upper().replace("-", "_")]
+        acl_operation = AclOperation[operation.upper().replace("-", "_")]
     except KeyError:
         raise ValueError(
-            f"{operation!r} is no operation; write read, write, describe, alter_configs, all, ..."
+            f"{operation!r} is not an operation; use read, write, describe, alter_configs, all, ..."
         ) from None
     kind, name = given[0]
     entry = Acl(
@@ -113,7 +114,7 @@ def _entry(
         PatternType.PREFIXED if prefixed else PatternType.LITERAL,
         principal if ":" in principal else f"User:{principal}",
         host,
-        wanted,
+        acl_operation,
         permission,
     )
     validate_new_acl(entry)
@@ -121,7 +122,7 @@ def _entry(
 
 
 class User(NamedTuple):
-    """Somebody who can log in: with one mechanism, or (None) with any; and the entries that are about them."""
+    """A SASL user: its mechanism (None: any), name, password and ACLs."""
 
     mechanism: str | None
     name: str
@@ -131,111 +132,111 @@ class User(NamedTuple):
     def __repr__(self) -> str:
         return f"User({self.mechanism}, {self.name})"
 
-    def logs_in_with(self, mechanism: str) -> bool:
-        """Whether this mechanism is one of theirs."""
+    def authenticates_with(self, mechanism: str) -> bool:
+        """Return whether the user can authenticate with this mechanism."""
         return self.mechanism in (None, mechanism)
 
 
-class Logins:
-    """Who can log in to a cluster, who of them passes every check, and what is allowed."""
+class ClusterSecurity:
+    """The users, super users and ACLs of a test cluster, and the broker configs for them."""
 
     def __init__(self, users: object, superusers: object, acls: Iterable[Acl] | None) -> None:
-        named, mighty = _split(superusers)
-        self.users = [*_users(users), *mighty]
-        twice = {each.name for each in self.users if sum(other.name == each.name for other in self.users) > 1}
-        if twice:
-            raise ValueError(f"users: {', '.join(sorted(twice))} is there twice")
-        self._superusers = [*named, *(each.name for each in mighty)]
-        given = [entry for each in self.users for entry in each.acls]
-        self._checks = superusers is not None or acls is not None or bool(given)
-        self.acls = [*(acls or ()), *given]
+        names, more_users = _split_superusers(superusers)
+        self.users = [*_read_users(users), *more_users]
+        counts = Counter(user.name for user in self.users)
+        duplicates = sorted(name for name, count in counts.items() if count > 1)
+        if duplicates:
+            raise ValueError(f"users: {', '.join(duplicates)} occurs twice")
+        self._superusers = [*names, *(user.name for user in more_users)]
+        user_acls = [acl for user in self.users for acl in user.acls]
+        self._authorizes = superusers is not None or acls is not None or bool(user_acls)
+        self.acls = [*(acls or ()), *user_acls]
 
     def listener(self, authority: Authority | None) -> str:
-        """The security protocol that users and TLS ask for; the listener is called like it."""
+        """Return the security protocol for users and TLS, which is also the listener's name."""
         if self.users:
             return "SASL_PLAINTEXT" if authority is None else "SASL_SSL"
         return "PLAINTEXT" if authority is None else "SSL"
 
     def configs(self, authority: Authority | None) -> dict[str, str]:
-        """The broker configs that users, ACLs and TLS ask for; nothing if there are none."""
-        found: dict[str, str] = {}
+        """Return the broker configs for users, ACLs and TLS; empty if there are none."""
+        configs: dict[str, str] = {}
         if authority is not None:
             server = authority.server()
-            found["ssl.keystore.type"] = found["ssl.truststore.type"] = "PEM"
-            found["ssl.keystore.key"] = server.key_pem.decode()
-            found["ssl.keystore.certificate.chain"] = server.certificate_pem.decode()
-            found["ssl.truststore.certificates"] = authority.certificate_pem.decode()
+            configs["ssl.keystore.type"] = configs["ssl.truststore.type"] = "PEM"
+            configs["ssl.keystore.key"] = server.key_pem.decode()
+            configs["ssl.keystore.certificate.chain"] = server.certificate_pem.decode()
+            configs["ssl.truststore.certificates"] = authority.certificate_pem.decode()
         if self.users:
-            plain = [each for each in self.users if each.logs_in_with("PLAIN")]
-            options = "".join(f' user_{each.name}="{_quoted(each.password)}"' for each in plain)
-            found["sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
+            plain = [user for user in self.users if user.authenticates_with("PLAIN")]
+            options = "".join(f' user_{user.name}="{_escape(user.password)}"' for user in plain)
+            configs["sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
             listener = self.listener(authority).lower()
-            found[f"listener.name.{listener}.plain.sasl.jaas.config"] = f"PlainLoginModule required{options};"
-        if self._checks:
-            found["authorizer.class.name"] = AUTHORIZER
-            found["super.users"] = ";".join(each if ":" in each else f"User:{each}" for each in self._superusers)
-        return found
+            configs[f"listener.name.{listener}.plain.sasl.jaas.config"] = f"PlainLoginModule required{options};"
+        if self._authorizes:
+            configs["authorizer.class.name"] = AUTHORIZER
+            configs["super.users"] = ";".join(name if ":" in name else f"User:{name}" for name in self._superusers)
+        return configs
 
     def write(self, cluster: BrokerRuntime) -> None:
-        """Write down the SCRAM credentials and the entries, as clients would have them written."""
+        """Write the SCRAM credentials and ACLs to the metadata log, as an administrator's requests would."""
         random = cluster.world.random.fork("users of a test")
         records: list[Message] = []
         for user in self.users:
             for name, mechanism in SCRAM.items():
-                if user.logs_in_with(name) and user.name not in cluster.image.scram.get(mechanism, {}):
+                if user.authenticates_with(name) and user.name not in cluster.image.scram.get(mechanism, {}):
                     credential = credential_from_password(
                         mechanism, user.password.encode(), random.bytes(20), MIN_ITERATIONS
                     )
                     records.append(credential.to_record(user.name, mechanism))
-        known = set(cluster.image.acls.values())
-        records += [acl.to_record(Uuid(random.uuid())) for acl in self.acls if acl not in known]
+        existing = set(cluster.image.acls.values())
+        records += [acl.to_record(Uuid(random.uuid())) for acl in self.acls if acl not in existing]
         cluster.change(records)
 
 
-def _split(superusers: object) -> tuple[list[str], list[User]]:
-    """Super users are names of users, or users of their own."""
+def _split_superusers(superusers: object) -> tuple[list[str], list[User]]:
+    """Return the names of other users, and the users of their own, in `superusers`."""
     if superusers is None or isinstance(superusers, Mapping):
-        return [], _users(superusers)
+        return [], _read_users(superusers)
     if isinstance(superusers, str):
         raise ValueError('superusers: write a list of names, such as ["admin"]')
     given = list(superusers)  # type: ignore[call-overload]
-    return [each for each in given if isinstance(each, str)], _users(
-        [each for each in given if not isinstance(each, str)]
-    )
+    names = [item for item in given if isinstance(item, str)]
+    return names, _read_users([item for item in given if not isinstance(item, str)])
 
 
-def _users(given: object) -> list[User]:
+def _read_users(given: object) -> list[User]:
     if given is None:
         return []
     if isinstance(given, Mapping):
-        return [_checked(User(None, name, password)) for name, password in given.items()]
-    found = []
-    for each in given:  # type: ignore[attr-defined]
-        if isinstance(each, str) or len(each) not in (3, 4):
+        return [_check_user(User(None, name, password)) for name, password in given.items()]
+    users = []
+    for item in given:  # type: ignore[attr-defined]
+        if isinstance(item, str) or len(item) not in (3, 4):
             raise ValueError(
                 'users: write {"alice": "secret"}, or [User("SCRAM-SHA-256", "alice", "secret", [allow(...)])]'
             )
-        found.append(_checked(User(*each)))
-    return found
+        users.append(_check_user(User(*item)))
+    return users
 
 
-def _checked(user: User) -> User:
+def _check_user(user: User) -> User:
     if user.mechanism is not None and user.mechanism not in MECHANISMS:
-        raise ValueError(f"users: {user.mechanism!r} is none of {', '.join(MECHANISMS)}")
+        raise ValueError(f"users: {user.mechanism!r} is not one of {', '.join(MECHANISMS)}")
     if not isinstance(user.name, str) or not user.name or not isinstance(user.password, str):
-        raise ValueError("users: a name and a password are texts, and a name is not empty")
-    others = {each.principal for each in user.acls} - {f"User:{user.name}"}
+        raise ValueError("users: name and password must be strings, and the name not empty")
+    others = {acl.principal for acl in user.acls} - {f"User:{user.name}"}
     if others:
-        raise ValueError(f"users: entries of {user.name} are about {', '.join(sorted(others))}; give those as acls=")
+        raise ValueError(f"users: {user.name} has ACLs of {', '.join(sorted(others))}; pass those as acls=")
     return user
 
 
-def _quoted(password: str) -> str:
+def _escape(password: str) -> str:
     return password.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def throw_away_authority(tls: bool | Authority) -> Authority | None:
-    """What signs the certificates of something that listens with TLS: a given authority, or one for this run."""
+    """Return the certificate authority for a listener: none, the given one, or with True a new one."""
     if tls is False:
         return None
     if tls is not True:
@@ -243,5 +244,5 @@ def throw_away_authority(tls: bool | Authority) -> Authority | None:
     try:
         from ottla.security.dev_tls import Authority as ThrowAway
     except ImportError:
-        raise ValueError("tls=True needs the package cryptography: pip install 'ottla[security]'") from None
+        raise ValueError("tls=True requires the package cryptography: pip install 'ottla[security]'") from None
     return ThrowAway()

@@ -1,4 +1,4 @@
-"""Control functions in front of ottla's own broker: what an exchange is there."""
+"""Rules in front of ottla's own broker: the `Exchange` of one request to one node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.api_table import ApiKey
 from ottla.server.dispatch import find_api_name
-from ottla.testing.control.requests import SeenRequest
+from ottla.testing.control.requests import ReceivedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,31 +17,32 @@ if TYPE_CHECKING:
     from ottla.server.connection import Part
     from ottla.server.dispatch import Dispatch
     from ottla.server.server import NodeServer
-    from ottla.testing.control.rules import Answer, Controls, Edit
+    from ottla.testing.control.exchange import Answer, Edit
+    from ottla.testing.control.rules import Rules
 
 
-class NodeControl:
-    """Brings the requests of one node before the control functions."""
+class NodeInterceptor:
+    """Passes the requests of one node to the rules (`Dispatch.interceptor`)."""
 
-    def __init__(self, controls: Controls, server: NodeServer) -> None:
-        self._controls = controls
+    def __init__(self, rules: Rules, server: NodeServer) -> None:
+        self._rules = rules
         self._server = server
 
     def handle(self, call: Call, request: Any, frame: memoryview, started: float) -> Answer:
-        """What the control functions make of a request."""
-        return self._controls.handle(BrokerExchange(self._controls, self._server, call, request, frame, started))
+        """Return the answer that the rules, or the broker if no rule acts, give to a request."""
+        return self._rules.handle(BrokerExchange(self._rules, self._server, call, request, frame, started))
 
 
 class BrokerExchange:
-    """One request to ottla's broker."""
+    """One request to ottla's broker; implements `Exchange`."""
 
     def __init__(
-        self, controls: Controls, server: NodeServer, call: Call, request: Any, frame: memoryview, started: float
+        self, rules: Rules, server: NodeServer, call: Call, request: Any, frame: memoryview, started: float
     ) -> None:
         session = call.session
         self.request = request
-        self.seen = SeenRequest(
-            controls.clock.now_ms(),
+        self.received = ReceivedRequest(
+            rules.clock.now_ms(),
             call.broker.node_id,
             session.id,
             f"{session.host}:{session.port}",
@@ -63,47 +64,47 @@ class BrokerExchange:
         return self._server.dispatch
 
     def keep(self) -> None:
-        """Copy what is borrowed."""
-        self.request = self.seen.request
+        """Replace the request, which borrows the read buffer, by one that owns its bytes."""
+        self.request = self.received.request
 
     def serve(self, request: Any, edit: Edit | None = None) -> Answer:
-        """Let the broker answer."""
+        """Let the broker handle the request."""
         return self._dispatch.answer(self._call, request, self._started, edit)
 
     def encode(self, response: Message) -> Sequence[Part]:
-        """The frame of a response."""
+        """Return the frame of a response."""
         return self._dispatch.encode(self._call, self.request, response, self._started)
 
-    def refusal(self, request: Any, code: ErrorCode) -> Any:
-        """The response that carries an error of the whole request."""
+    def error_response(self, request: Any, code: ErrorCode) -> Any:
+        """Return the response that reports an error for the whole request."""
         return self._dispatch.refusal(self._call, request, code)
 
-    def close(self, *, at_once: bool) -> None:
-        """End the connection."""
+    def close(self, *, abort: bool) -> None:
+        """Close the client's connection."""
         for connection in self._server.connections:
             if connection.session is self._call.session:
-                connection.reason = "a control function"
-                if at_once:
+                connection.reason = "a rule of a test"
+                if abort:
                     connection.abort()
                 else:
                     connection.drain()
                 return
 
     def topic_name(self, topic_id: Any) -> str | None:
-        """The name of a topic."""
+        """Return the name of the topic with this id, or None."""
         topic = self._call.broker.cluster.image.topics.get(topic_id)
         return None if topic is None else topic.name
 
     def topic_id(self, name: str) -> Any:
-        """The id of a topic."""
+        """Return the id of the topic with this name, or None."""
         topic = self._call.broker.cluster.image.topic(name)
         return None if topic is None else topic.id
 
-    def fetched(self) -> list[tuple[str, int]]:
-        """The partitions of the request's fetch session."""
+    def session_partitions(self) -> list[tuple[str, int]]:
+        """Return the partitions of the request's fetch session (KIP-227)."""
         if self._call.api_key != ApiKey.FETCH:
             return []
         return [
-            (self.topic_name(each.topic_id) or each.topic, each.partition)
-            for each in self._call.broker.fetch_sessions.partitions_of(self.request.session_id)
+            (self.topic_name(partition.topic_id) or partition.topic, partition.partition)
+            for partition in self._call.broker.fetch_sessions.partitions_of(self.request.session_id)
         ]

@@ -1,6 +1,6 @@
-"""A clock that a test moves while real clients are connected: time stands still between two moves.
+"""A clock that only a test moves, for a broker that serves real clients on a real event loop.
 
-What is to happen at once happens on the loop as ever; what is to happen later waits until time gets there.
+`call_soon` runs on the loop as usual; `call_later` waits until the test has moved time that far.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 
 class ManualClock:
-    """Virtual time for a broker on a real loop."""
+    """Virtual time for a broker on a real event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, time: VirtualClock) -> None:
         self._loop = loop
         self.time = time
 
     def now_ms(self) -> int:
-        """Wall time, as far as it was moved."""
+        """Return the virtual wall-clock time in milliseconds since 1970."""
         return self.time.now_ms()
 
     def monotonic(self) -> float:
-        """Seconds since the clock began."""
+        """Return the seconds that time has been moved."""
         return self.time.monotonic()
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
-        """Call back when time has been moved that far."""
+        """Call back when time has been moved by `delay` seconds."""
         return self.time.call_later(delay, callback, *args)
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> Timer:
-        """Call back on the next turn of the loop; this needs no move."""
-        return _Soon(self._loop.call_soon(callback, *args), self.time.monotonic())
+        """Call back on the next iteration of the event loop."""
+        return _SoonTimer(self._loop.call_soon(callback, *args), self.time.monotonic())
 
 
-class _Soon:
-    """A timer that is due already."""
+class _SoonTimer:
+    """The timer of a callback on the next iteration of the event loop."""
 
     __slots__ = ("_handle", "when")
 
@@ -48,5 +48,5 @@ class _Soon:
         self.when = when
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Do not call back."""
         self._handle.cancel()

@@ -1,7 +1,7 @@
-"""Nodes that hang, as a process does after SIGSTOP: nothing is read or answered, and the node's own timers wait.
+"""Paused nodes: like a process after SIGSTOP, they read and answer nothing, and their timers do not fire.
 
-The rest of the cluster notices as it does in Kafka: after `broker.session.timeout.ms` without a sign of life the node
-is fenced, and others lead what it led, until it goes on.
+The rest of the cluster reacts as Kafka does: after `broker.session.timeout.ms` without a heartbeat the node is fenced
+and other nodes become leaders of its partitions, until it resumes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NodeTimer:
-    """A timer of a node that may hang when it is due."""
+    """A timer of one node; while the node is paused its callback is deferred."""
 
     __slots__ = ("_timer", "args", "callback", "when")
 
@@ -29,92 +29,92 @@ class NodeTimer:
         self._timer: Timer | None = None
 
     def started(self, timer: Timer) -> NodeTimer:
-        """The timer of the clock beneath that it waits for."""
+        """Remember the timer of the underlying clock, and return self."""
         self._timer, self.when = timer, timer.when
         return self
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Do not call back."""
         self.callback = None
         if self._timer is not None:
             self._timer.cancel()
 
 
 class NodeClock:
-    """The time of one node. It goes on while the node hangs, but what falls due waits."""
+    """The clock of one node. Time passes while the node is paused; callbacks that are due run when it resumes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._hangs = False
+        self._paused = False
         self._due: list[NodeTimer] = []
         self.now_ms = clock.now_ms
         self.monotonic = clock.monotonic
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> NodeTimer:
-        """Call back after `delay` seconds, or when the node goes on."""
+        """Call back after `delay` seconds, or when the node resumes."""
         timer = NodeTimer(callback, args)
         return timer.started(self._clock.call_later(delay, self._fire, timer))
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> NodeTimer:
-        """Call back on the next turn, or when the node goes on."""
+        """Call back on the next iteration of the event loop, or when the node resumes."""
         timer = NodeTimer(callback, args)
         return timer.started(self._clock.call_soon(self._fire, timer))
 
-    def hang(self) -> None:
-        """Let what falls due wait."""
-        self._hangs = True
+    def pause(self) -> None:
+        """Defer callbacks that become due."""
+        self._paused = True
 
-    def go_on(self) -> None:
-        """Let what fell due meanwhile happen, in its order."""
-        self._hangs = False
+    def resume(self) -> None:
+        """Run the callbacks that became due meanwhile, in order."""
+        self._paused = False
         due, self._due = self._due, []
         for timer in due:
             self._clock.call_soon(self._fire, timer)
 
     def _fire(self, timer: NodeTimer) -> None:
-        if self._hangs:
+        if self._paused:
             self._due.append(timer)
         elif timer.callback is not None:
             callback, timer.callback = timer.callback, None
             callback(*timer.args)
 
 
-class HangingNodes:
-    """Which nodes hang."""
+class PausedNodes:
+    """The paused nodes of a cluster, with the timers that fence them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._clocks: dict[int, NodeClock] = {}
         self._fencing: dict[int, Timer] = {}
 
-    def clock_of(self, node: int) -> NodeClock:
-        """The clock of a node."""
+    def node_clock(self, node: int) -> NodeClock:
+        """Return the clock of a node."""
         return self._clocks.setdefault(node, NodeClock(self._clock))
 
-    def hang(self, running: RunningCluster, node: int) -> None:
-        """Let a node hang; one that hangs already does so on."""
+    def pause(self, running: RunningCluster, node: int) -> None:
+        """Pause a node; no effect if it is paused already."""
         cluster = running.cluster
         if node in self._fencing or cluster is None:
             return
         running.servers[node].hang()
-        self.clock_of(node).hang()
+        self.node_clock(node).pause()
         seconds = cluster.nodes[node].config_int("broker.session.timeout.ms") / 1000
         self._fencing[node] = self._clock.call_later(seconds, fence_node, cluster, node)
 
-    def go_on(self, running: RunningCluster, node: int, *, alive: bool = True) -> None:
-        """Let a node go on; one that was stopped meanwhile (not `alive`) only hangs no more."""
+    def resume(self, running: RunningCluster, node: int, *, unfence: bool = True) -> None:
+        """Resume a node; without `unfence` (a node that was stopped meanwhile) it stays out of the cluster."""
         timer = self._fencing.pop(node, None)
         cluster = running.cluster
         if timer is None or cluster is None:
             return
         timer.cancel()
-        if alive:
+        if unfence:
             unfence_node(cluster, node)
         if node in running.servers:
             running.servers[node].go_on()
-        self.clock_of(node).go_on()
+        self.node_clock(node).resume()
 
-    def all_go_on(self, running: RunningCluster) -> None:
-        """Let every node go on."""
+    def resume_all(self, running: RunningCluster) -> None:
+        """Resume every paused node."""
         for node in list(self._fencing):
-            self.go_on(running, node)
+            self.resume(running, node)

@@ -1,4 +1,4 @@
-"""What a test asks a cluster. How its state is read is loaded when it is first asked for."""
+"""The state of a cluster as methods of `Cluster`. The code that reads it is imported on first use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.events import KINDS
 from ottla.testing.control import cluster_changes
-from ottla.testing.control.rules import api_keys
+from ottla.testing.control.matching import api_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from ottla.events import Event, RecentEvents
     from ottla.server.run import RunningCluster
     from ottla.testing.control import state
-    from ottla.testing.control.requests import SeenRequest
-    from ottla.testing.control.rules import Api, Controls
+    from ottla.testing.control.matching import Api
+    from ottla.testing.control.requests import ReceivedRequest
+    from ottla.testing.control.rules import Rules
 
 T = TypeVar("T")
 _ABSENT = object()
 
 
-class StateReading:
-    """The readings of a cluster. All are snapshots; what they show may be over when they are looked at."""
+class StateReader:
+    """Reads the state of a running cluster without a client. Results are snapshots: they do not change later."""
 
     _recent: RecentEvents
     _running: RunningCluster | None
@@ -31,92 +32,100 @@ class StateReading:
     if TYPE_CHECKING:
 
         @property
-        def controls(self) -> Controls: ...  # noqa: D102
-        def call(self, look: Callable[[BrokerRuntime], T]) -> T: ...  # noqa: D102
+        def rules(self) -> Rules: ...  # noqa: D102
+        def call(self, function: Callable[[BrokerRuntime], T]) -> T: ...  # noqa: D102
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id."""
+        """The cluster id."""
         return self.call(lambda cluster: cluster.cluster_id)
 
     def nodes(self) -> dict[int, str]:
-        """The nodes that run, with the address at which clients reach each."""
+        """Return the running nodes: node id to `host:port` of its first listener."""
 
-        def look(cluster: BrokerRuntime) -> dict[int, str]:
+        def read(cluster: BrokerRuntime) -> dict[int, str]:
             return {
                 node_id: "{0.host}:{0.port}".format(next(iter(node.endpoints.values())))
                 for node_id, node in sorted(cluster.nodes.items())
                 if cluster.image.broker_is_active(node_id)
             }
 
-        return self.call(look)
+        return self.call(read)
 
     def topics(self) -> list[str]:
-        """The names of all topics, the broker's own included, in the order of creation."""
+        """Return the names of all topics, internal ones included, in order of creation."""
         return self.call(lambda cluster: list(cluster.image.topic_ids))
 
-    def partition(self, topic: str, index: int = 0) -> state.PartitionState:
-        """One partition as it is now; KeyError if there is none."""
+    def partition(self, topic: str, partition: int = 0) -> state.PartitionState:
+        """Return the leader, ISR and offsets of one partition; KeyError if it does not exist."""
         from ottla.testing.control.state import read_partition
 
-        return self.call(lambda cluster: read_partition(cluster, topic, index))
+        return self.call(lambda cluster: read_partition(cluster, topic, partition))
 
     def partitions(self, topic: str) -> list[state.PartitionState]:
-        """All partitions of a topic; KeyError if there is no such topic."""
+        """Return all partitions of a topic; KeyError if it does not exist."""
         from ottla.testing.control.state import read_partition
 
-        def look(cluster: BrokerRuntime) -> list[state.PartitionState]:
-            found = [index for name, index in cluster.partitions if name == topic]
-            if not found:
+        def read(cluster: BrokerRuntime) -> list[state.PartitionState]:
+            indexes = [index for name, index in cluster.partitions if name == topic]
+            if not indexes:
                 raise KeyError(f"there is no topic {topic}")
-            return [read_partition(cluster, topic, index) for index in sorted(found)]
+            return [read_partition(cluster, topic, index) for index in sorted(indexes)]
 
-        return self.call(look)
+        return self.call(read)
 
-    def records(self, topic: str, index: int = 0) -> list[state.StoredRecord]:
-        """All records of a partition, those of open and aborted transactions too, control records left out."""
+    def records(self, topic: str, partition: int = 0) -> list[state.StoredRecord]:
+        """Return all records of a partition up to the log end offset, without control records.
+
+        Records of open and aborted transactions are included.
+
+            assert [record.value for record in cluster.records("orders")] == [b"two books"]
+        """
         from ottla.testing.control.state import read_records
 
-        return self.call(lambda cluster: read_records(cluster, topic, index))
+        return self.call(lambda cluster: read_records(cluster, topic, partition))
 
     def groups(self) -> list[state.GroupState]:
-        """All groups."""
+        """Return all groups: classic, consumer, share and streams."""
         from ottla.testing.control.state import read_groups
 
         return self.call(read_groups)
 
     def group(self, group_id: str) -> state.GroupState:
-        """One group; KeyError if there is none."""
+        """Return one group with its members and committed offsets; KeyError if it does not exist.
+
+        assert cluster.group("billing").offsets["orders", 0] == 1
+        """
         for group in self.groups():
             if group.group_id == group_id:
                 return group
         raise KeyError(f"there is no group {group_id}")
 
     def transactions(self) -> list[state.TransactionState]:
-        """All transactional ids, with what their producers are doing."""
+        """Return the state of all transactional ids."""
         from ottla.testing.control.state import read_transactions
 
         return self.call(read_transactions)
 
     def transaction(self, transactional_id: str) -> state.TransactionState:
-        """One transactional id; KeyError if there is none."""
+        """Return the state of one transactional id; KeyError if it does not exist."""
         for transaction in self.transactions():
             if transaction.transactional_id == transactional_id:
                 return transaction
         raise KeyError(f"there is no transactional id {transactional_id}")
 
     def coordinator(self, key: str, kind: str = cluster_changes.GROUP) -> int:
-        """The node that coordinates a group, or (kind "transaction") a transactional id."""
-        return self.call(lambda cluster: cluster_changes.coordinator_of(cluster, key, kind))
+        """Return the node that coordinates a group, or with kind "transaction" a transactional id."""
+        return self.call(lambda cluster: cluster_changes.find_coordinator(cluster, key, kind))
 
     def sessions(self) -> list[state.SessionState]:
-        """All fetch sessions."""
+        """Return all fetch sessions (KIP-227)."""
         from ottla.testing.control.state import read_sessions
 
         return self.call(read_sessions)
 
     def connections(self) -> list[state.ConnectionState]:
-        """All connections."""
+        """Return all client connections."""
         from ottla.testing.control.state import read_connections
 
         running = self._running
@@ -128,24 +137,25 @@ class StateReading:
         *,
         node: int | None = None,
         client_id: str | None = None,
-        where: Callable[[SeenRequest], bool] | None = None,
-    ) -> list[SeenRequest]:
-        """The last requests that came, oldest first; `.request` of each is the decoded message."""
+        where: Callable[[ReceivedRequest], bool] | None = None,
+    ) -> list[ReceivedRequest]:
+        """Return the last requests (at most 10,000), oldest first; `.request` of each is the decoded message.
+
+        (produce,) = cluster.requests("Produce", client_id="shop")
+        assert produce.request.acks == -1
+        """
         keys = api_keys(api)
-        found = [
-            seen
-            for seen in self.call(lambda _: list(self.controls.seen))
-            if (keys is None or seen.api_key in keys)
-            and (node is None or seen.node == node)
-            and (client_id is None or seen.client_id == client_id)
-        ]
-        return found if where is None else [seen for seen in found if where(seen)]
+        requests = self.call(lambda _: self.rules.received.select(keys, node, client_id))
+        return requests if where is None else [received for received in requests if where(received)]
 
     def events(self, *kinds: str, **fields: Any) -> list[Event]:
-        """The last events, of some kinds, with these fields (docs/events.md); all there are without any."""
+        """Return the last events of these kinds (all without any) with these field values; see docs/events.md.
+
+        assert cluster.events("timeout", group="billing")
+        """
         unknown = [kind for kind in kinds if kind not in KINDS]
         if unknown:
-            raise ValueError(f"there are no events {', '.join(unknown)}; docs/events.md lists them")
+            raise ValueError(f"unknown kinds of events: {', '.join(unknown)}; docs/events.md lists them")
         return [
             event
             for event in self.call(lambda _: list(self._recent))
@@ -153,8 +163,8 @@ class StateReading:
             and all(event.get(name, _ABSENT) == value for name, value in fields.items())
         ]
 
-    def report(self, most: int = 40) -> str:
-        """What a person wants to see when a test has failed: the last events, groups and transactions, as text."""
+    def report(self, max_events: int = 40) -> str:
+        """Return topics, groups, transactions and the last events as text, for a failed test."""
         from ottla.testing.control.report import cluster_report
 
-        return cluster_report(self, most)
+        return cluster_report(self, max_events)

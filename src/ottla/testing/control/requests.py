@@ -1,4 +1,4 @@
-"""The requests that reached a cluster, kept as bytes in bounded memory and decoded when somebody looks."""
+"""The requests that a cluster or a tap received last: kept as bytes, decoded on access."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from ottla.protocol.schema import Message
 
-MOST_REQUESTS = 10_000
-MOST_BYTES = 32 * 1024 * 1024
+MAX_REQUESTS = 10_000
+MAX_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
-class SeenRequest:
-    """One request as it came in."""
+class ReceivedRequest:
+    """One request as it was received. `client` is the client's `host:port`, `connection` a number on its node."""
 
     time_ms: int
     node: int
@@ -37,42 +37,54 @@ class SeenRequest:
 
     @property
     def request(self) -> Any:
-        """The request, decoded; the message class of its API."""
+        """The decoded request, of its API's message class (`ottla.protocol.messages`)."""
         if self._request is None:
             self._request = read_request(self.frame)
         return self._request
 
 
 def read_request(frame: bytes | memoryview) -> Message:
-    """The request in a frame. Bytes after it are let be, as brokers let them: librdkafka sends some."""
+    """Decode a request frame. Trailing bytes are ignored, as Kafka does: librdkafka sends some."""
     header, position = decode_request_header(frame)
-    found: Message = request_class(header.request_api_key).decode_from(frame, position, header.request_api_version)[0]
-    return found
+    request: Message = request_class(header.request_api_key).decode_from(frame, position, header.request_api_version)[0]
+    return request
 
 
-class RequestsSeen:
-    """The last requests; the oldest are forgotten when there are too many, or too much of them."""
+class ReceivedRequests:
+    """The last requests; the oldest are discarded beyond `max_requests` or `max_bytes`."""
 
-    def __init__(self, most: int = MOST_REQUESTS, most_bytes: int = MOST_BYTES) -> None:
-        self._seen: deque[SeenRequest] = deque()
-        self._most = most
-        self._most_bytes = most_bytes
+    def __init__(self, max_requests: int = MAX_REQUESTS, max_bytes: int = MAX_BYTES) -> None:
+        self._requests: deque[ReceivedRequest] = deque()
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
         self._bytes = 0
 
-    def add(self, seen: SeenRequest) -> None:
-        """Remember one more."""
-        self._seen.append(seen)
-        self._bytes += len(seen.frame)
-        while len(self._seen) > self._most or (self._bytes > self._most_bytes and len(self._seen) > 1):
-            self._bytes -= len(self._seen.popleft().frame)
+    def add(self, received: ReceivedRequest) -> None:
+        """Append a request, and discard the oldest ones beyond the limits."""
+        self._requests.append(received)
+        self._bytes += len(received.frame)
+        while len(self._requests) > self._max_requests or (self._bytes > self._max_bytes and len(self._requests) > 1):
+            self._bytes -= len(self._requests.popleft().frame)
 
-    def __iter__(self) -> Iterator[SeenRequest]:
-        return iter(list(self._seen))
+    def select(
+        self, api_keys: frozenset[int] | None = None, node: int | None = None, client_id: str | None = None
+    ) -> list[ReceivedRequest]:
+        """Return the requests that match all conditions, oldest first; None matches every request."""
+        return [
+            received
+            for received in self._requests
+            if (api_keys is None or received.api_key in api_keys)
+            and (node is None or received.node == node)
+            and (client_id is None or received.client_id == client_id)
+        ]
+
+    def __iter__(self) -> Iterator[ReceivedRequest]:
+        return iter(list(self._requests))
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._requests)
 
     def clear(self) -> None:
-        """Forget them."""
-        self._seen.clear()
+        """Discard all requests."""
+        self._requests.clear()
         self._bytes = 0

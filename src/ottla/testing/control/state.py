@@ -1,4 +1,7 @@
-"""What a test can read of a cluster without a client: plain snapshots, taken on the cluster's loop."""
+"""Snapshots of a cluster's state: partitions, records, groups, transactions, sessions, connections.
+
+The functions run on the cluster's event loop; the snapshots are plain values, safe on any thread.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition at the moment it was asked for."""
+    """A partition: leader, replicas, ISR (`in_sync`) and offsets of its log."""
 
     topic: str
-    index: int
+    partition: int
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
@@ -40,7 +43,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record as it stands in a log."""
+    """A record of a log; `timestamp` is in milliseconds, `producer_id` -1 without idempotence."""
 
     offset: int
     timestamp: int
@@ -53,7 +56,7 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """A member of a group."""
+    """A member of a group. `assignment` and `pending_revocation` map topics (streams: subtopologies) to partitions."""
 
     member_id: str
     instance_id: str | None
@@ -66,7 +69,7 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A group: `epoch` is the generation of a classic one, the group epoch of a consumer group."""
+    """A group. `epoch` is the generation of a classic group, else the group epoch; `offsets` are committed offsets."""
 
     group_id: str
     type: str
@@ -79,7 +82,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class TransactionState:
-    """A transactional id and what its producer is doing."""
+    """The transaction state of a transactional id; `state` is Kafka's name, such as `Ongoing`."""
 
     transactional_id: str
     state: str
@@ -103,7 +106,7 @@ class SessionState:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionState:
-    """A client's connection to a node."""
+    """A client's connection to a node; `unanswered` counts requests without a response."""
 
     node: int
     connection: int
@@ -116,17 +119,17 @@ class ConnectionState:
 
 
 def find_partition(cluster: BrokerRuntime, topic: str, index: int) -> Partition:
-    """The broker's own partition; KeyError if there is none."""
-    found = cluster.partitions.get((topic, index))
-    if found is None:
+    """Return the broker's partition; KeyError if it does not exist."""
+    partition = cluster.partitions.get((topic, index))
+    if partition is None:
         raise KeyError(f"there is no partition {topic}-{index}")
-    return found
+    return partition
 
 
 def read_partition(cluster: BrokerRuntime, topic: str, index: int) -> PartitionState:
-    """One partition; KeyError if there is none."""
-    found = find_partition(cluster, topic, index)
-    state, log = found.state, found.log
+    """Return the state of one partition; KeyError if it does not exist."""
+    partition = find_partition(cluster, topic, index)
+    state, log = partition.state, partition.log
     return PartitionState(
         topic,
         index,
@@ -141,25 +144,25 @@ def read_partition(cluster: BrokerRuntime, topic: str, index: int) -> PartitionS
 
 
 def read_records(cluster: BrokerRuntime, topic: str, index: int) -> list[StoredRecord]:
-    """All records of a partition, those of open and aborted transactions too, control records left out."""
+    """Return all records of a partition, also of open and aborted transactions; control records are left out."""
     log = find_partition(cluster, topic, index).log
-    found: list[StoredRecord] = []
+    stored: list[StoredRecord] = []
     offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:
-        piece = log.read(offset, 1 << 20, end)
-        if piece.records is None or not len(piece):
+        fetched = log.read(offset, 1 << 20, end)
+        if fetched.records is None or not len(fetched):
             break
-        with piece.records as records:
+        with fetched.records as records:
             data = records.read_all()
         for header, record in iter_all_records(data, control=True):
             offset = header.next_offset
             if not header.is_control and record.offset >= log.log_start_offset:
-                found.append(StoredRecord(*record, header.producer_id, header.is_transactional))
-    return found
+                stored.append(StoredRecord(*record, header.producer_id, header.is_transactional))
+    return stored
 
 
 def read_groups(cluster: BrokerRuntime) -> list[GroupState]:
-    """All groups, of whichever node."""
+    """Return the groups of all coordinators."""
     return [
         GroupState(
             group_id,
@@ -211,8 +214,8 @@ def _streams_members(group: StreamsGroup) -> Iterator[MemberState]:
             member.client_id,
             member.client_host.lstrip("/"),
             member.member_epoch,
-            {each: tuple(sorted(tasks)) for each, tasks in member.assigned.active.items()},
-            {each: tuple(sorted(tasks)) for each, tasks in member.pending_revocation.active.items()},
+            {subtopology: tuple(sorted(tasks)) for subtopology, tasks in member.assigned.active.items()},
+            {subtopology: tuple(sorted(tasks)) for subtopology, tasks in member.pending_revocation.active.items()},
         )
 
 
@@ -237,28 +240,28 @@ def _modern_members(cluster: BrokerRuntime, group: ConsumerGroup | ShareGroup) -
 
 
 def read_transactions(cluster: BrokerRuntime) -> list[TransactionState]:
-    """All transactional ids, of whichever node."""
-    found = []
+    """Return the transactional ids of all coordinators."""
+    states = []
     for node_id, node in sorted(cluster.nodes.items()):
-        for each in node.transactions.transactions():
-            record = each.record
-            found.append(
+        for transaction in node.transactions.transactions():
+            record = transaction.record
+            states.append(
                 TransactionState(
-                    each.transactional_id,
+                    transaction.transactional_id,
                     record.state.label,
                     record.producer_id,
                     record.producer_epoch,
                     record.timeout_ms,
-                    tuple((place.topic, place.partition) for place in record.partitions),
+                    tuple((partition.topic, partition.partition) for partition in record.partitions),
                     record.start_timestamp,
                     node_id,
                 )
             )
-    return found
+    return states
 
 
 def read_sessions(cluster: BrokerRuntime) -> list[SessionState]:
-    """All fetch sessions."""
+    """Return the fetch sessions of all nodes."""
     topics = cluster.image.topics
     return [
         SessionState(
@@ -266,8 +269,11 @@ def read_sessions(cluster: BrokerRuntime) -> list[SessionState]:
             session.id,
             session.epoch,
             tuple(
-                (topics[each.topic_id].name if each.topic_id in topics else each.topic, each.partition)
-                for each in session.partitions.values()
+                (
+                    topics[partition.topic_id].name if partition.topic_id in topics else partition.topic,
+                    partition.partition,
+                )
+                for partition in session.partitions.values()
             ),
         )
         for node_id, node in sorted(cluster.nodes.items())
@@ -276,13 +282,13 @@ def read_sessions(cluster: BrokerRuntime) -> list[SessionState]:
 
 
 def read_connections(servers: Mapping[int, NodeServer]) -> list[ConnectionState]:
-    """All connections."""
-    found = []
+    """Return the client connections of all nodes."""
+    states = []
     for node_id, server in sorted(servers.items()):
         for connection in server.connections:
             session = connection.session
             if session is not None:
-                found.append(
+                states.append(
                     ConnectionState(
                         node_id,
                         session.id,
@@ -294,4 +300,4 @@ def read_connections(servers: Mapping[int, NodeServer]) -> list[ConnectionState]
                         connection.unanswered,
                     )
                 )
-    return found
+    return states

@@ -13,37 +13,48 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 from ottla.protocol.errors import KafkaError
-from ottla.testing.http.json_messages import plain
-from ottla.testing.http.operations import OPERATIONS, PATH_TYPES, Refused
+from ottla.testing.http.json_messages import to_json
+from ottla.testing.http.operations import OPERATIONS, PATH_TYPES, OperationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.routing import BaseRoute
     from starlette.types import Receive, Scope, Send
 
-    from ottla.testing.control.controlled_cluster import Kit
+    from ottla.testing.control.controlled_cluster import ControlledCluster
     from ottla.testing.http.operations import Field, Operation
-    from ottla.testing.tap.tap import TapKit
+    from ottla.testing.tap.tap import Tap
 
-    ControlTarget: TypeAlias = Kit | TapKit
+    ControlTarget: TypeAlias = ControlledCluster | Tap
 
 log = logging.getLogger(__name__)
 
+TAP_PATHS = ("/rules", "/requests")
+"""The paths that a tap serves: it has rules and requests, but no cluster state."""
 
-def control_routes(kit: ControlTarget) -> list[BaseRoute]:
-    """Return the routes of the control API of a cluster or a tap."""
+
+def control_routes(target: ControlTarget, paths: Sequence[str] | None = None) -> list[BaseRoute]:
+    """Return the routes of the control API of a cluster or a tap; `paths` limits it to operations under these."""
     from starlette.routing import Route
 
-    return [Route("/{path:path}", ControlApi(kit))]
+    operations = [
+        operation
+        for operation in OPERATIONS
+        if paths is None or any(f"{operation.path}/".startswith(f"{path}/") for path in paths)
+    ]
+    return [Route("/{path:path}", ControlApi(target, operations))]
 
 
 class ControlApi:
     """The control API as an ASGI application. Operations run on threads of their own, because some of them wait."""
 
-    def __init__(self, kit: ControlTarget) -> None:
-        self._kit = kit
+    def __init__(self, target: ControlTarget, operations: Sequence[Operation] = OPERATIONS) -> None:
+        self._target = target
+        self._operations = operations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; paths are split before they are decoded, so that names may contain slashes."""
+        """Answer a request. Paths are split before they are decoded, so that names may contain slashes."""
         from starlette.requests import Request
         from starlette.responses import Response
 
@@ -52,112 +63,112 @@ class ControlApi:
         request = Request(scope, receive)
         path = scope["raw_path"].decode("ascii").removeprefix(scope.get("root_path", ""))
         query = scope["query_string"].decode("latin-1")
-        status, answer = await run_in_thread(
-            respond, self._kit, request.method, f"{path}?{query}", await request.body()
-        )
-        content = json.dumps(answer).encode()
-        await Response(content, status, media_type="application/json")(scope, receive, send)
+        body = await request.body()
+        status, answer = await run_in_thread(self.respond, request.method, path, query, body)
+        await Response(json.dumps(answer).encode(), status, media_type="application/json")(scope, receive, send)
+
+    def respond(self, method: str, path: str, query: str, body: bytes) -> tuple[int, Any]:
+        """Run the operation of a request, and return the status and the JSON value of the response."""
+        if method == "GET" and path == "/openapi.json":
+            from ottla.testing.http.openapi import openapi
+
+            return 200, openapi(self._operations)
+        matching = [
+            (operation, parameters)
+            for operation in self._operations
+            if (parameters := _match_path(operation.path, path)) is not None
+        ]
+        if not matching:
+            return 404, {"error": f"there is nothing at {path}; /openapi.json lists all paths"}
+        for operation, parameters in matching:
+            if operation.method == method:
+                try:
+                    given = _read_parameters(operation, parameters, query)
+                    return 200, to_json(operation.run(self._target, given, _read_body(operation, body)))
+                except OperationError as error:
+                    return error.status, {"error": str(error)}
+                except KeyError as error:
+                    return 404, {"error": f"not found: {error.args[0] if error.args else error}"}
+                except (KafkaError, OSError) as error:
+                    return 409, {"error": str(error)}
+                except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+                    return 400, {"error": str(error)}
+                except Exception as error:
+                    log.exception("%s %s failed", method, path)
+                    return 500, {"error": f"{type(error).__name__}: {error}"}
+        return 405, {"error": f"{path} supports {', '.join(operation.method for operation, _ in matching)}"}
 
 
-def respond(kit: Any, method: str, target: str, body: bytes) -> tuple[int, Any]:
-    """The status and the JSON of an answer."""
-    path, _, query = target.partition("?")
-    offered = [each for each in OPERATIONS if kit.operations is None or f"/{each.path.split('/')[1]}" in kit.operations]
-    if method == "GET" and path == "/openapi.json":
-        from ottla.testing.http.openapi import openapi
-
-        return 200, openapi(offered)
-    fits = [(operation, found) for operation in offered if (found := _fit(operation.path, path)) is not None]
-    if not fits:
-        return 404, {"error": f"there is nothing at {path}; /openapi.json lists what there is"}
-    for operation, found in fits:
-        if operation.method == method:
-            try:
-                given = _parameters(operation, found, query)
-                return 200, plain(operation.run(kit, given, _body(operation, body)))
-            except Refused as error:
-                return error.status, {"error": str(error)}
-            except KeyError as error:
-                return 404, {"error": f"not found: {error.args[0] if error.args else error}"}
-            except KafkaError as error:
-                return 409, {"error": str(error)}
-            except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-                return 400, {"error": str(error)}
-            except OSError as error:
-                return 409, {"error": str(error)}
-            except Exception as error:
-                log.exception("%s %s failed", method, path)
-                return 500, {"error": f"{type(error).__name__}: {error}"}
-    return 405, {"error": f"{path} takes {', '.join(operation.method for operation, _ in fits)}"}
-
-
-def _fit(pattern: str, path: str) -> dict[str, str] | None:
-    wanted, given = pattern.split("/"), path.rstrip("/").split("/")
-    if len(wanted) != len(given):
+def _match_path(pattern: str, path: str) -> dict[str, str] | None:
+    """Return the path parameters, or None if the path does not match the pattern."""
+    names, values = pattern.split("/"), path.rstrip("/").split("/")
+    if len(names) != len(values):
         return None
-    found = {}
-    for name, value in zip(wanted, given, strict=True):
+    parameters = {}
+    for name, value in zip(names, values, strict=True):
         if name.startswith("{"):
-            found[name[1:-1]] = unquote(value)
+            parameters[name[1:-1]] = unquote(value)
         elif name != value:
             return None
-    return found
+    return parameters
 
 
-def _parameters(operation: Operation, path: dict[str, str], query: str) -> dict[str, str]:
-    """The parts of the path and the query, once they are known to be what they should be."""
-    given = _query(query)
+def _read_parameters(operation: Operation, path: dict[str, str], query: str) -> dict[str, str]:
+    """Return path and query parameters; OperationError if one is unknown or has the wrong type."""
+    given = _parse_query(query)
     unknown = sorted(set(given) - set(operation.query))
     if unknown:
-        raise Refused(400, f"unknown: {', '.join(unknown)}; there are {', '.join(operation.query) or 'none'}")
-    kinds = {**PATH_TYPES, **{name: field.type for name, field in operation.query.items()}}
-    for name, value in (found := {**path, **given}).items():
+        raise OperationError(400, f"unknown: {', '.join(unknown)}; known: {', '.join(operation.query) or 'none'}")
+    types = {**PATH_TYPES, **{name: field.type for name, field in operation.query.items()}}
+    parameters = {**path, **given}
+    for name, value in parameters.items():
         try:
-            if kinds.get(name) in ("integer", "number"):
-                _ = int(value) if kinds[name] == "integer" else float(value)
+            if types.get(name) in ("integer", "number"):
+                _ = int(value) if types[name] == "integer" else float(value)
         except ValueError:
-            raise Refused(400, f"{name}: of type {kinds[name]} is wanted, not {value[:100]!r}") from None
-    return found
+            raise OperationError(400, f"{name}: must be of type {types[name]}, not {value[:100]!r}") from None
+    return parameters
 
 
-def _query(text: str) -> dict[str, str]:
+def _parse_query(text: str) -> dict[str, str]:
     pairs = (part.partition("=") for part in text.split("&") if part)
     return {unquote(name): unquote(value.replace("+", " ")) for name, _, value in pairs}
 
 
-def _body(operation: Operation, body: bytes) -> Any:
+def _read_body(operation: Operation, body: bytes) -> Any:
+    """Return the fields of a JSON body; OperationError if one is unknown, missing or has the wrong type."""
     if not body.strip():
-        given: Any = {}
+        fields: Any = {}
     else:
         try:
-            given = json.loads(body)
-        except ValueError as error:
-            raise Refused(400, f"the body is not JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise Refused(400, "the body is a JSON object")
-    given = {name: value for name, value in given.items() if value is not None}  # null is as if it were not there
-    unknown = sorted(set(given) - set(operation.body))
-    missing = sorted(name for name, field in operation.body.items() if field.required and name not in given)
+            fields = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise OperationError(400, f"the body is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise OperationError(400, "the body must be a JSON object")
+    fields = {name: value for name, value in fields.items() if value is not None}  # null means the default
+    unknown = sorted(set(fields) - set(operation.body))
+    missing = sorted(name for name, field in operation.body.items() if field.required and name not in fields)
     if unknown:
-        raise Refused(400, f"unknown: {', '.join(unknown)}; there are {', '.join(operation.body) or 'no fields'}")
+        raise OperationError(400, f"unknown: {', '.join(unknown)}; known: {', '.join(operation.body) or 'none'}")
     if missing:
-        raise Refused(400, f"missing: {', '.join(missing)}")
-    for name, value in given.items():
-        if not _is_a(value, operation.body[name].type, operation.body[name].items):
-            raise Refused(400, f"{name}: {_described(operation.body[name])} is wanted, not {json.dumps(value)[:100]}")
-    return given
+        raise OperationError(400, f"missing: {', '.join(missing)}")
+    for name, value in fields.items():
+        field = operation.body[name]
+        if not _has_type(value, field.type, field.items):
+            raise OperationError(400, f"{name}: must be {_describe_type(field)}, not {json.dumps(value)[:100]}")
+    return fields
 
 
-def _is_a(value: Any, kind: str, items: str | None = None) -> bool:
+def _has_type(value: Any, kind: str, items: str | None = None) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     if kind == "number":
         return isinstance(value, int | float) and math.isfinite(value)
     if kind == "array":
-        return isinstance(value, list) and (items is None or all(_is_a(each, items) for each in value))
-    wanted = {"string": str, "integer": int, "object": dict, "boolean": bool}[kind]
-    return isinstance(value, wanted)
+        return isinstance(value, list) and (items is None or all(_has_type(item, items) for item in value))
+    return isinstance(value, {"string": str, "integer": int, "object": dict, "boolean": bool}[kind])
 
 
-def _described(field: Field) -> str:
+def _describe_type(field: Field) -> str:
     return f"a list of {field.items}s" if field.items is not None else f"of type {field.type}"

@@ -1,4 +1,4 @@
-"""Messages as JSON objects and back: the fields' own names, bytes in base64, ids as Kafka prints them."""
+"""Messages and state as JSON, and messages from JSON: field names as in Kafka, bytes in base64."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Field
 
 
-def plain(value: Any) -> Any:
-    """What JSON can carry: messages and states as objects, pairs as `topic-partition`."""
+def to_json(value: Any) -> Any:
+    """Return a value that JSON can represent: dataclasses and messages as objects, tuple keys as `topic-partition`."""
     if isinstance(value, Struct):
         return {
-            field.name: HIDDEN if _is_secret(value, field.name) else plain(getattr(value, field.name))
+            field.name: HIDDEN if _is_secret(value, field.name) else to_json(getattr(value, field.name))
             for field in value.__schema__.fields
         }
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Uuid):
         return str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, dict):
         return {
-            "-".join(map(str, key)) if isinstance(key, tuple) else str(key): plain(each) for key, each in value.items()
+            "-".join(map(str, key)) if isinstance(key, tuple) else str(key): to_json(item)
+            for key, item in value.items()
         }
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each) for each in value]
+        return [to_json(item) for item in value]
     return value
 
 
@@ -40,15 +41,15 @@ def _is_secret(message: Struct, name: str) -> bool:
     return name in SECRET_FIELDS or (name == "value" and is_secret_config(getattr(message, "name", None)))
 
 
-def message_of(cls: type[Struct], value: Any) -> Any:
-    """The message that a JSON object describes; fields that it leaves out have their defaults. ValueError if none."""
+def read_message(cls: type[Struct], value: Any) -> Any:
+    """Return the message of a JSON object, absent fields with their defaults; ValueError if a field is wrong."""
     if not isinstance(value, dict):
-        raise ValueError(f"{cls.__name__} is an object, not {value!r}")
+        raise ValueError(f"{cls.__name__} must be an object, not {value!r}")
     fields = {field.name: field for field in cls.__schema__.fields}
     unknown = sorted(set(value) - set(fields))
     if unknown:
-        raise ValueError(f"{cls.__name__} has no {', '.join(unknown)}; it has {', '.join(fields)}")
-    return cls(**{name: _field_value(fields[name], fields[name].kind, given) for name, given in value.items()})
+        raise ValueError(f"{cls.__name__} has no field {', '.join(unknown)}; its fields are {', '.join(fields)}")
+    return cls(**{name: _field_value(fields[name], fields[name].kind, item) for name, item in value.items()})
 
 
 def _field_value(field: Field, kind: str, value: Any) -> Any:
@@ -56,19 +57,19 @@ def _field_value(field: Field, kind: str, value: Any) -> Any:
         return None
     if kind == "array":
         if not isinstance(value, list):
-            raise ValueError(f"{field.name} is a list, not {value!r}")
+            raise ValueError(f"{field.name} must be a list, not {value!r}")
         return [
-            message_of(field.of, each) if isinstance(field.of, type) else _field_value(field, str(field.of), each)
-            for each in value
+            read_message(field.of, item) if isinstance(field.of, type) else _field_value(field, str(field.of), item)
+            for item in value
         ]
     if kind == "struct":
         assert isinstance(field.of, type)
-        return message_of(field.of, value)
+        return read_message(field.of, value)
     if kind in ("bytes", "records"):
         try:
             return base64.b64decode(value, validate=True)
         except (binascii.Error, TypeError) as error:
-            raise ValueError(f"{field.name} is base64, not {value!r}") from error
+            raise ValueError(f"{field.name} must be base64, not {value!r}") from error
     if kind == "uuid":
         return Uuid.parse(value)
     return value

@@ -1,4 +1,4 @@
-"""The OpenAPI description of the control API, made from the table of its operations and the types of their answers."""
+"""The OpenAPI description of the control API, derived from the table of operations and their result types."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 
 
 def openapi(operations: Sequence[Operation] = OPERATIONS) -> dict[str, Any]:
-    """The description of these operations."""
+    """Return the OpenAPI description of these operations."""
     schemas: dict[str, Any] = {}
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, schemas)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation, schemas)
     error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "ottla's test kit", "version": __version__},
+        "info": {"title": "ottla control API", "version": __version__},
         "servers": [{"url": "/"}],
         "paths": paths,
-        "components": {"schemas": {**schemas, "Problem": {"description": "Why it was not done.", **error}}},
+        "components": {"schemas": {**schemas, "Problem": {"description": "Why the request failed.", **error}}},
     }
 
 
-def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+def _describe(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "summary": operation.summary,
         "operationId": _operation_id(operation),
         "parameters": [
@@ -49,9 +49,9 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
             ),
         ],
         "responses": {
-            "200": {"description": "done", "content": _json(_schema(operation.returns, schemas))},
+            "200": {"description": "success", "content": _json(_schema(operation.returns, schemas))},
             "default": {
-                "description": "not done, and why",
+                "description": "failure",
                 "content": _json({"$ref": "#/components/schemas/Problem"}),
             },
         },
@@ -64,8 +64,8 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
             "properties": {name: _field_schema(field) for name, field in operation.body.items()},
             **({"required": required} if required else {}),
         }
-        found["requestBody"] = {"required": bool(required), "content": _json(schema)}
-    return found
+        description["requestBody"] = {"required": bool(required), "content": _json(schema)}
+    return description
 
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _field_schema(field: Field) -> dict[str, Any]:
 
 
 def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
-    """The schema of what `json_messages.plain` makes of a value of this type."""
+    """Return the schema of what `json_messages.to_json` returns for a value of this type."""
     if kind is None:
         return {"type": "null"}
     if kind is Any:
@@ -100,9 +100,9 @@ def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
         return {"type": SIMPLE[kind]}
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return {"anyOf": [_schema(each, schemas) for each in arguments]}
+        return {"anyOf": [_schema(argument, schemas) for argument in arguments]}
     if origin is tuple and Ellipsis not in arguments:
-        return {"type": "array", "prefixItems": [_schema(each, schemas) for each in arguments]}
+        return {"type": "array", "prefixItems": [_schema(argument, schemas) for argument in arguments]}
     if origin in (list, tuple):
         return {"type": "array", "items": _schema(arguments[0], schemas)}
     if origin in (dict, collections.abc.Mapping):
@@ -116,7 +116,7 @@ def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
         schemas[name] = {
             "type": "object",
             "description": (kind.__doc__ or "").split("\n")[0],
-            "properties": {key: _schema(each, schemas) for key, each in hints.items()},
+            "properties": {key: _schema(hint, schemas) for key, hint in hints.items()},
             "required": list(hints),
         }
     return {"$ref": f"#/components/schemas/{name}"}

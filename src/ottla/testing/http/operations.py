@@ -1,11 +1,11 @@
-"""What the control API over HTTP can do: one table of operations, with what each takes, gives and does."""
+"""The operations of the control API: one table with what each one does, takes and returns."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
-from ottla.protocol.api import response_class
-from ottla.testing.control.rules import api_keys, check_seconds, error_code
+from ottla.protocol.api import find_api, response_class
+from ottla.testing.control.matching import api_keys, check_seconds, error_code
 from ottla.testing.control.state import (
     ConnectionState,
     GroupState,
@@ -14,20 +14,17 @@ from ottla.testing.control.state import (
     StoredRecord,
     TransactionState,
 )
-from ottla.testing.http.json_messages import message_of, plain
+from ottla.testing.http.json_messages import read_message, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ottla.testing.control.controlled_cluster import Kit
-    from ottla.testing.control.requests import SeenRequest
-    from ottla.testing.control.rules import Control, Rule
-
-Handler = "Callable[[Kit, dict[str, str], Any], Any]"
+    from ottla.testing.control.requests import ReceivedRequest
+    from ottla.testing.control.rules import Rule, RuleBuilder
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer
-    """A request that cannot be done, with the status that says why."""
+class OperationError(Exception):
+    """A request that cannot be executed, with its HTTP status."""
 
     def __init__(self, status: int, problem: str) -> None:
         super().__init__(problem)
@@ -35,56 +32,56 @@ class Refused(Exception):  # noqa: N818 - it is an answer
 
 
 class Field(NamedTuple):
-    """One field of a body, as OpenAPI has it."""
+    """One field of a body or query, with its JSON type as OpenAPI names it."""
 
     type: str
     meaning: str
     required: bool = False
     items: str | None = None
-    """What a list is made of."""
+    """The type of an array's items."""
     values: tuple[str, ...] = ()
-    """All that it can be; anything if empty."""
+    """The allowed values; empty allows any."""
 
 
 class Operation(NamedTuple):
-    """One method of one path: what it does, what it takes and gives, and who does it."""
+    """One method of one path. `run` takes the cluster (or tap), path and query parameters, and the body."""
 
     method: str
     path: str
     summary: str
-    run: Callable[[Kit, dict[str, str], Any], Any]
+    run: Callable[[Any, dict[str, str], Any], Any]
     body: Mapping[str, Field] = {}
     query: Mapping[str, Field] = {}
     returns: Any = None
-    """The type of the answer."""
+    """The type of the result."""
 
 
-class NodeAnswer(TypedDict):
-    """Where a node listens."""
+class NodeInfo(TypedDict):
+    """A node and the address of its first listener."""
 
     node: int
     address: str
 
 
-class ClusterAnswer(TypedDict):
-    """A cluster."""
+class ClusterInfo(TypedDict):
+    """A cluster: id, addresses, topics and the time of its clock."""
 
     cluster_id: str
     bootstrap: str
-    nodes: list[NodeAnswer]
+    nodes: list[NodeInfo]
     topics: list[str]
     time_ms: int
 
 
-class TopicAnswer(TypedDict):
-    """A topic."""
+class TopicInfo(TypedDict):
+    """A topic with its partitions."""
 
     topic: str
     partitions: list[PartitionState]
 
 
-class RequestAnswer(TypedDict):
-    """A request that came in; `request` has the fields of its API's message."""
+class RequestInfo(TypedDict):
+    """A received request; `request` has the fields of its API's message."""
 
     time_ms: int
     node: int
@@ -98,472 +95,482 @@ class RequestAnswer(TypedDict):
     request: Any
 
 
-class ControlAnswer(TypedDict):
-    """A control function, and the last requests that it acted on."""
+class RuleInfo(TypedDict):
+    """A rule with its conditions, and the last ten requests that it acted on."""
 
-    control: int
+    rule: int
     action: str
+    api: str | None
+    node: int | None
+    topic: str | None
+    partitions: list[int] | None
+    client_id: str | None
+    times: int
     hits: int
     active: bool
-    requests: list[RequestAnswer]
+    requests: list[RequestInfo]
 
 
-class ReportAnswer(TypedDict):
-    """A report for people."""
+class ReportInfo(TypedDict):
+    """A cluster's state and last events as text."""
 
     text: str
 
 
-class CoordinatorAnswer(TypedDict):
-    """Who coordinates."""
+class CoordinatorInfo(TypedDict):
+    """The node that coordinates."""
 
     node: int
 
 
-class SegmentsAnswer(TypedDict):
-    """How many segments are gone."""
+class DeletedSegments(TypedDict):
+    """The number of segments that were deleted."""
 
     segments: int
 
 
 T = TypeVar("T")
-PATH_TYPES = {"node": "integer", "partition": "integer", "control": "integer"}
-"""What parts of paths are; others are strings."""
+PATH_TYPES = {"node": "integer", "partition": "integer", "rule": "integer"}
+"""The types of path parameters; others are strings."""
 
 ACTIONS = {
-    "observe": "look on and change nothing",
-    "answer": "answer `response` in place of the broker",
-    "error": "answer `error`; with `topic`, only its (chosen) partitions fail",
-    "delay": "let the request wait for `seconds` before it is handled",
-    "delay_response": "handle it, and let the answer wait for `seconds`",
-    "sleep": "let it wait until the control is woken or removed",
-    "drop_response": "handle it and never answer",
-    "drop_connection": "end the connection; with `after_handling`, once the request has been handled",
-    "cut": "send the first `bytes` of the answer (half of it without) and end the connection",
-    "corrupt": "change bytes of the answer, at `positions` or anywhere",
+    "observe": "count and record the requests, and change nothing",
+    "answer": "send `response` in place of the broker's response",
+    "error": "respond with `error`; with `topic`, only its (chosen) partitions fail",
+    "delay": "wait `seconds` before the request is handled",
+    "delay_response": "handle the request, and wait `seconds` before its response is sent",
+    "sleep": "hold the request until the rule is woken or removed",
+    "drop_response": "handle the request and never respond",
+    "drop_connection": "close the connection; with `after_handling`, after the request has been handled",
+    "cut": "send the first `bytes` of the response (half of it by default) and close the connection",
+    "corrupt": "invert bytes of the response, at `positions` or at a random one",
 }
 
-CONTROL_FIELDS = {
+RULE_FIELDS = {
     "action": Field(
         "string",
         "; ".join(f"{name}: {meaning}" for name, meaning in ACTIONS.items()),
         required=True,
         values=tuple(ACTIONS),
     ),
-    "api": Field("string", "name or key of the API; all without it"),
-    "node": Field("integer", "requests to this node only"),
-    "topic": Field("string", "requests about this topic only"),
-    "partitions": Field("array", "partitions of the topic", items="integer"),
-    "client_id": Field("string", "requests of this client only"),
-    "times": Field("integer", "act on so many requests, 1 if not given; 0 is on all"),
-    "error": Field("string", "name or number of the error code"),
-    "response": Field("object", "answer: the fields of the API's response, as `/requests` shows those of requests"),
-    "seconds": Field("number", "how long"),
+    "api": Field("string", "name or key of the API; all APIs by default"),
+    "node": Field("integer", "only requests to this node"),
+    "topic": Field("string", "only requests that name this topic"),
+    "partitions": Field("array", "only these partitions of the topic", items="integer"),
+    "client_id": Field("string", "only requests of this client"),
+    "times": Field("integer", "act on this many requests, 1 by default; 0 for all"),
+    "error": Field("string", "error: name or number of the error code"),
+    "response": Field("object", "answer: the fields of the API's response, in the form of /requests"),
+    "seconds": Field("number", "delay, delay_response: how long"),
     "after_handling": Field("boolean", "drop_connection: handle the request first"),
-    "out_of_order": Field("boolean", "sleep: let later requests of the connection be handled"),
+    "out_of_order": Field("boolean", "sleep: handle later requests of the connection meanwhile"),
     "bytes": Field("integer", "cut: how many bytes are sent"),
-    "positions": Field("array", "corrupt: which bytes of the answer's body", items="integer"),
+    "positions": Field("array", "corrupt: positions in the response body", items="integer"),
 }
 
 
-# What operations do
-
-
-def _api(text: Any) -> Any:
+def _name_or_key(text: Any) -> Any:
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else text
 
 
-def _control(control: Control) -> ControlAnswer:
+def _rule_info(rule: Rule) -> RuleInfo:
+    match = rule.match
+    api = None if match.apis is None else find_api(min(match.apis))
     return {
-        "control": control.number,
-        "action": control.action,
-        "hits": control.hits,
-        "active": control.active,
-        "requests": [_seen(each) for each in control.requests[-10:]],
+        "rule": rule.number,
+        "action": rule.action,
+        "api": None if api is None else api.name,
+        "node": match.node,
+        "topic": match.topic,
+        "partitions": None if match.partitions is None else sorted(match.partitions),
+        "client_id": match.client_id,
+        "times": rule.times or 0,
+        "hits": rule.hits,
+        "active": rule.active,
+        "requests": [_request_info(received) for received in rule.requests[-10:]],
     }
 
 
-def _seen(seen: SeenRequest) -> RequestAnswer:
+def _request_info(received: ReceivedRequest) -> RequestInfo:
     return {
-        "time_ms": seen.time_ms,
-        "node": seen.node,
-        "connection": seen.connection,
-        "client": seen.client,
-        "client_id": seen.client_id,
-        "api": seen.api,
-        "api_key": seen.api_key,
-        "version": seen.version,
-        "correlation_id": seen.correlation_id,
-        "request": plain(seen.request),
+        "time_ms": received.time_ms,
+        "node": received.node,
+        "connection": received.connection,
+        "client": received.client,
+        "client_id": received.client_id,
+        "api": received.api,
+        "api_key": received.api_key,
+        "version": received.version,
+        "correlation_id": received.correlation_id,
+        "request": to_json(received.request),
     }
 
 
-def _state(kit: Kit, _: dict[str, str], __: Any) -> Any:
-    cluster = kit.cluster
+def _state(cluster: Any, _: dict[str, str], __: Any) -> ClusterInfo:
+    nodes = cluster.nodes()
     return {
         "cluster_id": cluster.cluster_id,
-        "bootstrap": ",".join(cluster.nodes().values()),
-        "nodes": [{"node": node, "address": address} for node, address in cluster.nodes().items()],
+        "bootstrap": ",".join(nodes.values()),
+        "nodes": [{"node": node, "address": address} for node, address in nodes.items()],
         "topics": cluster.topics(),
         "time_ms": cluster.call(lambda broker: broker.world.clock.now_ms()),
     }
 
 
-def _topics(kit: Kit, _: dict[str, str], __: Any) -> Any:
-    return [{"topic": name, "partitions": kit.cluster.partitions(name)} for name in kit.cluster.topics()]
+def _topics(cluster: Any, _: dict[str, str], __: Any) -> list[TopicInfo]:
+    return [_topic_info(cluster, name) for name in cluster.topics()]
 
 
-def _create_topic(kit: Kit, _: dict[str, str], body: Any) -> Any:
+def _topic_info(cluster: Any, name: str) -> TopicInfo:
+    return {"topic": name, "partitions": cluster.partitions(name)}
+
+
+def _create_topic(cluster: Any, _: dict[str, str], body: Any) -> TopicInfo:
     name = body["topic"]
-    kit.cluster.create_topic(name, body.get("partitions", 1), body.get("replication_factor", 1), body.get("configs"))
-    return {"topic": name, "partitions": kit.cluster.partitions(name)}
+    cluster.create_topic(name, body.get("partitions", 1), body.get("replication_factor", 1), body.get("configs"))
+    return _topic_info(cluster, name)
 
 
-def _topic(kit: Kit, path: dict[str, str], __: Any) -> Any:
-    return {"topic": path["topic"], "partitions": kit.cluster.partitions(path["topic"])}
+def _topic(cluster: Any, path: dict[str, str], __: Any) -> TopicInfo:
+    return _topic_info(cluster, path["topic"])
 
 
-def _records(kit: Kit, path: dict[str, str], __: Any) -> Any:
-    return kit.cluster.records(path["topic"], int(path["partition"]))
+def _records(cluster: Any, path: dict[str, str], __: Any) -> list[StoredRecord]:
+    records: list[StoredRecord] = cluster.records(path["topic"], int(path["partition"]))
+    return records
 
 
-def _groups(kit: Kit, _: dict[str, str], __: Any) -> Any:
-    return kit.cluster.groups()
+def _read(method: str) -> Callable[[Any, dict[str, str], Any], Any]:
+    """Return a handler that calls a method of the cluster without arguments."""
+    return lambda cluster, _, __: getattr(cluster, method)()
 
 
-def _group(kit: Kit, path: dict[str, str], __: Any) -> Any:
-    return kit.cluster.group(path["group"])
+def _group(cluster: Any, path: dict[str, str], __: Any) -> GroupState:
+    group: GroupState = cluster.group(path["group"])
+    return group
 
 
-def _transactions(kit: Kit, _: dict[str, str], __: Any) -> Any:
-    return kit.cluster.transactions()
-
-
-def _sessions(kit: Kit, _: dict[str, str], __: Any) -> Any:
-    return kit.cluster.sessions()
-
-
-def _connections(kit: Kit, _: dict[str, str], __: Any) -> Any:
-    return kit.cluster.connections()
-
-
-def _requests(kit: Kit, query: dict[str, str], __: Any) -> Any:
+def _requests(cluster: Any, query: dict[str, str], __: Any) -> list[RequestInfo]:
     node = query.get("node")
-    found = kit.cluster.requests(
-        _api(query.get("api")), node=None if node is None else int(node), client_id=query.get("client_id")
+    requests = cluster.requests(
+        _name_or_key(query.get("api")), node=None if node is None else int(node), client_id=query.get("client_id")
     )
-    return [_seen(each) for each in _last(found, int(query.get("most", "100")))]
+    return [_request_info(received) for received in _last(requests, int(query.get("limit", "100")))]
 
 
-def _events(kit: Kit, query: dict[str, str], __: Any) -> Any:
+def _events(cluster: Any, query: dict[str, str], __: Any) -> list[dict[str, Any]]:
     kinds = [kind for kind in query.get("kind", "").split(",") if kind]
-    return _last(kit.cluster.events(*kinds), int(query.get("most", "1000")))
+    return _last(cluster.events(*kinds), int(query.get("limit", "1000")))
 
 
-def _last(found: list[T], most: int) -> list[T]:
-    if most < 0:
-        raise Refused(400, "most: 0 or more is wanted")
-    return found[max(len(found) - most, 0) :]
+def _last(items: list[T], limit: int) -> list[T]:
+    if limit < 0:
+        raise OperationError(400, "limit: must be 0 or more")
+    return items[max(len(items) - limit, 0) :]
 
 
-def _report(kit: Kit, _: dict[str, str], __: Any) -> Any:
-    return {"text": kit.cluster.report()}
+def _report(cluster: Any, _: dict[str, str], __: Any) -> ReportInfo:
+    return {"text": cluster.report()}
 
 
-def _reset(kit: Kit, _: dict[str, str], __: Any) -> Any:
-    kit.cluster.reset()
-    kit.controls.clear()
+def _reset(cluster: Any, _: dict[str, str], __: Any) -> None:
+    cluster.reset()
 
 
-def _advance(kit: Kit, _: dict[str, str], body: Any) -> Any:
-    kit.cluster.advance(float(body["seconds"]))
+def _advance(cluster: Any, _: dict[str, str], body: Any) -> None:
+    cluster.advance(float(body["seconds"]))
 
 
-def _controls(kit: Kit, _: dict[str, str], __: Any) -> Any:
-    return [_control(each) for each in kit.controls.values()]
+def _rules(cluster: Any, _: dict[str, str], __: Any) -> list[RuleInfo]:
+    return [_rule_info(rule) for rule in list(cluster.rules.by_number.values())]
 
 
-def _add_control(kit: Kit, _: dict[str, str], body: Any) -> Any:
-    action = body.get("action")
+def _add_rule(cluster: Any, _: dict[str, str], body: Any) -> RuleInfo:
+    action = body["action"]
     if action not in ACTIONS:
-        raise Refused(400, f"action {action!r}: use one of {', '.join(ACTIONS)}")
+        raise OperationError(400, f"action {action!r}: use one of {', '.join(ACTIONS)}")
     times = body.get("times", 1)
-    rule: Rule = kit.cluster.on(
-        _api(body.get("api")),
+    builder: RuleBuilder = cluster.on(
+        _name_or_key(body.get("api")),
         node=body.get("node"),
         topic=body.get("topic"),
         partition=body.get("partitions"),
         client_id=body.get("client_id"),
         times=None if times == 0 else times,
     )
-    made: dict[str, Callable[[], Control]] = {
-        "observe": rule.observe,
-        "answer": lambda: rule.answer(_response(body)),
-        "error": lambda: rule.error(error_code(_error(body))),
-        "delay": lambda: rule.delay(float(_needed(body, "seconds"))),
-        "delay_response": lambda: rule.delay_response(float(_needed(body, "seconds"))),
-        "sleep": lambda: rule.sleep(out_of_order=bool(body.get("out_of_order"))),
-        "drop_response": rule.drop_response,
-        "drop_connection": lambda: rule.drop_connection(after_handling=bool(body.get("after_handling"))),
-        "cut": lambda: rule.cut(body.get("bytes")),
-        "corrupt": lambda: rule.corrupt(*body.get("positions", ())),
+    add: dict[str, Callable[[], Rule]] = {
+        "observe": builder.observe,
+        "answer": lambda: builder.answer(_response(body)),
+        "error": lambda: builder.error(error_code(_error(body))),
+        "delay": lambda: builder.delay(float(_required(body, "seconds"))),
+        "delay_response": lambda: builder.delay_response(float(_required(body, "seconds"))),
+        "sleep": lambda: builder.sleep(out_of_order=bool(body.get("out_of_order"))),
+        "drop_response": builder.drop_response,
+        "drop_connection": lambda: builder.drop_connection(after_handling=bool(body.get("after_handling"))),
+        "cut": lambda: builder.cut(body.get("bytes")),
+        "corrupt": lambda: builder.corrupt(*body.get("positions", ())),
     }
-    control = made[action]()
-    kit.controls[control.number] = control
-    return _control(control)
+    return _rule_info(add[action]())
 
 
 def _response(body: Any) -> Any:
-    keys = api_keys(_api(body.get("api")))
+    keys = api_keys(_name_or_key(body.get("api")))
     if keys is None or "response" not in body:
-        raise Refused(400, "answer needs api and response")
-    return message_of(response_class(next(iter(keys))), body["response"])
+        raise OperationError(400, "answer requires api and response")
+    return read_message(response_class(next(iter(keys))), body["response"])
 
 
 def _error(body: Any) -> str | int:
-    wanted: str = _needed(body, "error")
-    return int(wanted) if wanted.isascii() and wanted.lstrip("-").isdigit() else wanted
+    name: str = _required(body, "error")
+    return int(name) if name.isascii() and name.lstrip("-").isdigit() else name
 
 
-def _needed(body: Any, name: str) -> Any:
+def _required(body: Any, name: str) -> Any:
     if name not in body:
-        raise Refused(400, f"missing: {name}, for {body['action']}")
+        raise OperationError(400, f"{body['action']} requires {name}")
     return body[name]
 
 
-def _find_control(kit: Kit, path: dict[str, str]) -> Control:
-    found = kit.controls.get(int(path["control"]))
-    if found is None:
-        raise Refused(404, f"there is no control {path['control']}")
-    return found
+def _find_rule(cluster: Any, path: dict[str, str]) -> Rule:
+    rule: Rule | None = cluster.rules.by_number.get(int(path["rule"]))
+    if rule is None:
+        raise OperationError(404, f"there is no rule {path['rule']}")
+    return rule
 
 
-def _get_control(kit: Kit, path: dict[str, str], __: Any) -> Any:
-    return _control(_find_control(kit, path))
+def _get_rule(cluster: Any, path: dict[str, str], __: Any) -> RuleInfo:
+    return _rule_info(_find_rule(cluster, path))
 
 
-def _wait_control(kit: Kit, path: dict[str, str], __: Any) -> Any:
-    control = _find_control(kit, path)
+def _wait_for_rule(cluster: Any, path: dict[str, str], __: Any) -> RuleInfo:
+    rule = _find_rule(cluster, path)
     try:
-        control.wait(check_seconds(float(path.get("seconds", "30"))), int(path.get("hits", "1")))
+        rule.wait(check_seconds(float(path.get("seconds", "30"))), int(path.get("hits", "1")))
     except TimeoutError as error:
-        raise Refused(408, str(error)) from error
-    return _control(control)
+        raise OperationError(408, str(error)) from error
+    return _rule_info(rule)
 
 
-def _wake_control(kit: Kit, path: dict[str, str], __: Any) -> Any:
-    _find_control(kit, path).wake()
+def _wake_rule(cluster: Any, path: dict[str, str], __: Any) -> None:
+    _find_rule(cluster, path).wake()
 
 
-def _remove_control(kit: Kit, path: dict[str, str], __: Any) -> Any:
-    control = _find_control(kit, path)
-    control.remove()
-    del kit.controls[control.number]
+def _remove_rule(cluster: Any, path: dict[str, str], __: Any) -> None:
+    _find_rule(cluster, path).remove()
 
 
-def _add_node(kit: Kit, _: dict[str, str], body: Any) -> Any:
-    node = kit.cluster.add_node(int((body or {}).get("port", 0)))
-    return {"node": node, "address": kit.cluster.nodes()[node]}
+def _add_node(cluster: Any, _: dict[str, str], body: Any) -> NodeInfo:
+    node = cluster.add_node(int(body.get("port", 0)))
+    return {"node": node, "address": cluster.nodes()[node]}
 
 
-def _on_node(action: str) -> Callable[[Kit, dict[str, str], Any], Any]:
-    def run(kit: Kit, path: dict[str, str], __: Any) -> Any:
-        getattr(kit.cluster, action)(int(path["node"]))
+def _change_node(method: str) -> Callable[[Any, dict[str, str], Any], None]:
+    """Return a handler that calls a method of the cluster with the node of the path."""
+
+    def run(cluster: Any, path: dict[str, str], __: Any) -> None:
+        getattr(cluster, method)(int(path["node"]))
 
     return run
 
 
-def _slow_disk(kit: Kit, path: dict[str, str], body: Any) -> Any:
-    kit.cluster.slow_disk(float(body["seconds"]), int(path["node"]))
+def _slow_disk(cluster: Any, path: dict[str, str], body: Any) -> None:
+    cluster.slow_disk(float(body["seconds"]), int(path["node"]))
 
 
-def _full_disk(kit: Kit, path: dict[str, str], body: Any) -> Any:
-    kit.cluster.full_disk(int(path["node"]), full=bool((body or {}).get("full", True)))
+def _full_disk(cluster: Any, path: dict[str, str], body: Any) -> None:
+    cluster.full_disk(int(path["node"]), full=bool(body.get("full", True)))
 
 
-def _partition_client(kit: Kit, _: dict[str, str], body: Any) -> Any:
-    control = kit.cluster.partition_client(body["client_id"], body.get("node"))
-    kit.controls[control.number] = control
-    return _control(control)
+def _partition_client(cluster: Any, _: dict[str, str], body: Any) -> RuleInfo:
+    return _rule_info(cluster.partition_client(body["client_id"], body.get("node")))
 
 
-def _move_leader(kit: Kit, path: dict[str, str], body: Any) -> Any:
-    kit.cluster.move_leader(path["topic"], int(path["partition"]), int(body["node"]))
+def _move_leader(cluster: Any, path: dict[str, str], body: Any) -> None:
+    cluster.move_leader(path["topic"], int(path["partition"]), int(body["node"]))
 
 
-def _set_followers(kit: Kit, path: dict[str, str], body: Any) -> Any:
-    kit.cluster.set_followers(path["topic"], int(path["partition"]), body["nodes"])
+def _set_followers(cluster: Any, path: dict[str, str], body: Any) -> None:
+    cluster.set_followers(path["topic"], int(path["partition"]), body["nodes"])
 
 
-def _shuffle(kit: Kit, _: dict[str, str], body: Any) -> Any:
-    kit.cluster.shuffle_leaders(*(body or {}).get("topics", ()))
+def _shuffle_leaders(cluster: Any, _: dict[str, str], body: Any) -> None:
+    cluster.shuffle_leaders(*body.get("topics", ()))
 
 
-def _coordinator(kit: Kit, path: dict[str, str], __: Any) -> Any:
-    return {"node": kit.cluster.coordinator(path["key"], path["kind"])}
+def _coordinator(cluster: Any, path: dict[str, str], __: Any) -> CoordinatorInfo:
+    return {"node": cluster.coordinator(path["key"], path["kind"])}
 
 
-def _move_coordinator(kit: Kit, path: dict[str, str], body: Any) -> Any:
-    kit.cluster.move_coordinator(path["key"], int(body["node"]), path["kind"])
+def _move_coordinator(cluster: Any, path: dict[str, str], body: Any) -> None:
+    cluster.move_coordinator(path["key"], int(body["node"]), path["kind"])
 
 
-def _rehash(kit: Kit, _: dict[str, str], __: Any) -> Any:
-    kit.cluster.rehash_coordinators()
+def _expire_member(cluster: Any, path: dict[str, str], body: Any) -> None:
+    cluster.expire_member(path["group"], body.get("member_id"))
 
 
-def _expire_member(kit: Kit, path: dict[str, str], body: Any) -> Any:
-    kit.cluster.expire_member(path["group"], (body or {}).get("member"))
+def _expire_transaction(cluster: Any, path: dict[str, str], __: Any) -> None:
+    cluster.expire_transaction(path["transactional_id"])
 
 
-def _expire_transaction(kit: Kit, path: dict[str, str], __: Any) -> Any:
-    kit.cluster.expire_transaction(path["transactional_id"])
+def _change_logs(method: str) -> Callable[[Any, dict[str, str], Any], Any]:
+    """Return a handler that calls a method of the cluster with the topic of the body."""
 
-
-def _on_logs(action: str) -> Callable[[Kit, dict[str, str], Any], Any]:
-    def run(kit: Kit, _: dict[str, str], body: Any) -> Any:
-        result = getattr(kit.cluster, action)((body or {}).get("topic"))
+    def run(cluster: Any, _: dict[str, str], body: Any) -> Any:
+        result = getattr(cluster, method)(body.get("topic"))
         return None if result is None else {"segments": result}
 
     return run
 
 
-_TOPIC = {"topic": Field("string", "of this topic; of all without it")}
+_TOPIC = {"topic": Field("string", "only this topic; all by default")}
 _SECONDS = {"seconds": Field("number", "how long", required=True)}
-_NODE = {"node": Field("integer", "the node's id", required=True)}
+_NODE = {"node": Field("integer", "node id", required=True)}
 
 OPERATIONS = (
-    Operation("GET", "/state", "The cluster: id, addresses, topics, time", _state, returns=ClusterAnswer),
-    Operation("GET", "/report", "All of it as text, for a test that failed", _report, returns=ReportAnswer),
-    Operation("POST", "/reset", "As new: no topics but those it began with, no groups, no faults", _reset),
-    Operation("POST", "/advance", "Move time (with --virtual-time)", _advance, _SECONDS),
-    Operation("GET", "/topics", "All topics with their partitions", _topics, returns=list[TopicAnswer]),
+    Operation("GET", "/state", "Cluster id, addresses, topics and time", _state, returns=ClusterInfo),
+    Operation("GET", "/report", "State and last events as text, for a failed test", _report, returns=ReportInfo),
+    Operation(
+        "POST", "/reset", "Delete topics, groups, transactions, rules and faults; recreate the initial topics", _reset
+    ),
+    Operation("POST", "/advance", "Move virtual time (with --virtual-time)", _advance, _SECONDS),
+    Operation("GET", "/topics", "List topics with their partitions", _topics, returns=list[TopicInfo]),
     Operation(
         "POST",
         "/topics",
         "Create a topic",
         _create_topic,
         {
-            "topic": Field("string", "its name", required=True),
-            "partitions": Field("integer", "how many, 1 if not given"),
-            "replication_factor": Field("integer", "1 if not given"),
-            "configs": Field("object", "names and values"),
+            "topic": Field("string", "topic name", required=True),
+            "partitions": Field("integer", "number of partitions, 1 by default"),
+            "replication_factor": Field("integer", "1 by default"),
+            "configs": Field("object", "topic configs: names and values"),
         },
-        returns=TopicAnswer,
+        returns=TopicInfo,
     ),
-    Operation("GET", "/topics/{topic}", "One topic", _topic, returns=TopicAnswer),
+    Operation("GET", "/topics/{topic}", "Describe a topic", _topic, returns=TopicInfo),
     Operation(
         "GET",
         "/topics/{topic}/{partition}/records",
-        "Its records; keys and values in base64",
+        "List the records of a partition; keys and values in base64",
         _records,
         returns=list[StoredRecord],
     ),
-    Operation("POST", "/topics/{topic}/{partition}/leader", "Let a node lead a partition", _move_leader, _NODE),
+    Operation("POST", "/topics/{topic}/{partition}/leader", "Move the leader of a partition", _move_leader, _NODE),
     Operation(
         "POST",
         "/topics/{topic}/{partition}/followers",
-        "Let nodes follow a partition",
+        "Set the followers of a partition",
         _set_followers,
-        {"nodes": Field("array", "the nodes' ids", required=True, items="integer")},
+        {"nodes": Field("array", "node ids", required=True, items="integer")},
     ),
     Operation(
         "POST",
         "/shuffle-leaders",
-        "Let others lead",
-        _shuffle,
-        {"topics": Field("array", "of these topics; of all", items="string")},
+        "Move the leader of every partition to another node",
+        _shuffle_leaders,
+        {"topics": Field("array", "only these topics; all by default", items="string")},
     ),
-    Operation("GET", "/groups", "All groups", _groups, returns=list[GroupState]),
-    Operation("GET", "/groups/{group}", "One group", _group, returns=GroupState),
+    Operation("GET", "/groups", "List groups", _read("groups"), returns=list[GroupState]),
+    Operation("GET", "/groups/{group}", "Describe a group", _group, returns=GroupState),
     Operation(
         "POST",
         "/groups/{group}/expire",
-        "Let the session of a member time out",
+        "Expire the session of a member",
         _expire_member,
-        {"member": Field("string", "member id; all without it")},
+        {"member_id": Field("string", "member id; all members by default")},
     ),
-    Operation("GET", "/transactions", "All transactional ids", _transactions, returns=list[TransactionState]),
-    Operation("POST", "/transactions/{transactional_id}/expire", "Let a transaction time out", _expire_transaction),
+    Operation("GET", "/transactions", "List transactional ids", _read("transactions"), returns=list[TransactionState]),
+    Operation("POST", "/transactions/{transactional_id}/expire", "Time out a transaction", _expire_transaction),
     Operation(
         "GET",
         "/coordinators/{kind}/{key}",
-        "Who coordinates (kind: group or transaction)",
+        "Find the coordinator (kind: group or transaction)",
         _coordinator,
-        returns=CoordinatorAnswer,
+        returns=CoordinatorInfo,
     ),
-    Operation("POST", "/coordinators/{kind}/{key}", "Let a node coordinate", _move_coordinator, _NODE),
-    Operation("POST", "/rehash-coordinators", "Let others coordinate", _rehash),
-    Operation("GET", "/sessions", "Fetch sessions", _sessions, returns=list[SessionState]),
-    Operation("GET", "/connections", "Connections", _connections, returns=list[ConnectionState]),
+    Operation("POST", "/coordinators/{kind}/{key}", "Move the coordinator to a node", _move_coordinator, _NODE),
+    Operation("POST", "/rehash-coordinators", "Move every coordinator to another node", _read("rehash_coordinators")),
+    Operation("GET", "/sessions", "List fetch sessions", _read("sessions"), returns=list[SessionState]),
+    Operation("GET", "/connections", "List client connections", _read("connections"), returns=list[ConnectionState]),
     Operation(
         "GET",
         "/requests",
-        "The last requests, decoded",
+        "List the last requests, decoded",
         _requests,
         query={
-            "api": Field("string", "name or key"),
-            "node": Field("integer", "node id"),
-            "client_id": Field("string", "client id"),
-            "most": Field("integer", "how many, 100 if not given"),
+            "api": Field("string", "only this API (name or key)"),
+            "node": Field("integer", "only requests to this node"),
+            "client_id": Field("string", "only requests of this client"),
+            "limit": Field("integer", "number of requests, 100 by default"),
         },
-        returns=list[RequestAnswer],
+        returns=list[RequestInfo],
     ),
     Operation(
         "GET",
         "/events",
-        "The last events",
+        "List the last events",
         _events,
         query={
-            "kind": Field("string", "kinds, with commas between"),
-            "most": Field("integer", "how many, 1000 if not given"),
+            "kind": Field("string", "only these kinds, separated by commas"),
+            "limit": Field("integer", "number of events, 1000 by default"),
         },
         returns=list[dict[str, Any]],
     ),
-    Operation("GET", "/controls", "The control functions that were added here", _controls, returns=list[ControlAnswer]),
-    Operation("POST", "/controls", "Add a control function", _add_control, CONTROL_FIELDS, returns=ControlAnswer),
-    Operation("GET", "/controls/{control}", "One of them: how often it acted", _get_control, returns=ControlAnswer),
+    Operation("GET", "/rules", "List the rules", _rules, returns=list[RuleInfo]),
+    Operation("POST", "/rules", "Add a rule", _add_rule, RULE_FIELDS, returns=RuleInfo),
+    Operation("GET", "/rules/{rule}", "Describe a rule and count its hits", _get_rule, returns=RuleInfo),
     Operation(
         "GET",
-        "/controls/{control}/wait",
-        "Wait until it has acted",
-        _wait_control,
+        "/rules/{rule}/wait",
+        "Wait until a rule has acted",
+        _wait_for_rule,
         query={
-            "seconds": Field("number", "at most so long, 30 if not given"),
-            "hits": Field("integer", "so often, 1 if not given"),
+            "seconds": Field("number", "give up after this time, 30 by default"),
+            "hits": Field("integer", "on this many requests, 1 by default"),
         },
-        returns=ControlAnswer,
+        returns=RuleInfo,
     ),
-    Operation("POST", "/controls/{control}/wake", "Let what sleeps go on", _wake_control),
-    Operation("DELETE", "/controls/{control}", "Remove it", _remove_control),
+    Operation("POST", "/rules/{rule}/wake", "Serve the requests that a sleep rule holds", _wake_rule),
+    Operation("DELETE", "/rules/{rule}", "Remove a rule", _remove_rule),
     Operation(
-        "POST", "/nodes", "Add a node", _add_node, {"port": Field("integer", "any without it")}, returns=NodeAnswer
+        "POST",
+        "/nodes",
+        "Add a node",
+        _add_node,
+        {"port": Field("integer", "port; a free one by default")},
+        returns=NodeInfo,
     ),
-    Operation("POST", "/nodes/{node}/stop", "Let a node die", _on_node("stop_node")),
-    Operation("POST", "/nodes/{node}/start", "Let it come back", _on_node("start_node")),
-    Operation("POST", "/nodes/{node}/restart", "Both", _on_node("restart_node")),
-    Operation("POST", "/nodes/{node}/pause", "Let it hang", _on_node("pause_node")),
-    Operation("POST", "/nodes/{node}/resume", "Let it go on", _on_node("resume_node")),
-    Operation("DELETE", "/nodes/{node}", "Let it go for good", _on_node("remove_node")),
-    Operation("POST", "/nodes/{node}/slow-disk", "Make its disk slow", _slow_disk, _SECONDS),
+    Operation("POST", "/nodes/{node}/stop", "Stop a node", _change_node("stop_node")),
+    Operation("POST", "/nodes/{node}/start", "Start a stopped node", _change_node("start_node")),
+    Operation("POST", "/nodes/{node}/restart", "Stop and start a node", _change_node("restart_node")),
+    Operation("POST", "/nodes/{node}/pause", "Pause a node, like SIGSTOP", _change_node("pause_node")),
+    Operation("POST", "/nodes/{node}/resume", "Resume a paused node", _change_node("resume_node")),
+    Operation("DELETE", "/nodes/{node}", "Remove a node for good", _change_node("remove_node")),
+    Operation("POST", "/nodes/{node}/slow-disk", "Delay the fsyncs of a node", _slow_disk, _SECONDS),
     Operation(
-        "POST", "/nodes/{node}/full-disk", "Fill its disk", _full_disk, {"full": Field("boolean", "false ends it")}
+        "POST",
+        "/nodes/{node}/full-disk",
+        "Fill the disk of a node",
+        _full_disk,
+        {"full": Field("boolean", "false ends the fault; true by default")},
     ),
     Operation(
         "POST",
         "/partition-client",
-        "Cut a client off from a node, or from all, until the control is removed",
+        "Disconnect a client at every request, until the rule is removed",
         _partition_client,
-        {"client_id": Field("string", "the client", required=True), "node": Field("integer", "the node")},
-        returns=ControlAnswer,
+        {"client_id": Field("string", "client id", required=True), "node": Field("integer", "only from this node")},
+        returns=RuleInfo,
     ),
-    Operation("POST", "/roll-segments", "Close active segments", _on_logs("roll_segments"), _TOPIC),
+    Operation("POST", "/roll-segments", "Roll the active segments", _change_logs("roll_segments"), _TOPIC),
     Operation(
         "POST",
         "/apply-retention",
-        "Delete what is too old now",
-        _on_logs("apply_retention"),
+        "Delete segments beyond their retention",
+        _change_logs("apply_retention"),
         _TOPIC,
-        returns=SegmentsAnswer,
+        returns=DeletedSegments,
     ),
-    Operation("POST", "/compact", "Compact now", _on_logs("compact"), _TOPIC),
+    Operation("POST", "/compact", "Compact logs", _change_logs("compact"), _TOPIC),
 )

@@ -1,4 +1,4 @@
-"""The test kit for a cluster that `ottla serve --control` runs: the same hold on it, through a port."""
+"""The cluster of `ottla serve --control`: controlled like a test's `Cluster`, over HTTP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.cluster.server_config import server_config
-from ottla.testing.control.controlled_cluster import ControlledCluster, Kit
+from ottla.testing.control.controlled_cluster import ControlledCluster
 from ottla.testing.control.manual_clock import ManualClock
 from ottla.testing.http.api import control_routes
 from ottla.world.clock import VirtualClock
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ServedCluster(ControlledCluster):
-    """A cluster that was asked for on a command line."""
+    """A cluster whose configuration comes from a command line."""
 
     def __init__(
         self,
@@ -39,25 +39,27 @@ class ServedCluster(ControlledCluster):
         if virtual is not None:
             world.clock = ManualClock(asyncio.get_running_loop(), virtual)
         self.prepare(world)
-        self._kit = Kit(self)
 
     @property
     def recent(self) -> RecentEvents:
-        """Where the last events are kept."""
+        """The sink that keeps the last events."""
         return self._recent
 
     async def open(self, running: RunningCluster, events: Events, server: WebServer) -> None:
         """Attach to the running cluster and serve the control API."""
         self.attach(running, events)
-        await server.serve(control_routes(self._kit))
+        await server.serve(control_routes(self))
 
     def _node_config(self, number: int, port: int) -> ServerConfig:
-        """A node like the first, with the same listeners; the first of them gets the port, the others any."""
+        """Return the configuration of a node with the listeners of the first one; the first listener gets the port."""
         first = self._configs[0]
-        hosts = [f"[{each.host}]" if each.host and ":" in each.host else each.host or "" for each in first.listeners]
+        hosts = [
+            f"[{endpoint.host}]" if endpoint.host and ":" in endpoint.host else endpoint.host or ""
+            for endpoint in first.listeners
+        ]
         listeners = ",".join(
-            f"{each.listener}://{host}:{0 if place else port}"
-            for place, (each, host) in enumerate(zip(first.listeners, hosts, strict=True))
+            f"{endpoint.listener}://{host}:{0 if position else port}"
+            for position, (endpoint, host) in enumerate(zip(first.listeners, hosts, strict=True))
         )
         values = {
             **first.values,

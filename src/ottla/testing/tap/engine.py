@@ -1,8 +1,8 @@
-"""A Kafka-aware proxy: listens in on any Kafka, and lets control functions act on what passes.
+"""The proxy of a tap: forwards frames between clients and any Kafka cluster, and passes requests to rules.
 
-Clients stay behind it, because the addresses of brokers in answers are replaced by its own. Frames pass as the bytes
-that they are: only headers are read, and of answers that can hold addresses the structure, never the records. TLS ends
-here and begins anew; logins (SASL) pass through.
+Broker addresses in responses are replaced by addresses of the tap, so that clients keep using it. Frames are forwarded
+as received: only headers are decoded, and responses that contain addresses; records never. TLS is terminated on both
+sides; SASL exchanges are forwarded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ottla.protocol.framing import (
 )
 from ottla.server.connection import BadFrameError, Connection
 from ottla.server.frame_memory import UNLIMITED, FrameMemory
-from ottla.testing.control.requests import SeenRequest, read_request
+from ottla.testing.control.requests import ReceivedRequest, read_request
 
 if TYPE_CHECKING:
     import ssl
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from ottla.protocol.error_codes import ErrorCode
     from ottla.protocol.schema import Message
     from ottla.server.connection import Part
-    from ottla.testing.control.rules import Answer, Controls, Edit
+    from ottla.testing.control.exchange import Answer, Edit
+    from ottla.testing.control.rules import Rules
     from ottla.world.clock import Clock
     from ottla.world.transport import Listener, Transport
 
@@ -53,12 +54,13 @@ log = logging.getLogger(__name__)
 LENGTH = Layout(">i")
 PREFIX = Layout(">hhi")
 SHORT = Layout(">h")
-LARGEST_FRAME = 2**31 - 1
-EVERYWHERE = ("", "0.0.0.0", "::")
+MAX_FRAME_SIZE = 2**31 - 1
+SMALL_FRAME_SIZE = 65536  # up to here, copying a frame behind its length is cheaper than a second write
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")
 Address = tuple[str, int]
 
-# The first versions whose answers hold addresses: of brokers, coordinators, or (KIP-951) of the leader to ask instead.
-ADDRESSES = {
+# The first versions whose responses contain addresses: of brokers, of coordinators, or (KIP-951) of the new leader.
+ADDRESS_VERSIONS = {
     ApiKey.METADATA: 0,
     ApiKey.FIND_COORDINATOR: 0,
     ApiKey.DESCRIBE_CLUSTER: 0,
@@ -69,8 +71,8 @@ ADDRESSES = {
 }
 
 
-class Asked(NamedTuple):
-    """The header of a request that was passed on."""
+class ForwardedHeader(NamedTuple):
+    """The header of a request that the tap forwards."""
 
     api_key: int
     version: int
@@ -79,23 +81,23 @@ class Asked(NamedTuple):
 
     @property
     def api(self) -> str:
-        """The API's name."""
+        """The API's name; its key as text if it is unknown."""
         api = find_api(self.api_key)
         return str(self.api_key) if api is None else api.name
 
 
-NO_REQUEST = Asked(-1, -1, -1, None)
+NO_HEADER = ForwardedHeader(-1, -1, -1, None)
 
 
 class TapEngine:
-    """Listens in place of a Kafka's brokers and passes everything on. One loop owns it."""
+    """Listens in place of a Kafka cluster's brokers and forwards everything. Runs on one event loop."""
 
     def __init__(
         self,
         transport: Transport,
         clock: Clock,
         target: Address,
-        controls: Controls | None = None,
+        rules: Rules | None = None,
         *,
         listen_tls: ssl.SSLContext | None = None,
         connect_tls: ssl.SSLContext | None = None,
@@ -105,82 +107,83 @@ class TapEngine:
         self.connect_tls = connect_tls
         self.transport = transport
         self.target = target
-        self.controls = controls
+        self.rules = rules
         self.sinks: list[FrameSink] = []
-        self.doors: dict[Address, Door] = {}
+        self.listeners: dict[Address, BrokerListener] = {}
         self.topics: dict[Any, str] = {}
         self.bytes_passed = 0
         self._host = ""
         self._next_port = 0
-        self._ids = itertools.count(1)
-        self._opening: dict[Address, asyncio.Task[Door]] = {}
+        self._connection_ids = itertools.count(1)
+        self._opening: dict[Address, asyncio.Task[BrokerListener]] = {}
 
     async def open(self, host: str, port: int) -> Address:
-        """Listen for clients; returns where."""
+        """Listen for clients, and return the address."""
         self._host = host
-        door = Door(self, self.target)
-        bound = await door.open(host, port)
+        listener = BrokerListener(self, self.target)
+        bound = await listener.open(host, port)
         self._next_port = 0 if port == 0 else bound + 1
-        self.doors[self.target] = door
+        self.listeners[self.target] = listener
         return host, bound
 
     def close(self) -> None:
-        """Take no more clients, and let go of those there are."""
+        """Close all listeners and connections."""
         for task in self._opening.values():
             task.cancel()
-        for door in self.doors.values():
-            door.close()
+        for listener in self.listeners.values():
+            listener.close()
 
-    def next_id(self) -> int:
-        """A number for a connection."""
-        return next(self._ids)
+    def next_connection_id(self) -> int:
+        """Return a new number for a connection."""
+        return next(self._connection_ids)
 
-    async def door_to(self, address: Address, node: int, own_host: str) -> Address:
-        """Where a client that came in at `own_host` reaches a broker through this tap."""
-        door = self.doors.get(address)
-        if door is None:
-            task = self._opening.get(address)
+    async def address_for(self, broker: Address, node: int, own_host: str) -> Address:
+        """Return the address at which a client that connected to `own_host` reaches a broker through the tap."""
+        listener = self.listeners.get(broker)
+        if listener is None:
+            task = self._opening.get(broker)
             if task is None:
-                task = self._opening[address] = asyncio.ensure_future(self._open_door(address))
-            door = await asyncio.shield(task)
+                task = self._opening[broker] = asyncio.ensure_future(self._open_listener(broker))
+            listener = await asyncio.shield(task)
         if node >= 0:
-            door.node = node
-        return own_host if self._host in EVERYWHERE else self._host, door.port
+            listener.node = node
+        return own_host if self._host in WILDCARD_HOSTS else self._host, listener.port
 
-    async def _open_door(self, address: Address) -> Door:
-        door = Door(self, address)
+    async def _open_listener(self, broker: Address) -> BrokerListener:
+        listener = BrokerListener(self, broker)
         try:
-            port = await door.open(self._host, self._next_port)
+            port = await listener.open(self._host, self._next_port)
         except OSError:
-            port = await door.open(self._host, 0)
+            port = await listener.open(self._host, 0)
         if self._next_port:
             self._next_port = port + 1
-        self.doors[address] = door
-        return door
+        self.listeners[broker] = listener
+        return listener
 
-    async def rewrite(self, response: Any, own_host: str) -> bool:
-        """Put this tap's addresses in the place of brokers'; whether there were any."""
-        places = [
-            each
+    async def replace_addresses(self, response: Any, own_host: str) -> bool:
+        """Replace the brokers' addresses in a response by the tap's; return whether there were any."""
+        endpoints = [
+            endpoint
             for name in ("brokers", "coordinators", "node_endpoints")
-            for each in getattr(response, name, None) or ()
+            for endpoint in getattr(response, name, None) or ()
         ]
         if getattr(response, "host", ""):
-            places.append(response)  # FindCoordinator before v4
-        changed = False
-        for each in places:
-            if each.host:
-                node = getattr(each, "node_id", getattr(each, "broker_id", -1))
-                each.host, each.port = await self.door_to((each.host, each.port), node, own_host)
-                changed = True
+            endpoints.append(response)  # FindCoordinator before v4
+        replaced = False
+        for endpoint in endpoints:
+            if endpoint.host:
+                node = getattr(endpoint, "node_id", getattr(endpoint, "broker_id", -1))
+                broker = (endpoint.host, endpoint.port)
+                endpoint.host, endpoint.port = await self.address_for(broker, node, own_host)
+                replaced = True
         for topic in getattr(response, "topics", None) or ():
             if getattr(topic, "topic_id", None) and getattr(topic, "name", None):
                 self.topics[topic.topic_id] = topic.name
-        return changed
+        return replaced
 
 
-class Door:
-    """One of the tap's listeners: clients that come in here speak with one broker."""
+class BrokerListener:
+    """One of the tap's listeners: its clients are connected to one broker."""
 
     def __init__(self, tap: TapEngine, target: Address) -> None:
         self.tap = tap
@@ -189,149 +192,150 @@ class Door:
         self.target = target
         self.node: int | None = None
         self.port = 0
-        self.pipes: dict[Connection, Pipe] = {}
-        self._by_session: dict[int, Pipe] = {}
+        self._upstreams: dict[Connection, BrokerConnection] = {}
+        self._by_session: dict[int, BrokerConnection] = {}
         self._listener: Listener | None = None
 
     async def open(self, host: str, port: int) -> int:
-        """Listen; returns the port."""
+        """Listen, and return the port."""
         self._listener = await self.tap.transport.listen(partial(Connection, self), host, port, ssl=self.tap.listen_tls)
         self.port = self._listener.port
         return self.port
 
     def close(self) -> None:
-        """Listen no more and break what is there."""
+        """Close the listener and its connections."""
         if self._listener is not None:
             self._listener.close()
-        for connection, pipe in list(self.pipes.items()):
-            pipe.close()
+        for connection, upstream in list(self._upstreams.items()):
+            upstream.close()
             connection.abort()
 
-    # What connections ask.
+    # The interface that `Connection` expects of a server
 
     @property
     def max_frame_size(self) -> int:
-        """The target decides what is too large."""
-        return LARGEST_FRAME
+        """The largest frame that is forwarded; the broker applies its own limit."""
+        return MAX_FRAME_SIZE
 
     max_sasl_frame_size = max_frame_size
 
     def connected(self, connection: Connection) -> Session | None:
-        """A client came: connect to the broker for it."""
+        """Connect to the broker for a new client."""
         host, port = connection.peer_address
-        session = Session(self.tap.next_id(), "TAP", host, port)
-        self._by_session[session.id] = self.pipes[connection] = Pipe(self, connection, session)
+        session = Session(self.tap.next_connection_id(), "TAP", host, port)
+        self._by_session[session.id] = self._upstreams[connection] = BrokerConnection(self, connection, session)
         return session
 
     def disconnected(self, connection: Connection, session: Session) -> None:
-        """A client left."""
-        pipe = self.pipes.pop(connection, None)
+        """Close the connection to the broker of a client that disconnected."""
+        upstream = self._upstreams.pop(connection, None)
         self._by_session.pop(session.id, None)
-        if pipe is not None:
-            pipe.close()
+        if upstream is not None:
+            upstream.close()
 
     def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
-        """Pass a frame on."""
+        """Forward a frame, and return its response."""
         return self._by_session[session.id].handle(frame)
 
 
-class Pipe(asyncio.Protocol):
-    """The broker's side of one client's connection."""
+class BrokerConnection(asyncio.Protocol):
+    """The connection to the broker that belongs to one client's connection."""
 
-    def __init__(self, door: Door, connection: Connection, session: Session) -> None:
-        self.door = door
-        self.tap = door.tap
+    def __init__(self, listener: BrokerListener, connection: Connection, session: Session) -> None:
+        self.listener = listener
+        self.tap = listener.tap
         self.connection = connection
         self.session = session
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
-        self._waiting: deque[tuple[Asked, Pending[memoryview]]] = deque()
-        self._cutter = FrameCutter(LARGEST_FRAME)
-        self._bare_tokens = False
+        self._in_flight: deque[Pending[memoryview]] = deque()
+        self._cutter = FrameCutter(MAX_FRAME_SIZE)
+        self._expects_raw_tokens = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._spawn(self._connect())
 
-    # The broker.
+    # The broker's side
 
     async def _connect(self) -> None:
-        host, port = self.door.target
+        host, port = self.listener.target
         try:
             await self.tap.transport.connect(lambda: self, host, port, ssl=self.tap.connect_tls, server_hostname=host)
         except OSError as error:
-            self.connection.reason = f"{host}:{port} cannot be reached: {error}"
+            self.connection.reason = f"cannot connect to {host}:{port}: {error}"
             log.warning(self.connection.reason)
             self.connection.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The broker is there: send what has come meanwhile."""
+        """Send the requests that were received while connecting."""
         self._transport = transport  # type: ignore[assignment]
         for data in self._unsent:
             self._transport.write(data)  # type: ignore[union-attr]
         self._unsent.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Answers came."""
+        """Complete the requests in flight with the received responses."""
         try:
             for frame in self._cutter.feed(data):
-                if not self._waiting:
-                    raise ProtocolError("an answer that nobody asked for")
-                _, pending = self._waiting.popleft()
-                pending.complete(frame)
+                if not self._in_flight:
+                    raise ProtocolError("the broker sent a response without a request")
+                self._in_flight.popleft().complete(frame)
         except ProtocolError as error:
             self.connection.reason = str(error)
             self.connection.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The broker is gone: so is the client's connection."""
+        """Close the client's connection too."""
         self._transport = None
-        self.connection.reason = self.connection.reason or "the broker closed its side"
+        self.connection.reason = self.connection.reason or "the broker closed the connection"
         self.connection.abort()
 
     def close(self) -> None:
-        """The client is gone."""
+        """Close the connection to the broker."""
         for task in self._tasks:
             task.cancel()
         if self._transport is not None:
             self._transport.abort()
 
-    # The client.
+    # The client's side
 
     def handle(self, frame: memoryview) -> Answer:
-        """One request of the client."""
-        asked, position = read_header(frame)
-        if self._bare_tokens:
+        """Forward a request of the client, or pass it to the rules, and return its response."""
+        header, position = read_header(frame)
+        if self._expects_raw_tokens:
             if not is_request(frame):
-                return self._pass_token(bytes(frame))
-            self._bare_tokens = False
-        elif asked.api_key == ApiKey.SASL_HANDSHAKE and asked.version == 0:
-            self._bare_tokens = True
-        self.session.client_id = asked.client_id
+                return self._forward_token(bytes(frame))
+            self._expects_raw_tokens = False
+        elif header.api_key == ApiKey.SASL_HANDSHAKE and header.version == 0:
+            self._expects_raw_tokens = True
+        self.session.client_id = header.client_id
         if self.tap.sinks:
-            self._tell(REQUEST, asked, frame)
-        controls = self.tap.controls
-        if controls is not None and controls.rules and is_request(frame):
-            return controls.handle(TapExchange(self, asked, frame))
-        return self.forward(asked, bytes(frame), answers=expects_answer(asked, frame, position))
+            self._capture(REQUEST, header, frame)
+        rules = self.tap.rules
+        if rules is not None and rules.active and is_request(frame):
+            return rules.handle(TapExchange(self, header, frame))
+        return self.forward(header, bytes(frame), has_response=expects_response(header, frame, position))
 
-    def _pass_token(self, token: bytes) -> Answer:
-        """Pass a token that has no header (after SaslHandshake v0): no frame of Kafka's, and a secret."""
+    def _forward_token(self, token: bytes) -> Answer:
+        """Forward a SASL token without a request header (after SaslHandshake v0); secrets are not captured."""
         self._send(LENGTH.pack(len(token)) + token, token)
-        came: Pending[memoryview] = Pending()
         answer: Pending[Sequence[Part]] = Pending(effect_applied=True)
-        self._waiting.append((NO_REQUEST, came))
-        came.on_complete(lambda data: _complete(answer, [LENGTH.pack(len(data)), data]))
+        response: Pending[memoryview] = Pending()
+        self._in_flight.append(response)
+        response.on_complete(lambda data: _complete(answer, [LENGTH.pack(len(data)), data]))
         return answer
 
-    def forward(self, asked: Asked, frame: bytes, *, answers: bool = True, edit: Edit | None = None) -> Answer:
-        """Send a request to the broker; its answer comes later, with addresses replaced."""
+    def forward(
+        self, header: ForwardedHeader, frame: bytes, *, has_response: bool = True, edit: Edit | None = None
+    ) -> Answer:
+        """Send a request to the broker, and return its response to come, with addresses replaced."""
         self.tap.bytes_passed += len(frame)
-        self._send(LENGTH.pack(len(frame)) + frame if len(frame) < 65536 else LENGTH.pack(len(frame)), frame)
-        if not answers:
+        self._send(LENGTH.pack(len(frame)) + frame if len(frame) < SMALL_FRAME_SIZE else LENGTH.pack(len(frame)), frame)
+        if not has_response:
             return None
-        came: Pending[memoryview] = Pending()
         answer: Pending[Sequence[Part]] = Pending(effect_applied=True)
-        self._waiting.append((asked, came))
-        came.on_complete(lambda data: self._answered(asked, data, answer, edit))
+        response: Pending[memoryview] = Pending()
+        self._in_flight.append(response)
+        response.on_complete(lambda data: self._on_response(header, data, answer, edit))
         return answer
 
     def _send(self, head: bytes, frame: bytes) -> None:
@@ -342,48 +346,55 @@ class Pipe(asyncio.Protocol):
             for part in parts:
                 self._transport.write(part)
 
-    def _answered(self, asked: Asked, frame: memoryview, answer: Pending[Sequence[Part]], edit: Edit | None) -> None:
+    def _on_response(
+        self, header: ForwardedHeader, frame: memoryview, answer: Pending[Sequence[Part]], edit: Edit | None
+    ) -> None:
         self.tap.bytes_passed += len(frame)
         if self.tap.sinks:
-            self._tell(RESPONSE, asked, frame)
-        has_addresses = asked.version >= ADDRESSES.get(asked.api_key, 1 << 15)  # type: ignore[call-overload]
+            self._capture(RESPONSE, header, frame)
+        has_addresses = header.version >= ADDRESS_VERSIONS.get(header.api_key, 1 << 15)  # type: ignore[call-overload]
         if edit is None and not has_addresses:
             _complete(answer, [LENGTH.pack(len(frame)), frame])
             return
         try:
-            _, response = decode_response(frame, asked.api_key, asked.version)
+            _, response = decode_response(frame, header.api_key, header.version)
         except (ProtocolError, KeyError):
-            _complete(answer, [LENGTH.pack(len(frame)), frame])  # a version that is not known here passes as it is
+            _complete(answer, [LENGTH.pack(len(frame)), frame])  # forward unknown versions unchanged
             return
-        if edit is None and asked.api_key in (ApiKey.PRODUCE, ApiKey.FETCH) and not response.node_endpoints:  # type: ignore[attr-defined]
+        if edit is None and header.api_key in (ApiKey.PRODUCE, ApiKey.FETCH) and not response.node_endpoints:  # type: ignore[attr-defined]
             _complete(answer, [LENGTH.pack(len(frame)), frame])
             return
-        self._spawn(self._rewritten(asked, frame, response, answer, edit))
+        self._spawn(self._send_changed(header, frame, response, answer, edit))
 
-    async def _rewritten(
-        self, asked: Asked, frame: memoryview, response: Any, answer: Pending[Sequence[Part]], edit: Edit | None
+    async def _send_changed(
+        self,
+        header: ForwardedHeader,
+        frame: memoryview,
+        response: Any,
+        answer: Pending[Sequence[Part]],
+        edit: Edit | None,
     ) -> None:
-        changed = await self.tap.rewrite(response, self.connection.own_host)
+        replaced = await self.tap.replace_addresses(response, self.connection.own_host)
         if edit is not None:
             response = edit(response)
-        if changed or edit is not None:
-            _complete(answer, encode_response_parts(asked.api_key, asked.version, asked.correlation_id, response))
+        if replaced or edit is not None:
+            _complete(answer, encode_response_parts(header.api_key, header.version, header.correlation_id, response))
         else:
             _complete(answer, [LENGTH.pack(len(frame)), frame])
 
-    def _tell(self, direction: str, asked: Asked, frame: memoryview) -> None:
+    def _capture(self, direction: str, header: ForwardedHeader, frame: memoryview) -> None:
         captured = CapturedFrame(
             time.time_ns() // 1000,
             self.session.id,
             direction,
             f"{self.session.host}:{self.session.port}",
-            "{}:{}".format(*self.door.target),
-            self.door.node,
-            asked.api_key,
-            asked.api,
-            asked.version,
-            asked.correlation_id,
-            asked.client_id,
+            "{}:{}".format(*self.listener.target),
+            self.listener.node,
+            header.api_key,
+            header.api,
+            header.version,
+            header.correlation_id,
+            header.client_id,
             len(frame),
             bytes(frame),
         )
@@ -393,9 +404,9 @@ class Pipe(asyncio.Protocol):
     def _spawn(self, coroutine: Any) -> None:
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._on_task_done)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self.connection.reason = f"the tap failed: {task.exception()}"
@@ -403,70 +414,72 @@ class Pipe(asyncio.Protocol):
 
 
 class TapExchange:
-    """One request that passes the tap, for the control functions."""
+    """One request that passes the tap; implements `Exchange` for the rules."""
 
-    def __init__(self, pipe: Pipe, asked: Asked, frame: memoryview) -> None:
-        session = pipe.session
-        self._pipe = pipe
-        self._asked = asked
-        self.seen = SeenRequest(
-            pipe.tap.clock.now_ms(),
-            pipe.door.node or 0,
+    def __init__(self, upstream: BrokerConnection, header: ForwardedHeader, frame: memoryview) -> None:
+        session = upstream.session
+        self._upstream = upstream
+        self._header = header
+        self.received = ReceivedRequest(
+            upstream.tap.clock.now_ms(),
+            upstream.listener.node or 0,
             session.id,
             f"{session.host}:{session.port}",
-            asked.client_id,
+            header.client_id,
             session.principal,
-            asked.api_key,
-            asked.api,
-            asked.version,
-            asked.correlation_id,
+            header.api_key,
+            header.api,
+            header.version,
+            header.correlation_id,
             bytes(frame),
         )
-        self.request: Any = self.seen.request
+        self.request: Any = self.received.request
 
     def keep(self) -> None:
-        """Nothing is borrowed."""
+        """Do nothing: the request owns its bytes."""
 
     def serve(self, request: Any, edit: Edit | None = None) -> Answer:
-        """Let the broker behind the tap answer."""
-        frame = self.seen.frame
-        asked = self._asked
+        """Let the broker behind the tap handle the request."""
+        frame = self.received.frame
+        header = self._header
         if request is not self.request:
-            parts = encode_request_parts(asked.api_key, asked.version, asked.correlation_id, asked.client_id, request)
+            parts = encode_request_parts(
+                header.api_key, header.version, header.correlation_id, header.client_id, request
+            )
             frame = b"".join(parts)[LENGTH.size :]
-        answers = asked.api_key != ApiKey.PRODUCE or request.acks != 0
-        return self._pipe.forward(asked, frame, answers=answers, edit=edit)
+        has_response = header.api_key != ApiKey.PRODUCE or request.acks != 0
+        return self._upstream.forward(header, frame, has_response=has_response, edit=edit)
 
     def encode(self, response: Message) -> Sequence[Part]:
-        """The frame of a response."""
-        asked = self._asked
-        return encode_response_parts(asked.api_key, asked.version, asked.correlation_id, response)
+        """Return the frame of a response."""
+        header = self._header
+        return encode_response_parts(header.api_key, header.version, header.correlation_id, response)
 
-    def refusal(self, request: Any, code: ErrorCode) -> Any:
-        """The response that carries an error of the whole request."""
-        known = apis().get(self._asked.api_key)
-        if known is None:
-            raise ValueError(f"{self._asked.api} has no error that could be answered here")
-        return known.on_error(request, self._asked.version, code, None)
+    def error_response(self, request: Any, code: ErrorCode) -> Any:
+        """Return the response that reports an error for the whole request."""
+        api = apis().get(self._header.api_key)
+        if api is None:
+            raise ValueError(f"ottla has no error response for {self._header.api}")
+        return api.on_error(request, self._header.version, code, None)
 
-    def close(self, *, at_once: bool) -> None:
-        """End the client's connection."""
-        self._pipe.connection.reason = "a control function"
-        if at_once:
-            self._pipe.connection.abort()
+    def close(self, *, abort: bool) -> None:
+        """Close the client's connection."""
+        self._upstream.connection.reason = "a rule of a test"
+        if abort:
+            self._upstream.connection.abort()
         else:
-            self._pipe.connection.drain()
+            self._upstream.connection.drain()
 
     def topic_name(self, topic_id: Any) -> str | None:
-        """The name of a topic, as the metadata that passed told it."""
-        return self._pipe.tap.topics.get(topic_id)
+        """Return the name of a topic, if a Metadata response with it has passed."""
+        return self._upstream.tap.topics.get(topic_id)
 
     def topic_id(self, name: str) -> Any:
-        """The id of a topic."""
-        return next((key for key, each in self._pipe.tap.topics.items() if each == name), None)
+        """Return the id of a topic, if a Metadata response with it has passed."""
+        return next((key for key, topic in self._upstream.tap.topics.items() if topic == name), None)
 
-    def fetched(self) -> list[tuple[str, int]]:
-        """What is in the sessions of another's broker is not known."""
+    def session_partitions(self) -> list[tuple[str, int]]:
+        """Return nothing: the tap does not track the broker's fetch sessions."""
         return []
 
 
@@ -475,19 +488,19 @@ def _complete(answer: Pending[Sequence[Part]], parts: Sequence[Part]) -> None:
         answer.complete(parts)
 
 
-def read_header(frame: memoryview) -> tuple[Asked, int]:
-    """The header of a request, and where the request begins; of an API that is not known the first fields."""
+def read_header(frame: memoryview) -> tuple[ForwardedHeader, int]:
+    """Return a request's header and where its body begins; of an unknown API only the fixed fields are read."""
     if len(frame) < PREFIX.size:
         raise BadFrameError(f"a request of {len(frame)} bytes is shorter than its header")
     key, version, correlation_id = PREFIX.unpack_from(frame)
     with contextlib.suppress(ProtocolError):
         header, position = decode_request_header(frame)
-        return Asked(key, version, correlation_id, header.client_id), position
-    return Asked(key, version, correlation_id, None), PREFIX.size
+        return ForwardedHeader(key, version, correlation_id, header.client_id), position
+    return ForwardedHeader(key, version, correlation_id, None), PREFIX.size
 
 
 def is_request(frame: memoryview) -> bool:
-    """Whether a frame is a whole request of an API that is known, and not a token."""
+    """Return whether a frame is a complete request of a known API, not a SASL token."""
     try:
         read_request(frame)
     except (ProtocolError, KeyError, ValueError):
@@ -495,12 +508,12 @@ def is_request(frame: memoryview) -> bool:
     return True
 
 
-def expects_answer(asked: Asked, frame: memoryview, position: int) -> bool:
-    """Whether a request is answered: all are, except a produce without acks. Its records are not looked at."""
-    if asked.api_key != ApiKey.PRODUCE:
+def expects_response(header: ForwardedHeader, frame: memoryview, position: int) -> bool:
+    """Return whether the broker responds: always, except to Produce with acks=0. Records are not decoded."""
+    if header.api_key != ApiKey.PRODUCE:
         return True
-    if asked.version >= 9:
-        length = frame[position] - 1  # a transactional id of 127 bytes and more takes two bytes of length
+    if header.version >= 9:
+        length = frame[position] - 1  # the length of a transactional id of 127 bytes or more takes two bytes
         if length >= 127:
             length = (frame[position] & 0x7F) + (frame[position + 1] << 7) - 1
             position += 1

@@ -1,0 +1,104 @@
+"""One request and its response, as rules see them: independent of sockets, and of who serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.pending import Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.protocol.error_codes import ErrorCode
+    from ottla.protocol.schema import Message
+    from ottla.server.connection import Part
+    from ottla.testing.control.requests import ReceivedRequest
+
+    Answer = Sequence[Part] | Pending[Sequence[Part]] | None
+    """A response frame in parts, a response to come, or None: no response is sent."""
+
+Edit = Callable[[Any], Any]
+"""Takes a response message and returns the one to send."""
+
+
+class Exchange(Protocol):
+    """One request, and what a rule can do with it."""
+
+    received: ReceivedRequest
+    request: Any
+
+    def keep(self) -> None:
+        """Copy borrowed bytes: the request is needed after this iteration of the event loop."""
+        ...
+
+    def serve(self, request: Any, edit: Edit | None = None) -> Answer:
+        """Let the broker handle the request; `edit` may change the response before it is encoded."""
+        ...
+
+    def encode(self, response: Message) -> Sequence[Part]:
+        """Return the frame of a response."""
+        ...
+
+    def error_response(self, request: Any, code: ErrorCode) -> Any:
+        """Return the response that reports an error for the whole request."""
+        ...
+
+    def close(self, *, abort: bool) -> None:
+        """Close the connection: at once with `abort`, else after responses in progress have been sent."""
+        ...
+
+    def topic_name(self, topic_id: Any) -> str | None:
+        """Return the name of the topic with this id, or None."""
+        ...
+
+    def topic_id(self, name: str) -> Any:
+        """Return the id of the topic with this name, or None."""
+        ...
+
+    def session_partitions(self) -> list[tuple[str, int]]:
+        """Return the partitions of the request's fetch session (KIP-227)."""
+        ...
+
+
+def then(answer: Answer, change: Callable[[Sequence[Part]], Any]) -> Answer:
+    """Return the answer after `change`, now or when it is complete; `change` returns None to send nothing."""
+    if answer is None:
+        return None
+    if not isinstance(answer, Pending):
+        changed: Answer = change(answer)
+        return changed
+    result: Pending[Sequence[Part]] = Pending(answer.cancel, effect_applied=answer.effect_applied)
+
+    def on_complete(parts: Sequence[Part]) -> None:
+        complete(result, change(parts))
+
+    answer.on_complete(on_complete)
+    return result
+
+
+def complete(pending: Pending[Sequence[Part]], answer: Answer) -> None:
+    """Complete a pending answer with another one, which may itself be pending."""
+    if isinstance(answer, Pending):
+        answer.on_complete(pending.complete)
+    elif not pending.settled:
+        pending.complete(() if answer is None else answer)
+
+
+def release_parts(parts: Sequence[Part]) -> None:
+    """Release the file ranges of a response that is not sent."""
+    for part in parts:
+        if not isinstance(part, bytes | bytearray | memoryview):
+            part.release()
+
+
+def join_parts(parts: Sequence[Part]) -> bytes:
+    """Return a response as bytes; file ranges are read and released."""
+    pieces = []
+    for part in parts:
+        if isinstance(part, bytes | bytearray | memoryview):
+            pieces.append(bytes(part))
+        else:
+            pieces.append(part.read(0, len(part)))
+            part.release()
+    return b"".join(pieces)
