@@ -23,8 +23,10 @@ from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.alter import AlterOperation
 from ottla.cluster.configs.effective import BrokerLayers
 from ottla.cluster.image import ClusterImage, ReplayError
+from ottla.cluster.metadata.damage import DamagedMetadataError
 from ottla.cluster.metadata.format import bootstrap_records
 from ottla.cluster.metadata.log import MetadataLog, MetadataLogConfig
+from ottla.cluster.metadata.repair import MetadataChoice, repair_metadata
 from ottla.cluster.metadata.snapshots import metadata_batches
 from ottla.cluster.registrations import ConfigResource, Listener
 from ottla.cluster.scram import alter_scram_credentials
@@ -52,6 +54,7 @@ from ottla.protocol.record_schemas.metadata import (
 )
 from ottla.protocol.record_values import UnknownRecord, encode_metadata_record
 from ottla.protocol.schema import Uuid
+from ottla.records.batch import iter_batches
 from ottla.records.builder import BatchBuilder
 from ottla.storage.directory import LogDirectory
 from ottla.world.disk import write_atomic
@@ -80,7 +83,11 @@ def next_life(log: MetadataLog, config: MetadataLogConfig | None = None) -> Meta
     old.abandon()
     directory = LogDirectory(old.env.disk, old.env.clock, SeededRandom(9), "/data")
     directory.open()
-    return MetadataLog.open(directory, 1, config or log.config)
+    try:
+        return MetadataLog.open(directory, 1, config or log.config)
+    except DamagedMetadataError:
+        directory.abandon()
+        raise
 
 
 class Changes:
@@ -370,7 +377,7 @@ def test_a_folder_without_the_partitions_number_is_accepted() -> None:
     assert list(next_life(log).image.topic_ids) == ["t"]
 
 
-def test_a_log_that_does_not_begin_at_zero_is_read_as_far_as_it_goes() -> None:
+def test_log_that_begins_after_zero_without_snapshot_is_refused_until_repaired() -> None:
     log = fresh()
     gone = Uuid(bytes([1] * 16))
     records: list[Message] = [
@@ -385,13 +392,86 @@ def test_a_log_that_does_not_begin_at_zero_is_read_as_far_as_it_goes() -> None:
     for name in disk.list(FOLDER):
         if not name.endswith(".log"):
             disk.remove(f"{FOLDER}/{name}")
+    with pytest.raises(DamagedMetadataError, match=r"begins at offset 500.*--metadata skip"):
+        next_life(log)
+    repair_metadata(log.directory.env, "/data", MetadataChoice.SKIP)
     log = next_life(log)
     assert list(log.image.topic_ids) == ["t"]
-    assert len(log.problems) == 2
-    assert "begins at offset 500" in log.problems[0]
-    assert "no topic has the id" in log.problems[1]
+    assert len(log.problems) == 1
+    assert "no topic has the id" in log.problems[0]
     log.start_epoch()
     assert log.epoch == 5
+
+
+def log_with_topics(count: int = 6) -> MetadataLog:
+    log = fresh()
+    for number in range(count):
+        log.append([TopicRecord(name=f"t{number}", topic_id=Uuid(bytes([number + 1] * 16)))])
+    log.close()
+    return log
+
+
+def damage_batch(log: MetadataLog, number: int, *, offset: int = 0) -> None:
+    """Flip a byte of the batch that holds topic `number`."""
+    disk = log.directory.env.disk
+    path = f"{FOLDER}/{0:020d}.log"
+    file = disk.open(path)
+    batch = next(each for each in iter_batches(disk.read(path)) if each.base_offset >= log.next_offset - 6 + number)
+    position = batch.position + (offset or batch.size - 1)
+    file.write_at(position, bytes([file.read_at(position, 1)[0] ^ 0x10]))
+
+
+@pytest.mark.parametrize("offset", [0, 3, 7, 10, 15, 18], ids=["value", "base", "base-low", "length", "epoch", "crc"])
+def test_damage_before_valid_batches_is_refused_with_what_would_be_lost(offset: int) -> None:
+    log = log_with_topics()
+    damage_batch(log, 2, offset=offset)
+    before = log.directory.env.disk.read(f"{FOLDER}/{0:020d}.log")
+    with pytest.raises(DamagedMetadataError, match=r"topics t3, t4, t5 .*--metadata skip") as refused:
+        next_life(log)
+    assert f"{FOLDER}/{0:020d}.log" in str(refused.value)
+    assert log.directory.env.disk.read(f"{FOLDER}/{0:020d}.log") == before
+
+
+def test_repair_skip_loses_only_the_damaged_batch_and_keeps_offsets() -> None:
+    log = log_with_topics()
+    end = log.next_offset
+    damage_batch(log, 2)
+    steps = repair_metadata(log.directory.env, "/data", MetadataChoice.SKIP)
+    assert [step.action for step in steps] == ["replace 1 unreadable offsets by NoOpRecords"]
+    log = next_life(log)
+    assert list(log.image.topic_ids) == ["t0", "t1", "t3", "t4", "t5"]
+    assert log.next_offset == end
+    assert log.problems == []
+
+
+def test_repair_truncate_ends_the_metadata_before_the_damage() -> None:
+    log = log_with_topics()
+    damage_batch(log, 2)
+    assert repair_metadata(log.directory.env, "/data", MetadataChoice.TRUNCATE, dry_run=True)
+    repair_metadata(log.directory.env, "/data", MetadataChoice.TRUNCATE)
+    log = next_life(log)
+    assert list(log.image.topic_ids) == ["t0", "t1"]
+    assert log.problems == []
+    assert not log.was_cut
+
+
+def test_torn_tail_is_cut_and_reported() -> None:
+    log = log_with_topics()
+    damage_batch(log, 5)
+    log = next_life(log)
+    assert list(log.image.topic_ids) == ["t0", "t1", "t2", "t3", "t4"]
+    assert log.was_cut
+    assert len(log.problems) == 1
+    assert "bytes from there on are dropped" in log.problems[0]
+
+
+def test_emptied_log_of_a_used_cluster_is_refused() -> None:
+    log = log_with_topics()
+    log.directory.env.disk.open(f"{FOLDER}/{0:020d}.log").truncate(0)
+    with pytest.raises(DamagedMetadataError, match=r"the log is empty.*--metadata truncate"):
+        next_life(log)
+    repair_metadata(log.directory.env, "/data", MetadataChoice.TRUNCATE)
+    assert next_life(log).empty
 
 
 def test_a_snapshot_is_due_after_enough_bytes_or_enough_time() -> None:

@@ -25,15 +25,22 @@ from ottla.cluster.brokers import (
     register_controller,
     unfence_broker,
 )
-from ottla.cluster.metadata.format import format_directory
+from ottla.cluster.metadata.damage import DamagedMetadataError
+from ottla.cluster.metadata.format import check_bootstrap, format_directory
 from ottla.cluster.metadata.log import MetadataLog, MetadataLogConfig, holds_metadata_log
-from ottla.cluster.metadata.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from ottla.cluster.metadata.meta_properties import (
+    MetaProperties,
+    MetaPropertiesError,
+    read_meta_properties,
+    write_meta_properties,
+)
 from ottla.cluster.metadata.quorum import Voter
 from ottla.cluster.registrations import Listener
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.schema import Uuid
 from ottla.security.authorizer import authorizer_from_config
 from ottla.storage.directory import LogDirectory
+from ottla.storage.names import CLEAN_SHUTDOWN_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,11 +107,14 @@ def _open(
     for config in configs:
         assert config.node_id is not None
         directories[config.node_id] = [_open_directory(world, path, sync, opened) for path in config.log_dirs]
-    identities = {
-        directory.path: read_meta_properties(world.disk, directory.path)
-        for each in directories.values()
-        for directory in each
-    }
+    try:
+        identities = {
+            directory.path: read_meta_properties(world.disk, directory.path)
+            for each in directories.values()
+            for directory in each
+        }
+    except MetaPropertiesError as error:
+        raise StartError(f"{error}; run `ottla log repair` on this log directory to write a new one") from error
     cluster_id = _cluster_id(world, identities, cluster_id)
     first = configs[0]
     assert first.node_id is not None
@@ -123,8 +133,14 @@ def _open(
                 static_voters=bool(config.value("controller.quorum.voters")),
             )
     metadata_directory = next(d for d in directories[first.node_id] if d.path == metadata_path.rstrip("/"))
-    metadata = MetadataLog.open(metadata_directory, first.node_id, MetadataLogConfig.from_broker(first.layers()))
-    for problem in metadata.problems:
+    try:
+        metadata = MetadataLog.open(metadata_directory, first.node_id, MetadataLogConfig.from_broker(first.layers()))
+    except DamagedMetadataError as error:
+        raise StartError(str(error)) from error
+    _check_metadata_end(metadata, opened)
+    level = metadata.image.metadata_version
+    bootstrap_problem = check_bootstrap(world.disk, metadata_directory.path, level, world.clock.now_ms())
+    for problem in [*metadata.problems, *([bootstrap_problem] if bootstrap_problem else [])]:
         log.warning("%s", problem)
     insync = first.value("min.insync.replicas")
     metadata.start_epoch(min_insync_replicas=insync if isinstance(insync, int) else 1)
@@ -234,6 +250,7 @@ def _open_directory(world: World, path: str, sync: bool, opened: list[LogDirecto
         ) from error
     except OSError as error:
         raise StartError(f"{path} cannot be used as a log directory: {error.strerror or error}") from error
+    directory.env.on_problem = partial(log.warning, "%s")
     opened.append(directory)
     return directory
 
@@ -304,21 +321,60 @@ def _load_logs(cluster: BrokerRuntime) -> None:
             return cluster.log_config(topic, node)[0]
 
         for directory in node.directories:
-            directory.load(config_for, is_stray=stray)
-            _tell_recovery(directory)
+            directory.load(
+                config_for,
+                is_stray=stray,
+                keep_strays=cluster.metadata.was_cut,
+                topic_id_for=cluster.image.topic_ids.get,
+            )
+            _log_recovery(directory)
+    _log_missing_folders(cluster)
 
 
-def _tell_recovery(directory: LogDirectory) -> None:
+def _log_recovery(directory: LogDirectory) -> None:
     checked = [report for report in directory.reports if report.segments_checked]
     if checked:
         size = sum(report.bytes_checked for report in checked)
-        why = "a part of them is missing" if directory.had_clean_shutdown else "nobody closed them"
-        log.info("%s: %d logs were recovered, because %s; %d bytes read", directory.path, len(checked), why, size)
+        why = "files of them are missing" if directory.had_clean_shutdown else "the last shutdown was not clean"
+        log.info("%s: recovered %d logs, because %s; %d bytes read", directory.path, len(checked), why, size)
     for report in directory.reports:
         for loss in report.losses():
             log.warning("%s", loss)
     for stray in directory.strays:
-        log.warning("%s/%s: the metadata knows no such partition; the folder is set aside", directory.path, stray)
+        log.warning("%s/%s: stray partition, which the metadata does not have", directory.path, stray)
+    for name in directory.unclaimed:
+        log.warning(
+            "%s/%s: the metadata does not have this partition; left as it is, because the metadata log was cut",
+            directory.path,
+            name,
+        )
+
+
+def _log_missing_folders(cluster: BrokerRuntime) -> None:
+    """Report partitions whose records were flushed but whose folder is in no log directory."""
+    directories = [directory for node in cluster.nodes.values() for directory in node.directories]
+    present = {partition for directory in directories for partition in directory.logs}
+    for directory in directories:
+        for partition, offset in directory.flushed_offsets.items():
+            if offset > 0 and partition not in present and cluster.image.partition(*partition) is not None:
+                log.warning(
+                    "%s/%s: missing, although its records up to offset %d were flushed; the partition is empty now",
+                    directory.path,
+                    partition,
+                    offset - 1,
+                )
+
+
+def _check_metadata_end(metadata: MetadataLog, directories: Sequence[LogDirectory]) -> None:
+    """Refuse a metadata log that ends before the broker epoch in a clean shutdown file: its end was lost."""
+    for directory in directories:
+        epoch = directory.clean_shutdown_epoch()
+        if epoch is not None and epoch >= metadata.next_offset:
+            raise StartError(
+                f"{metadata.folder}: the log ends at offset {metadata.next_offset}, before broker epoch {epoch} in "
+                f"{directory.file(CLEAN_SHUTDOWN_FILE)}: its end is lost; restore it, or run `ottla log repair "
+                f"{metadata.directory.path} --metadata truncate` to go on without it"
+            )
 
 
 def _register(cluster: BrokerRuntime) -> None:

@@ -102,6 +102,13 @@ class LogDirectory:
         self.env.disk.make_dirs(self.path)
         self._lock = self.env.disk.lock(self.file(names.LOCK_FILE))
 
+    def clean_shutdown_epoch(self) -> int | None:
+        """Return the broker epoch in the clean shutdown file; None without such a file."""
+        try:
+            return decode_clean_shutdown(self.env.disk.read(self.file(names.CLEAN_SHUTDOWN_FILE)))
+        except FileNotFoundError:
+            return None
+
     def load(
         self,
         config_for: Callable[[str], LogConfig] = lambda topic: LogConfig(),

@@ -51,6 +51,7 @@ class RepairReport:
     steps: list[Step] = field(default_factory=list)
     left: list[Finding] = field(default_factory=list)
     needs_truncate: bool = False
+    needs_metadata_choice: bool = False
     after: VerifyReport | None = None
 
 
@@ -151,10 +152,14 @@ class _PartitionRepair:
         self._report.left += [finding for finding in self._findings if finding.kind is FileKind.GAP]
         cut = self._first_damage()
         if cut is not None:
-            if self._truncate:
+            of_metadata = self._folder.partition.topic == names.METADATA_TOPIC
+            if self._truncate and not of_metadata:
                 self._cut(*cut)
             else:
-                self._report.needs_truncate = True
+                if of_metadata:
+                    self._report.needs_metadata_choice = True
+                else:
+                    self._report.needs_truncate = True
                 self._report.left += [finding for finding in self._findings if finding.kind is FileKind.LOG]
                 self._damaged_from = cut[0].base_offset
         self._rebuild()

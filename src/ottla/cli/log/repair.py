@@ -11,6 +11,7 @@ import typer
 from ottla.cli.log import paths
 from ottla.cli.log.verify import print_findings, progress_bar, totals
 from ottla.cli.output import FAILED, examples, fail, print_json
+from ottla.cluster.metadata.repair import MetadataChoice, repair_metadata
 from ottla.storage.environment import StorageEnvironment
 from ottla.storage.names import LOCK_FILE
 from ottla.storage.record_removal import RecordPlace, remove_record
@@ -28,6 +29,7 @@ EXAMPLES = examples(
     "ottla log repair ./data --dry-run",
     "ottla log repair ./data",
     "ottla log repair ./data/orders-0 --truncate",
+    "ottla log repair ./data --metadata skip",
     "ottla log repair ./data --drop-record __consumer_offsets-3@17",
 )
 
@@ -48,6 +50,15 @@ def repair(
         typer.Option(
             metavar="TOPIC-PARTITION@OFFSET",
             help="Remove this record, or the damaged batch that holds this offset; repeatable. Other offsets stay.",
+        ),
+    ] = None,
+    metadata: Annotated[
+        MetadataChoice | None,
+        typer.Option(
+            "--metadata",
+            help="Repair a damaged metadata log: `skip` replaces the unreadable records, `truncate` drops everything "
+            "from the first of them on.",
+            show_default=False,
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would be done.")] = False,
@@ -76,7 +87,9 @@ def repair(
         env = StorageEnvironment(disk, VirtualClock(time.time_ns() // 1_000_000), SystemRandom())
         with progress_bar("repairing", 2 * bytes_to_check(disk, full)) as progress:
             dropped = [_drop(env, root, place, dry_run=dry_run) for place in _places(drop_record or ())]
+            metadata_steps = repair_metadata(env, root, metadata, dry_run=dry_run)
             report = repair_files(env, full, truncate=truncate, dry_run=dry_run, progress=progress)
+            report.steps[:0] = metadata_steps
             report.steps[:0] = dropped
     except BlockingIOError as error:
         raise fail(f"{root} is in use by a running broker; stop it first") from error
@@ -119,6 +132,8 @@ def _print(report: RepairReport, root: str, dry_run: bool) -> None:
         typer.echo(f"{root}: nothing to repair")
     if report.needs_truncate:
         typer.echo("damaged records stay as they are; --truncate cuts the log before the first of them")
+    if report.needs_metadata_choice:
+        typer.echo("the damaged metadata log stays as it is; --metadata skip or --metadata truncate repairs it")
     if report.after is not None:
         wrong = len(report.after.wrong)
         typer.echo(f"{root}: {len(report.steps)} repairs, " + (f"{wrong} still wrong" if wrong else "all is right now"))

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.features import LATEST_METADATA_VERSION, METADATA_VERSION, bootstrap_features
+from ottla.cluster.features import (
+    LATEST_METADATA_VERSION,
+    METADATA_VERSION,
+    MINIMUM_METADATA_VERSION,
+    bootstrap_features,
+)
 from ottla.cluster.metadata.meta_properties import MetaProperties, write_meta_properties
-from ottla.cluster.metadata.snapshots import BOOTSTRAP_FILE, SnapshotId, encode_snapshot
+from ottla.cluster.metadata.snapshots import (
+    BOOTSTRAP_FILE,
+    CorruptSnapshotError,
+    SnapshotId,
+    decode_snapshot,
+    encode_snapshot,
+)
 from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC
 from ottla.protocol.record_schemas.metadata import FeatureLevelRecord
 from ottla.world.disk import write_atomic
@@ -25,6 +36,21 @@ def bootstrap_records(metadata_version: int = LATEST_METADATA_VERSION) -> list[M
         FeatureLevelRecord(name=name, feature_level=level)
         for name, level in bootstrap_features(metadata_version).items()
     ]
+
+
+def check_bootstrap(disk: Disk, path: str, metadata_version: int, now_ms: int) -> str | None:
+    """Rewrite a damaged `bootstrap.checkpoint`, which Kafka reads at every start, and return what was wrong with it."""
+    file = f"{path}/{BOOTSTRAP_FILE}"
+    if not disk.exists(file):
+        return None
+    try:
+        decode_snapshot(disk.read(file))
+    except CorruptSnapshotError as error:
+        level = max(metadata_version, MINIMUM_METADATA_VERSION)
+        parts = encode_snapshot(bootstrap_records(level), level, epoch=0, timestamp=now_ms, last_contained_timestamp=0)
+        write_atomic(disk, file, b"".join(parts))
+        return f"{file}: {error}; rewritten with the present metadata.version"
+    return None
 
 
 def format_directory(

@@ -13,6 +13,7 @@ from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import broker_value
 from ottla.cluster.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION
 from ottla.cluster.image import ClusterImage, ImageChanges, ReplayError
+from ottla.cluster.metadata.damage import DamagedMetadataError, find_damage, read_segments
 from ottla.cluster.metadata.format import bootstrap_records
 from ottla.cluster.metadata.quorum import (
     QUORUM_STATE_FILE,
@@ -21,6 +22,7 @@ from ottla.cluster.metadata.quorum import (
     control_batch,
     decode_quorum_state,
     encode_quorum_state,
+    is_quorum_state,
     kraft_version_record,
     leader_change,
     voters_of,
@@ -29,6 +31,7 @@ from ottla.cluster.metadata.quorum import (
 from ottla.cluster.metadata.snapshot_records import snapshot_records
 from ottla.cluster.metadata.snapshots import (
     BOOTSTRAP_FILE,
+    DAMAGED_SUFFIX,
     DELETED_SUFFIX,
     SNAPSHOT_SUFFIX,
     CorruptSnapshotError,
@@ -139,11 +142,15 @@ class MetadataLog:
     voters: tuple[Voter, ...] = ()
     problems: list[str] = field(default_factory=list)
     """What loading could not make sense of, in words for the operator; the rest was loaded."""
+    was_cut: bool = False
+    """Whether opening cut a torn tail: the image may lack topics whose folders are on disk."""
     snapshots: list[_Kept] = field(default_factory=list)
     last_timestamp: int = 0
     _bytes_since_snapshot: int = 0
     _last_snapshot_ms: int = 0
     _changed_since_snapshot: bool = False
+    _lacks_snapshot: bool = False
+    """Whether a damaged snapshot was set aside, so that the next one is due at once."""
 
     # opening
 
@@ -152,6 +159,12 @@ class MetadataLog:
         """Load the newest good snapshot and the records after it. Writes nothing but what recovery repairs."""
         config = config or MetadataLogConfig()
         folder = _find_folder(directory)
+        damage = find_damage(read_segments(directory.env.disk, folder))
+        if damage is not None and damage.following:
+            raise DamagedMetadataError(
+                f"{damage.describe()} and would be lost by a cut; run `ottla log repair {directory.path} --metadata "
+                "skip` to replace only the damaged records, or with `truncate` to end the metadata before them"
+            )
         log = Log.open(
             directory.env,
             folder,
@@ -167,6 +180,9 @@ class MetadataLog:
             hold_high_watermark=directory.sync,
         )
         metadata_log = cls(directory, node_id, config, log)
+        if log.report is not None:
+            metadata_log.problems += log.report.losses()
+            metadata_log.was_cut = bool(log.report.damage or log.report.segments_dropped)
         metadata_log._load()
         return metadata_log
 
@@ -187,19 +203,29 @@ class MetadataLog:
 
     def _load(self) -> None:
         start = self._load_snapshot()
-        if start > self.log.log_end_offset or start < self.log.log_start_offset:
-            if self.log.log_end_offset < start:
-                self.log.truncate_fully_and_start_at(start)
-            else:
-                if self.log.log_start_offset > 0:
-                    self.problems.append(
-                        f"{self.folder}: the log begins at offset {self.log.log_start_offset} and no snapshot covers "
-                        "what came before"
-                    )
-                start = self.log.log_start_offset
+        root = self.directory.path
+        if start < self.log.log_start_offset:
+            raise DamagedMetadataError(
+                f"{self.folder}: the log begins at offset {self.log.log_start_offset} and no readable snapshot covers "
+                f"the offsets before it; run `ottla log repair {root} --metadata skip` to go on with the records that "
+                "can be read"
+            )
+        if start > self.log.log_end_offset:
+            self.problems.append(
+                f"{self.folder}: the log ended at offset {self.log.log_end_offset}, before the snapshot at {start}; "
+                "it continues at the snapshot"
+            )
+            self.log.truncate_fully_and_start_at(start)
         self._replay_from(start)
         state = self._read_quorum_state()
-        self.epoch = max(state.leader_epoch, self.epoch, self.log.epochs.latest or 0)
+        latest = max(self.epoch, self.log.epochs.latest or 0)
+        if self.empty and state.leader_epoch > 0:
+            raise DamagedMetadataError(
+                f"{self.folder}: the log is empty, although {QUORUM_STATE_FILE} names leader epoch "
+                f"{state.leader_epoch}: all metadata is lost; restore the log, or run "
+                f"`ottla log repair {root} --metadata truncate` to begin a new cluster in this directory"
+            )
+        self.epoch = max(state.leader_epoch, latest)
 
     def _load_snapshot(self) -> int:
         """Take over the newest snapshot that can be read, and return the offset from which the log counts."""
@@ -214,19 +240,26 @@ class MetadataLog:
             else:
                 disk.remove(f"{self.folder}/{name}")
         loaded: SnapshotId | None = None
+        damaged: list[str] = []
         for snapshot_id in sorted(found, reverse=True):
             path = f"{self.folder}/{snapshot_id.file_name}"
             try:
                 data = disk.read(path)
                 snapshot = decode_snapshot(data)
             except CorruptSnapshotError as error:
-                self.problems.append(f"{path}: {error}")
+                self.problems.append(f"{path}: {error}; renamed to {snapshot_id.file_name}{DAMAGED_SUFFIX}")
+                damaged.append(path)
                 continue
             self.snapshots.insert(0, _Kept(snapshot_id, len(data), snapshot.last_contained_timestamp))
             if loaded is None:
                 loaded = snapshot_id
                 self._take_snapshot(snapshot_id, snapshot)
-        return 0 if loaded is None else loaded.offset
+        start = 0 if loaded is None else loaded.offset
+        if start >= self.log.log_start_offset:  # otherwise the start is refused, and repair needs the file
+            for path in damaged:
+                disk.rename(path, path + DAMAGED_SUFFIX)
+            self._lacks_snapshot = bool(damaged)
+        return start
 
     def _take_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         self.kraft_version, self.voters = snapshot.kraft_version, snapshot.voters
@@ -286,7 +319,12 @@ class MetadataLog:
     def _read_quorum_state(self) -> QuorumState:
         disk = self.directory.env.disk
         path = f"{self.folder}/{QUORUM_STATE_FILE}"
-        return decode_quorum_state(disk.read(path)) if disk.exists(path) else QuorumState()
+        if not disk.exists(path):
+            return QuorumState()
+        data = disk.read(path)
+        if not is_quorum_state(data):
+            self.problems.append(f"{path}: not a JSON object; written again")
+        return decode_quorum_state(data)
 
     # leading
 
@@ -307,8 +345,8 @@ class MetadataLog:
                 QuorumState(leader_id=self.node_id, leader_epoch=self.epoch), self.kraft_version, [self.node_id]
             ),
         )
-        if not env.disk.exists(f"{self.folder}/{PARTITION_METADATA}"):
-            data = encode_partition_metadata(CLUSTER_METADATA_TOPIC_ID)
+        data = encode_partition_metadata(CLUSTER_METADATA_TOPIC_ID)
+        if not holds(env.disk, f"{self.folder}/{PARTITION_METADATA}", data):
             env.write_file(f"{self.folder}/{PARTITION_METADATA}", data, sync=True)
         opening: list[Message] = [leader_change(self.node_id)]
         if first and self.kraft_version >= 1:
@@ -338,8 +376,8 @@ class MetadataLog:
         if disk.exists(path):
             try:
                 found = decode_snapshot(disk.read(path)).records
-            except CorruptSnapshotError as error:
-                self.problems.append(f"{path}: {error}")
+            except CorruptSnapshotError:
+                pass  # `check_bootstrap` has reported and rewritten it
             else:
                 known = [record for record in found if not isinstance(record, UnknownRecord)]
                 # kraft.version belongs to the quorum's own records.
@@ -388,6 +426,8 @@ class MetadataLog:
         """Whether enough was written, or enough time passed with anything written, for a new snapshot."""
         if not self._changed_since_snapshot or self.image.transaction is not None:
             return False
+        if self._lacks_snapshot:
+            return True
         if self._bytes_since_snapshot >= self.config.bytes_between_snapshots:
             return True
         interval = self.config.snapshot_interval_ms
@@ -419,6 +459,7 @@ class MetadataLog:
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = now
         self._changed_since_snapshot = False
+        self._lacks_snapshot = False
         self.clean()
         return snapshot_id
 
@@ -455,6 +496,14 @@ def _forget(directory: LogDirectory, path: str) -> None:
         directory.env.remove_if_exists(path)
     except OSError as error:
         directory.env.fail(error)
+
+
+def holds(disk: Disk, path: str, data: bytes) -> bool:
+    """Whether a file is there and holds exactly these bytes."""
+    try:
+        return disk.read(path) == data
+    except FileNotFoundError:
+        return False
 
 
 def holds_metadata_log(disk: Disk, path: str) -> bool:

@@ -74,6 +74,14 @@ def encode_quorum_state(state: QuorumState, kraft_version: int, voters: Iterable
     return json.dumps(values, separators=(",", ":")).encode()
 
 
+def is_quorum_state(data: bytes) -> bool:
+    """Whether the bytes are a JSON object."""
+    try:
+        return isinstance(json.loads(data), dict)
+    except ValueError:
+        return False
+
+
 def decode_quorum_state(data: bytes) -> QuorumState:
     """Read either version; what is not there or not readable counts as never elected."""
     try:

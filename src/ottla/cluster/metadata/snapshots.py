@@ -40,6 +40,7 @@ BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
 SNAPSHOT_SUFFIX: Final = ".checkpoint"
 PARTIAL_SUFFIX: Final = ".checkpoint.part"
 DELETED_SUFFIX: Final = ".checkpoint.deleted"
+DAMAGED_SUFFIX: Final = ".damaged"
 _RECORDS_PER_BATCH: Final = 1024
 _NAME: Final = re.compile(r"(\d{20})-(\d{10})(\.checkpoint|\.checkpoint\.deleted|.*\.checkpoint\.part)")
 
