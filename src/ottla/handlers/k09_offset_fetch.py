@@ -1,7 +1,7 @@
-"""OffsetFetch (9): how far groups have read.
+"""OffsetFetch (9): return the committed offsets of groups.
 
-v2 may ask for all topics and has an error for the group, v5 adds leader epochs, v6 is flexible, v7 may ask for stable
-offsets only (KIP-447), v8 asks for many groups, v9 adds the member, v10 names topics by id.
+v2 may request all topics and has a group error, v5 adds leader epochs, v6 is flexible, v7 adds require_stable
+(KIP-447), v8 takes several groups, v9 adds the member, v10 identifies topics by id.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.groups import error_responses
 from ottla.groups.coordinator import wait_for_all
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import request_context, then
+from ottla.handlers.shared.groups import map_response, request_context
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequest,
@@ -36,7 +36,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 def on_error(request: OffsetFetchRequest, version: int, code: ErrorCode, message: str | None) -> OffsetFetchResponse:
-    """No group could be asked."""
+    """Return the error for every group."""
     return _response(
         [error_responses.offset_fetch(group, version, code) for group in _groups(request, version)], version
     )
@@ -49,9 +49,9 @@ def on_error(request: OffsetFetchRequest, version: int, code: ErrorCode, message
     on_error=on_error,
 )
 def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | Pending[OffsetFetchResponse]:
-    """Ask each group for its offsets."""
-    answers = [_fetch(call, group, request.require_stable) for group in _groups(request, call.version)]
-    return wait_for_all(answers, lambda groups: _response(groups, call.version))
+    """Return the offsets of each group."""
+    groups = [_fetch(call, group, request.require_stable) for group in _groups(request, call.version)]
+    return wait_for_all(groups, lambda fetched: _response(fetched, call.version))
 
 
 def _fetch(
@@ -59,22 +59,22 @@ def _fetch(
 ) -> OffsetFetchResponseGroup | Pending[OffsetFetchResponseGroup]:
     if not call.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id):
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    everything = group.topics is None
+    all_topics = group.topics is None
     unknown = _resolve_ids(call, group)
-    hidden = _hide(call, group)
+    unauthorized = _remove_unauthorized(call, group)
 
     def complete(response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
         if response.error_code != ErrorCode.NONE:
             return response
-        if everything and call.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        if all_topics and call.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             _add_ids(call, response)
-        if everything:
+        if all_topics:
             response.topics = [
-                each for each in response.topics if call.may_topic(AclOperation.DESCRIBE, _name_of(call, each))
+                topic for topic in response.topics if call.may_topic(AclOperation.DESCRIBE, _topic_name(call, topic))
             ]
         for topics, code in (
             (unknown, ErrorCode.UNKNOWN_TOPIC_ID),
-            (hidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            (unauthorized, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         ):
             response.topics += [
                 OffsetFetchResponseTopics(
@@ -86,51 +86,51 @@ def _fetch(
             ]
         return response
 
-    answer = call.broker.groups.fetch_offsets(request_context(call), group, require_stable=require_stable)
-    return then(answer, complete)
+    response = call.broker.groups.fetch_offsets(request_context(call), group, require_stable=require_stable)
+    return map_response(response, complete)
 
 
 def _resolve_ids(call: Call, group: OffsetFetchRequestGroup) -> list[OffsetFetchRequestTopics]:
-    """Give topics that are named by id their names; those that do not exist are taken out and returned."""
+    """Set the names of topics that are given by id; remove and return unknown ids."""
     if group.topics is None or call.version < FIRST_VERSION_WITH_TOPIC_IDS:
         return []
-    known, unknown = [], []
+    resolved, unknown = [], []
     for topic in group.topics:
-        found = call.broker.cluster.image.topics.get(topic.topic_id)
-        if found is None:
+        existing = call.broker.cluster.image.topics.get(topic.topic_id)
+        if existing is None:
             unknown.append(topic)
         else:
-            topic.name = found.name
-            known.append(topic)
-    group.topics = known
+            topic.name = existing.name
+            resolved.append(topic)
+    group.topics = resolved
     return unknown
 
 
-def _hide(call: Call, group: OffsetFetchRequestGroup) -> list[OffsetFetchRequestTopics]:
-    """Take out the topics that the caller may not see, and return them."""
+def _remove_unauthorized(call: Call, group: OffsetFetchRequestGroup) -> list[OffsetFetchRequestTopics]:
+    """Remove and return the topics that the caller may not describe."""
     if group.topics is None:
         return []
-    hidden = [topic for topic in group.topics if not call.may_topic(AclOperation.DESCRIBE, topic.name)]
-    if hidden:
+    unauthorized = [topic for topic in group.topics if not call.may_topic(AclOperation.DESCRIBE, topic.name)]
+    if unauthorized:
         group.topics = [topic for topic in group.topics if call.may_topic(AclOperation.DESCRIBE, topic.name)]
-    return hidden
+    return unauthorized
 
 
-def _name_of(call: Call, topic: OffsetFetchResponseTopics) -> str:
-    found = call.broker.cluster.image.topics.get(topic.topic_id)
-    return topic.name if found is None else found.name
+def _topic_name(call: Call, topic: OffsetFetchResponseTopics) -> str:
+    existing = call.broker.cluster.image.topics.get(topic.topic_id)
+    return topic.name if existing is None else existing.name
 
 
 def _add_ids(call: Call, response: OffsetFetchResponseGroup) -> None:
-    """Name the topics of an answer by id; one that is no more cannot be named."""
+    """Set the ids of topics; remove deleted topics, which have none."""
     for topic in response.topics:
-        found = call.broker.cluster.image.topic(topic.name)
-        topic.topic_id = ZERO_UUID if found is None else found.id
+        existing = call.broker.cluster.image.topic(topic.name)
+        topic.topic_id = ZERO_UUID if existing is None else existing.id
     response.topics = [topic for topic in response.topics if topic.topic_id != ZERO_UUID]
 
 
 def _groups(request: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
-    """What is asked of each group; before v8 there is one."""
+    """Return the requested groups; before v8 there is one."""
     if version >= FIRST_VERSION_WITH_GROUPS:
         return request.groups
     topics = None

@@ -1,6 +1,6 @@
-"""FindCoordinator (10): the broker that coordinates a group or a transactional id.
+"""FindCoordinator (10): return the broker that coordinates a group, a transactional id or a share partition.
 
-v1 adds transactional ids, v3 is flexible, v4 asks for many at once, v5 may answer TRANSACTION_ABORTABLE, v6 adds share
+v1 adds transactional ids, v3 is flexible, v4 takes several keys, v5 may return TRANSACTION_ABORTABLE, v6 adds share
 groups.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_VERSION_WITH_SHARE = 6
-_WORDS = {
+_ERROR_TEXTS = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
@@ -40,11 +40,11 @@ _WORDS = {
 def on_error(
     request: FindCoordinatorRequest, version: int, code: ErrorCode, message: str | None
 ) -> FindCoordinatorResponse:
-    """No coordinator was found."""
+    """Return the error for every key."""
     if version < 4:
-        return FindCoordinatorResponse(error_code=code, error_message=_words(code, message), node_id=-1, port=-1)
+        return FindCoordinatorResponse(error_code=code, error_message=_error_text(code, message), node_id=-1, port=-1)
     return FindCoordinatorResponse(
-        coordinators=[_failure(key, code, _words(code, message)) for key in request.coordinator_keys]
+        coordinators=[_failure(key, code, _error_text(code, message)) for key in request.coordinator_keys]
     )
 
 
@@ -59,19 +59,19 @@ def on_error(
     on_error=on_error,
 )
 def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Look up the leader of the partition that keeps each key, making the topic if it is not there yet."""
+    """Return the leader of the partition that stores each key; create the internal topic if it does not exist."""
     if request.key_type not in (GROUP, TRANSACTION, SHARE):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.key_type == SHARE and call.version >= FIRST_VERSION_WITH_SHARE:
         call.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
     if call.version < 4:
-        found = _find(call, request.key_type, request.key)
+        coordinator = _find(call, request.key_type, request.key)
         return FindCoordinatorResponse(
-            error_code=found.error_code,
-            error_message=_words(ErrorCode(found.error_code), None),
-            node_id=found.node_id,
-            host=found.host,
-            port=found.port,
+            error_code=coordinator.error_code,
+            error_message=_error_text(ErrorCode(coordinator.error_code), None),
+            node_id=coordinator.node_id,
+            host=coordinator.host,
+            port=coordinator.port,
         )
     return FindCoordinatorResponse(
         coordinators=[_find(call, request.key_type, key) for key in request.coordinator_keys]
@@ -111,13 +111,13 @@ def _lookup(call: Call, key_type: int, key: str) -> Coordinator:
 
 
 def _share_partition(key: str) -> SharePartitionKey:
-    """A share partition as it is asked for: group, topic id, partition; the group's name may have colons in it."""
-    group_id, _, rest = key.rpartition(":")
+    """Parse group:topic id:partition; the group id may contain colons."""
+    group_id, _, partition = key.rpartition(":")
     group_id, _, topic_id = group_id.rpartition(":")
     if not group_id.strip():
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     try:
-        return SharePartitionKey(group_id, Uuid.parse(topic_id), int(rest))
+        return SharePartitionKey(group_id, Uuid.parse(topic_id), int(partition))
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST) from error
 
@@ -126,6 +126,6 @@ def _failure(key: str, code: ErrorCode, message: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
 
 
-def _words(code: ErrorCode, message: str | None) -> str:
-    """What Kafka says of an error that concerns the whole answer; of a single key it says nothing."""
-    return message or _WORDS.get(code, code.name)
+def _error_text(code: ErrorCode, message: str | None) -> str:
+    """Return Kafka's text for an error of the whole response; single keys have no text."""
+    return message or _ERROR_TEXTS.get(code, code.name)

@@ -1,8 +1,7 @@
-"""JoinGroup (11): a classic member joins, and waits for the others.
+"""JoinGroup (11): join a classic group and wait for its next generation.
 
-v1 adds a rebalance timeout, v2 throttling, v3 throttles before the answer, v4 sends unknown members away with an id
-(KIP-394), v5 adds instance ids (KIP-345), v6 is flexible, v7 tells the protocol type, v8 takes a reason, v9 may tell
-the leader to skip the assignment.
+v1 adds the rebalance timeout, v2 throttle_time_ms, v3 throttles after responding, v4 may return MEMBER_ID_REQUIRED
+(KIP-394), v5 adds instance ids (KIP-345), v6 is flexible, v7 adds the protocol type, v8 a reason, v9 skip_assignment.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import request_context, then
+from ottla.handlers.shared.groups import map_response, request_context
 from ottla.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
@@ -24,21 +23,21 @@ FIRST_VERSION_WITH_NULLABLE_PROTOCOL = 7
 
 
 def on_error(request: JoinGroupRequest, version: int, code: ErrorCode, message: str | None) -> JoinGroupResponse:
-    """The member is not in the group."""
+    """Return the error of a join."""
     return _for_version(JoinGroupResponse(error_code=code), version)
 
 
 @api(11, versions=(0, 9), acl=access.group(AclOperation.READ), on_error=on_error)
 def join_group(call: Call, request: JoinGroupRequest) -> JoinGroupResponse | Pending[JoinGroupResponse]:
-    """Join, or join again, and wait for the next generation."""
+    """Add or update the member; respond when its generation begins."""
     if call.version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
-    answer = call.broker.groups.join_group(request_context(call), request)
-    return then(answer, lambda response: _for_version(response, call.version))
+    response = call.broker.groups.join_group(request_context(call), request)
+    return map_response(response, lambda joined: _for_version(joined, call.version))
 
 
 def _for_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """No protocol is null where null can be said, and empty before."""
+    """Adapt an absent protocol to the version: null from v7, empty before."""
     response.protocol_name = response.protocol_name or None
     if version < FIRST_VERSION_WITH_NULLABLE_PROTOCOL:
         response.protocol_name = response.protocol_name or ""

@@ -1,6 +1,6 @@
-"""Heartbeat (12): a classic member says that it is alive.
+"""Heartbeat (12): keep the session of a classic member alive.
 
-v1 adds throttling, v2 throttles before the answer, v3 adds the instance id, v4 is flexible.
+v1 adds throttle_time_ms, v2 throttles after responding, v3 adds instance ids, v4 is flexible.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def on_error(request: HeartbeatRequest, version: int, code: ErrorCode, message: str | None) -> HeartbeatResponse:
-    """The heartbeat did not count."""
+    """Return the error of a heartbeat."""
     return HeartbeatResponse(error_code=code)
 
 
 @api(12, versions=(0, 4), acl=access.group(AclOperation.READ), on_error=on_error)
 def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse | Pending[HeartbeatResponse]:
-    """Begin the member's session anew, and tell it if it has to join again."""
+    """Reset the member's session timer; return REBALANCE_IN_PROGRESS if it must rejoin."""
     return call.broker.groups.heartbeat(request_context(call), request)

@@ -1,7 +1,7 @@
-"""LeaveGroup (13): members go, or are sent.
+"""LeaveGroup (13): remove members from a group.
 
-v1 adds throttling, v2 throttles before the answer, v3 takes many members and instance ids (KIP-345), v4 is flexible, v5
-takes a reason.
+v1 adds throttle_time_ms, v2 throttles after responding, v3 takes several members and instance ids (KIP-345), v4 is
+flexible, v5 adds a reason.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import request_context, then
+from ottla.handlers.shared.groups import map_response, request_context
 from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ FIRST_VERSION_WITH_MEMBERS = 3
 
 
 def on_error(request: LeaveGroupRequest, version: int, code: ErrorCode, message: str | None) -> LeaveGroupResponse:
-    """Nobody left."""
+    """Return the error of the whole request."""
     return LeaveGroupResponse(error_code=code)
 
 
 @api(13, versions=(0, 5), acl=access.group(AclOperation.READ), on_error=on_error)
 def leave_group(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
-    """Remove each member that is named; before v3 there is one, whose error is the answer's."""
+    """Remove the members; before v3 there is one, whose error is the error of the response."""
     if call.version >= FIRST_VERSION_WITH_MEMBERS:
         return call.broker.groups.leave_group(request_context(call), request)
     request.members = [MemberIdentity(member_id=request.member_id)]
@@ -40,4 +40,4 @@ def leave_group(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse | 
             response.error_code = members[0].error_code
         return response
 
-    return then(call.broker.groups.leave_group(request_context(call), request), single)
+    return map_response(call.broker.groups.leave_group(request_context(call), request), single)

@@ -1,6 +1,6 @@
-"""SyncGroup (14): a classic member asks for its assignment; the leader brings that of all.
+"""SyncGroup (14): send the leader's assignment and receive the member's own.
 
-v1 adds throttling, v2 throttles before the answer, v3 adds the instance id, v4 is flexible, v5 must say the protocol.
+v1 adds throttle_time_ms, v2 throttles after responding, v3 adds instance ids, v4 is flexible, v5 adds the protocol.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FIRST_VERSION_WITH_PROTOCOL = 5
 
 
 def on_error(request: SyncGroupRequest, version: int, code: ErrorCode, message: str | None) -> SyncGroupResponse:
-    """There is no assignment."""
+    """Return the error of a sync."""
     return SyncGroupResponse(error_code=code)
 
 
 @api(14, versions=(0, 5), acl=access.group(AclOperation.READ), on_error=on_error)
 def sync_group(call: Call, request: SyncGroupRequest) -> SyncGroupResponse | Pending[SyncGroupResponse]:
-    """Answer when the leader has assigned."""
+    """Return the member's assignment once the leader has sent it."""
     if call.version >= FIRST_VERSION_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return call.broker.groups.sync_group(request_context(call), request)

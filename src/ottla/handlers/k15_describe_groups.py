@@ -1,7 +1,7 @@
-"""DescribeGroups (15): classic groups with their members.
+"""DescribeGroups (15): describe classic groups with their members.
 
-v1 adds throttling, v3 the operations that one may do (KIP-430), v4 instance ids, v5 is flexible, v6 says that a group
-is not there.
+v1 adds throttle_time_ms, v3 authorized operations (KIP-430), v4 instance ids, v5 is flexible, v6 returns
+GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import request_context, sort_out, then
+from ottla.handlers.shared.groups import map_response, request_context, split
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k15_describe_groups import (
     DescribedGroup,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def on_error(
     request: DescribeGroupsRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeGroupsResponse:
-    """No group could be described."""
+    """Return the error for every group."""
     return DescribeGroupsResponse(
         groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.groups]
     )
@@ -38,14 +38,18 @@ def describe_groups(
     call: Call, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Pending[DescribeGroupsResponse]:
     """Describe each group that this node coordinates."""
-    allowed, hidden = sort_out(request.groups, lambda each: call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each))
-    refused = [DescribedGroup(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED) for each in hidden]
+    allowed, unauthorized = split(
+        request.groups, lambda group_id: call.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+    )
+    refused = [
+        DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED) for group_id in unauthorized
+    ]
 
     def complete(groups: list[DescribedGroup]) -> DescribeGroupsResponse:
         if request.include_authorized_operations:
-            for each in groups:
-                if not each.error_code:
-                    each.authorized_operations = call.authorized_operations(ResourceType.GROUP, each.group_id)
+            for group in groups:
+                if not group.error_code:
+                    group.authorized_operations = call.authorized_operations(ResourceType.GROUP, group.group_id)
         return DescribeGroupsResponse(groups=refused + groups)
 
-    return then(call.broker.groups.describe_groups(request_context(call), allowed), complete)
+    return map_response(call.broker.groups.describe_groups(request_context(call), allowed), complete)

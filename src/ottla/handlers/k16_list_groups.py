@@ -1,6 +1,6 @@
-"""ListGroups (16): the groups that this node coordinates.
+"""ListGroups (16): list the groups that this node coordinates.
 
-v1 adds throttling, v3 is flexible, v4 filters by state (KIP-518), v5 by type (KIP-848).
+v1 adds throttle_time_ms, v3 is flexible, v4 filters by state (KIP-518), v5 by type (KIP-848).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import then
+from ottla.handlers.shared.groups import map_response
 from ottla.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def on_error(request: ListGroupsRequest, version: int, code: ErrorCode, message: str | None) -> ListGroupsResponse:
-    """No group can be listed."""
+    """Return the error of the whole request."""
     return ListGroupsResponse(error_code=code)
 
 
@@ -31,15 +31,15 @@ def on_error(request: ListGroupsRequest, version: int, code: ErrorCode, message:
     on_error=on_error,
 )
 def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse | Pending[ListGroupsResponse]:
-    """All groups, or those in some states and of some types."""
-    answer = call.broker.groups.list_groups(request.states_filter, request.types_filter)
+    """Return the groups that match the filters and that the caller may describe."""
+    response = call.broker.groups.list_groups(request.states_filter, request.types_filter)
     if call.may_cluster(AclOperation.DESCRIBE):
-        return answer
-    return then(answer, lambda response: _visible(call, response))
+        return response
+    return map_response(response, lambda listed: _visible(call, listed))
 
 
 def _visible(call: Call, response: ListGroupsResponse) -> ListGroupsResponse:
     response.groups = [
-        each for each in response.groups if call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id)
+        group for group in response.groups if call.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
     ]
     return response

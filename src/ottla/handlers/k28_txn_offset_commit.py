@@ -14,7 +14,7 @@ from ottla.cluster.registrations import GROUP_METADATA_TOPIC
 from ottla.groups import error_responses
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import merged, request_context, sort_out
+from ottla.handlers.shared.groups import merge_topics, request_context, split
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k28_txn_offset_commit import (
@@ -75,13 +75,13 @@ def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Pending[Tx
         _sort_out(call, topic, known, refused)
     answer: Pending[TxnOffsetCommitResponse] = Pending()
     if not known:
-        answer.complete(TxnOffsetCommitResponse(topics=merged(refused, NAME)))
+        answer.complete(TxnOffsetCommitResponse(topics=merge_topics(refused, NAME)))
         return answer
     request.topics = known
 
     def committed(response: TxnOffsetCommitResponse) -> None:
         if refused:
-            response.topics = merged([*refused, *response.topics], NAME)
+            response.topics = merge_topics([*refused, *response.topics], NAME)
         answer.complete(response)
 
     def failed(code: ErrorCode) -> None:
@@ -165,7 +165,7 @@ def _sort_out(
     found = call.broker.cluster.image.topic(topic.name) if allowed else None
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     existing = found.partitions if found is not None else {}
-    right, wrong = sort_out(topic.partitions, lambda each: each.partition_index in existing)
+    right, wrong = split(topic.partitions, lambda each: each.partition_index in existing)
     if wrong:
         refused.append(
             TxnOffsetCommitResponseTopic(

@@ -1,4 +1,4 @@
-"""DeleteGroups (42): end groups that nobody is in. v1 throttles before the answer, v2 is flexible."""
+"""DeleteGroups (42): delete groups without members. v1 throttles after responding, v2 is flexible."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import sort_out, then
+from ottla.handlers.shared.groups import map_response, split
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k42_delete_groups import (
     DeletableGroupResult,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def on_error(request: DeleteGroupsRequest, version: int, code: ErrorCode, message: str | None) -> DeleteGroupsResponse:
-    """No group was deleted."""
+    """Return the error for every group."""
     return DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
     )
@@ -29,9 +29,12 @@ def on_error(request: DeleteGroupsRequest, version: int, code: ErrorCode, messag
 
 @api(42, versions=(0, 2), acl=access.each(access.on_group(AclOperation.DELETE)), on_error=on_error)
 def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse | Pending[DeleteGroupsResponse]:
-    """Delete those that can be, with their offsets; each has its own error."""
-    wanted = dict.fromkeys(request.groups_names)
-    allowed, kept = sort_out(wanted, lambda each: call.may(AclOperation.DELETE, ResourceType.GROUP, each))
-    refused = [DeletableGroupResult(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED) for each in kept]
-    answer = call.broker.groups.delete_groups(allowed)
-    return then(answer, lambda results: DeleteGroupsResponse(results=results + refused))
+    """Delete groups with their offsets; each group has its own error."""
+    group_ids = dict.fromkeys(request.groups_names)
+    allowed, unauthorized = split(
+        group_ids, lambda group_id: call.may(AclOperation.DELETE, ResourceType.GROUP, group_id)
+    )
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    refused = [DeletableGroupResult(group_id=group_id, error_code=code) for group_id in unauthorized]
+    results = call.broker.groups.delete_groups(allowed)
+    return map_response(results, lambda deleted: DeleteGroupsResponse(results=deleted + refused))

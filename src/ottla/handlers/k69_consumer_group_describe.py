@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (69): consumer groups with their members (KIP-848). v1 tells members' protocol."""
+"""ConsumerGroupDescribe (69): describe consumer groups with their members (KIP-848). v1 adds the member type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import describe_visible, require_protocol, then
+from ottla.handlers.shared.groups import describe_authorized, map_response, require_protocol
 from ottla.protocol.messages.k69_consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def on_error(
     request: ConsumerGroupDescribeRequest, version: int, code: ErrorCode, message: str | None
 ) -> ConsumerGroupDescribeResponse:
-    """No group could be described."""
+    """Return the error for every group."""
     return ConsumerGroupDescribeResponse(
         groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.group_ids]
     )
@@ -40,7 +40,7 @@ def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse | Pending[ConsumerGroupDescribeResponse]:
     """Describe each group that this node coordinates."""
     require_protocol(call, "consumer")
-    groups = describe_visible(
+    groups = describe_authorized(
         call,
         request,
         DescribedGroup,
@@ -48,7 +48,7 @@ def consumer_group_describe(
         _topics,
         "The described group uses topics that the client is not authorized to describe.",
     )
-    return then(groups, lambda found: ConsumerGroupDescribeResponse(groups=found))
+    return map_response(groups, lambda described: ConsumerGroupDescribeResponse(groups=described))
 
 
 def _topics(group: DescribedGroup) -> set[str]:

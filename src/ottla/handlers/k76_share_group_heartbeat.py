@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (76): a member of a share group joins, stays or leaves (KIP-932)."""
+"""ShareGroupHeartbeat (76): join, stay in or leave a share group (KIP-932)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def on_error(
     request: ShareGroupHeartbeatRequest, version: int, code: ErrorCode, message: str | None
 ) -> ShareGroupHeartbeatResponse:
-    """The heartbeat did not count."""
+    """Return the error of a heartbeat."""
     return ShareGroupHeartbeatResponse(error_code=code)
 
 
@@ -29,7 +29,7 @@ def on_error(
 def share_group_heartbeat(
     call: Call, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse | Pending[ShareGroupHeartbeatResponse]:
-    """Let the member take its next step, and tell it what to read from if that has changed."""
+    """Update the member; return its assignment if it has changed."""
     require_protocol(call, "share")
     require_share_member_id(request.member_id)
     for topic in request.subscribed_topic_names or ():

@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (77): share groups with their members (KIP-932)."""
+"""ShareGroupDescribe (77): describe share groups with their members (KIP-932)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import describe_visible, require_protocol, then
+from ottla.handlers.shared.groups import describe_authorized, map_response, require_protocol
 from ottla.protocol.messages.k77_share_group_describe import (
     DescribedGroup,
     ShareGroupDescribeRequest,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def on_error(
     request: ShareGroupDescribeRequest, version: int, code: ErrorCode, message: str | None
 ) -> ShareGroupDescribeResponse:
-    """No group could be described."""
+    """Return the error for every group."""
     return ShareGroupDescribeResponse(
         groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.group_ids]
     )
@@ -40,7 +40,7 @@ def share_group_describe(
 ) -> ShareGroupDescribeResponse | Pending[ShareGroupDescribeResponse]:
     """Describe each group that this node coordinates."""
     require_protocol(call, "share")
-    groups = describe_visible(
+    groups = describe_authorized(
         call,
         request,
         DescribedGroup,
@@ -48,7 +48,7 @@ def share_group_describe(
         _topics,
         "The group has described topic(s) that the client is not authorized to describe.",
     )
-    return then(groups, lambda found: ShareGroupDescribeResponse(groups=found))
+    return map_response(groups, lambda described: ShareGroupDescribeResponse(groups=described))
 
 
 def _topics(group: DescribedGroup) -> set[str]:

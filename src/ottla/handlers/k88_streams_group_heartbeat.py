@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (88): a member of a streams group joins, stays or leaves (KIP-1071)."""
+"""StreamsGroupHeartbeat (88): join, stay in or leave a streams group (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.groups.streams.topology import StatusCode, check_names, named_topics
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import request_context, require_protocol, then
+from ottla.handlers.shared.groups import map_response, request_context, require_protocol
 from ottla.protocol.messages.k88_streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -26,7 +26,7 @@ _MOST_ERRORS_TOLD = 3
 def on_error(
     request: StreamsGroupHeartbeatRequest, version: int, code: ErrorCode, message: str | None
 ) -> StreamsGroupHeartbeatResponse:
-    """The heartbeat did not count."""
+    """Return the error of a heartbeat."""
     return StreamsGroupHeartbeatResponse(error_code=code, error_message=message)
 
 
@@ -44,36 +44,36 @@ def on_error(
 def streams_group_heartbeat(
     call: Call, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse | Pending[StreamsGroupHeartbeatResponse]:
-    """Let the member take its next step, and create the internal topics that its application lacks."""
+    """Reconcile the member, and create the internal topics that its topology lacks."""
     require_protocol(call, "streams")
     if request.topology is not None:
         check_names(request.topology)
         for topic in named_topics(request.topology):
             call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
-    beat = call.broker.groups.streams_group_heartbeat(request_context(call), request)
-    return then(beat, lambda done: _with_topics(call, request.group_id, done))
+    heartbeat = call.broker.groups.streams_group_heartbeat(request_context(call), request)
+    return map_response(heartbeat, lambda result: _with_topics(call, request.group_id, result))
 
 
-def _with_topics(call: Call, group_id: str, beat: StreamsHeartbeat) -> StreamsGroupHeartbeatResponse:
-    """Create the topics, or tell the member why they are still missing."""
-    response, topics = beat
+def _with_topics(call: Call, group_id: str, heartbeat: StreamsHeartbeat) -> StreamsGroupHeartbeatResponse:
+    """Create the topics; add to the response why they are still missing."""
+    response, topics = heartbeat
     if not topics:
         return response
     names = [topic.name for topic in topics]
     refused = []
     if not call.may_cluster(AclOperation.CREATE):
         refused = [name for name in names if not call.may_topic(AclOperation.CREATE, name)]
-    more = ""
+    detail = ""
     if refused:
-        more = f"; Unauthorized to CREATE on topics {', '.join(refused)}."
+        detail = f"; Unauthorized to CREATE on topics {', '.join(refused)}."
     else:
         failed = [f"{name} ({error})" for name, error in call.broker.streams_topics.errors(names).items()]
         if failed:
-            more = f"; Creation failed: {', '.join(failed[:_MOST_ERRORS_TOLD])}"
-            more += f" and {len(failed) - _MOST_ERRORS_TOLD} more." if len(failed) > _MOST_ERRORS_TOLD else "."
+            detail = f"; Creation failed: {', '.join(failed[:_MOST_ERRORS_TOLD])}"
+            detail += f" and {len(failed) - _MOST_ERRORS_TOLD} more." if len(failed) > _MOST_ERRORS_TOLD else "."
         heartbeat_ms = call.broker.group_configs.group(group_id).streams_heartbeat_interval_ms
         call.broker.streams_topics.create(topics, 2 * heartbeat_ms)
     for status in response.status or ():
         if status.status_code == StatusCode.MISSING_INTERNAL_TOPICS:
-            status.status_detail += more
+            status.status_detail += detail
     return response

@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe (89): streams groups with their topology, members and tasks (KIP-1071)."""
+"""StreamsGroupDescribe (89): describe streams groups with their topology, members and tasks (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import describe_visible, require_protocol, then
+from ottla.handlers.shared.groups import describe_authorized, map_response, require_protocol
 from ottla.protocol.messages.k89_streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def on_error(
     request: StreamsGroupDescribeRequest, version: int, code: ErrorCode, message: str | None
 ) -> StreamsGroupDescribeResponse:
-    """No group could be described."""
+    """Return the error for every group."""
     return StreamsGroupDescribeResponse(
         groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.group_ids]
     )
@@ -40,7 +40,7 @@ def streams_group_describe(
 ) -> StreamsGroupDescribeResponse | Pending[StreamsGroupDescribeResponse]:
     """Describe each group that this node coordinates."""
     require_protocol(call, "streams")
-    groups = describe_visible(
+    groups = describe_authorized(
         call,
         request,
         DescribedGroup,
@@ -48,17 +48,20 @@ def streams_group_describe(
         _topics,
         "The described group uses topics that the client is not authorized to describe.",
     )
-    return then(groups, lambda found: StreamsGroupDescribeResponse(groups=found))
+    return map_response(groups, lambda described: StreamsGroupDescribeResponse(groups=described))
 
 
 def _topics(group: DescribedGroup) -> set[str]:
     subtopologies = (group.topology.subtopologies or ()) if group.topology is not None else ()
     return {
         topic
-        for each in subtopologies
+        for subtopology in subtopologies
         for topic in (
-            *each.source_topics,
-            *each.repartition_sink_topics,
-            *(internal.name for internal in (*each.repartition_source_topics, *each.state_changelog_topics)),
+            *subtopology.source_topics,
+            *subtopology.repartition_sink_topics,
+            *(
+                internal.name
+                for internal in (*subtopology.repartition_source_topics, *subtopology.state_changelog_topics)
+            ),
         )
     }

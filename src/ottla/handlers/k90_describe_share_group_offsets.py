@@ -1,7 +1,4 @@
-"""DescribeShareGroupOffsets (90): where share groups begin to read, and how far behind they are.
-
-v1 adds the lag.
-"""
+"""DescribeShareGroupOffsets (90): return the start offsets of share groups. v1 adds the lag."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.groups.coordinator import wait_for_all
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import speaks
+from ottla.handlers.shared.groups import supports_protocol
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k90_describe_share_group_offsets import (
@@ -39,8 +36,8 @@ LARGEST = 2**63 - 1
 def on_error(
     request: DescribeShareGroupOffsetsRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeShareGroupOffsetsResponse:
-    """No group could be described."""
-    return DescribeShareGroupOffsetsResponse(groups=[_refused(group.group_id, code) for group in request.groups])
+    """Return the error for every group."""
+    return DescribeShareGroupOffsetsResponse(groups=[_error_group(group.group_id, code) for group in request.groups])
 
 
 @api(
@@ -52,7 +49,7 @@ def on_error(
 def describe_share_group_offsets(
     call: Call, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse | Pending[DescribeShareGroupOffsetsResponse]:
-    """The start offset and the lag of each partition, of those asked for or of all that a group has read from."""
+    """Return start offset and lag of the requested partitions, or of all initialized ones."""
     return wait_for_all(
         [_group(call, group) for group in request.groups],
         lambda groups: DescribeShareGroupOffsetsResponse(groups=groups),
@@ -63,51 +60,53 @@ def _group(
     call: Call, group: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup | Pending[DescribeShareGroupOffsetsResponseGroup]:
     group_id = group.group_id
-    if not speaks(call, "share"):
+    if not supports_protocol(call, "share"):
         return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not call.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
         return DescribeShareGroupOffsetsResponseGroup(
             group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
         )
     image = call.broker.cluster.image
-    known: list[tuple[Topic, Sequence[int]]] = []
-    without: list[DescribeShareGroupOffsetsResponseTopic] = []
+    topics: list[tuple[Topic, Sequence[int]]] = []
+    unavailable: list[DescribeShareGroupOffsetsResponseTopic] = []
     if group.topics is None:
         try:
             initialized = call.broker.groups.initialized_share_partitions(group_id)
         except KafkaError as error:
-            return _refused(group_id, error.code)
-        found = [(image.topics.get(topic_id), partitions) for topic_id, partitions in initialized.items()]
-        known = [
+            return _error_group(group_id, error.code)
+        candidates = [(image.topics.get(topic_id), partitions) for topic_id, partitions in initialized.items()]
+        topics = [
             (topic, partitions)
-            for topic, partitions in found
+            for topic, partitions in candidates
             if topic is not None and call.may_topic(AclOperation.DESCRIBE, topic.name)
         ]
     else:
-        for wanted in group.topics:
-            topic = image.topic(wanted.topic_name)
-            if not call.may_topic(AclOperation.DESCRIBE, wanted.topic_name):
-                without.append(_no_topic(wanted.topic_name, wanted.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        for requested in group.topics:
+            topic = image.topic(requested.topic_name)
+            if not call.may_topic(AclOperation.DESCRIBE, requested.topic_name):
+                unavailable.append(
+                    _no_topic(requested.topic_name, requested.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                )
             elif topic is None:
-                without.append(_no_topic(wanted.topic_name, wanted.partitions, ErrorCode.NONE))
+                unavailable.append(_no_topic(requested.topic_name, requested.partitions, ErrorCode.NONE))
             else:
-                known.append((topic, wanted.partitions))
-    places = [(topic, partition) for topic, partitions in known for partition in partitions]
+                topics.append((topic, requested.partitions))
+    topic_partitions = [(topic, partition) for topic, partitions in topics for partition in partitions]
 
     def combine(states: list[ShareState]) -> DescribeShareGroupOffsetsResponseGroup:
-        topics: dict[str, DescribeShareGroupOffsetsResponseTopic] = {}
-        for (topic, partition), state in zip(places, states, strict=True):
-            result = topics.setdefault(
+        results: dict[str, DescribeShareGroupOffsetsResponseTopic] = {}
+        for (topic, partition), state in zip(topic_partitions, states, strict=True):
+            result = results.setdefault(
                 topic.name, DescribeShareGroupOffsetsResponseTopic(topic_name=topic.name, topic_id=topic.id)
             )
             result.partitions.append(_partition(call, topic, partition, state))
-        return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=[*topics.values(), *without])
+        return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=[*results.values(), *unavailable])
 
     states = call.broker.share_states
-    asked: list[ShareState | Pending[ShareState]] = [
-        states.summary(SharePartitionKey(group_id, topic.id, partition)) for topic, partition in places
+    summaries: list[ShareState | Pending[ShareState]] = [
+        states.summary(SharePartitionKey(group_id, topic.id, partition)) for topic, partition in topic_partitions
     ]
-    return wait_for_all(asked, combine)
+    return wait_for_all(summaries, combine)
 
 
 def _partition(
@@ -118,7 +117,7 @@ def _partition(
     lag = _UNKNOWN_LAG
     if state.start_offset != NO_START_OFFSET and state.delivery_complete_count >= 0:
         end = call.broker.partition(topic.name, partition).log.high_watermark
-        # An administrator may have let it begin at any number there is.
+        # The start offset may be any number that an administrator set.
         lag = min(max(end - state.start_offset - state.delivery_complete_count, -LARGEST), LARGEST)
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=partition, start_offset=state.start_offset, leader_epoch=state.leader_epoch, lag=lag
@@ -126,17 +125,17 @@ def _partition(
 
 
 def _no_topic(name: str, partitions: Sequence[int], code: ErrorCode) -> DescribeShareGroupOffsetsResponseTopic:
-    """A topic of which nothing can be told; one that is not there is no error."""
+    """Return the partitions of a topic without offsets; a topic that does not exist is no error."""
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=name,
         partitions=[
             DescribeShareGroupOffsetsResponsePartition(
-                partition_index=each, start_offset=NO_START_OFFSET, error_code=code, error_message=error_text(code)
+                partition_index=partition, start_offset=NO_START_OFFSET, error_code=code, error_message=error_text(code)
             )
-            for each in partitions
+            for partition in partitions
         ],
     )
 
 
-def _refused(group_id: str, code: ErrorCode) -> DescribeShareGroupOffsetsResponseGroup:
+def _error_group(group_id: str, code: ErrorCode) -> DescribeShareGroupOffsetsResponseGroup:
     return DescribeShareGroupOffsetsResponseGroup(group_id=group_id, error_code=code, error_message=error_text(code))

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (91): let a share group without members begin elsewhere."""
+"""AlterShareGroupOffsets (91): set the start offsets of a share group without members."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import merged, require_protocol, then
+from ottla.handlers.shared.groups import map_response, merge_topics, require_protocol
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k91_alter_share_group_offsets import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def on_error(
     request: AlterShareGroupOffsetsRequest, version: int, code: ErrorCode, message: str | None
 ) -> AlterShareGroupOffsetsResponse:
-    """Nothing was altered."""
+    """Return the error of the whole request."""
     return AlterShareGroupOffsetsResponse(error_code=code, error_message=message or error_text(code))
 
 
@@ -36,38 +36,38 @@ def on_error(
 def alter_share_group_offsets(
     call: Call, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse | Pending[AlterShareGroupOffsetsResponse]:
-    """Begin the state of each partition anew, at the offset that is wanted."""
+    """Initialize each partition at its new start offset."""
     require_protocol(call, "share")
     refused: list[AlterShareGroupOffsetsResponseTopic] = []
     allowed: list[AlterShareGroupOffsetsRequestTopic] = []
     for topic in request.topics:
         if not call.may_topic(AclOperation.READ, topic.topic_name):
-            refused.append(_refused(call, topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            refused.append(_error_topic(call, topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif call.broker.cluster.image.topic(topic.topic_name) is None:
-            refused.append(_refused(call, topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            refused.append(_error_topic(call, topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             allowed.append(topic)
 
     def complete(response: AlterShareGroupOffsetsResponse) -> AlterShareGroupOffsetsResponse:
         if not response.error_code:
-            response.responses = merged([*refused, *response.responses], attrgetter("topic_name"))
+            response.responses = merge_topics([*refused, *response.responses], attrgetter("topic_name"))
         return response
 
-    asked = AlterShareGroupOffsetsRequest(group_id=request.group_id, topics=allowed)
-    return then(call.broker.groups.alter_share_group_offsets(asked), complete)
+    authorized = AlterShareGroupOffsetsRequest(group_id=request.group_id, topics=allowed)
+    return map_response(call.broker.groups.alter_share_group_offsets(authorized), complete)
 
 
-def _refused(
+def _error_topic(
     call: Call, topic: AlterShareGroupOffsetsRequestTopic, code: ErrorCode
 ) -> AlterShareGroupOffsetsResponseTopic:
-    found = call.broker.cluster.image.topic(topic.topic_name)
+    existing = call.broker.cluster.image.topic(topic.topic_name)
     return AlterShareGroupOffsetsResponseTopic(
         topic_name=topic.topic_name,
-        topic_id=ZERO_UUID if found is None else found.id,
+        topic_id=ZERO_UUID if existing is None else existing.id,
         partitions=[
             AlterShareGroupOffsetsResponsePartition(
-                partition_index=each.partition_index, error_code=code, error_message=error_text(code)
+                partition_index=partition.partition_index, error_code=code, error_message=error_text(code)
             )
-            for each in topic.partitions
+            for partition in topic.partitions
         ],
     )

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (92): forget how far a share group without members has come in some topics."""
+"""DeleteShareGroupOffsets (92): delete the start offsets of topics of a share group without members."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.groups import require_protocol, sort_out, then
+from ottla.handlers.shared.groups import map_response, require_protocol, split
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k92_delete_share_group_offsets import (
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def on_error(
     request: DeleteShareGroupOffsetsRequest, version: int, code: ErrorCode, message: str | None
 ) -> DeleteShareGroupOffsetsResponse:
-    """Nothing was deleted."""
+    """Return the error of the whole request."""
     return DeleteShareGroupOffsetsResponse(error_code=code, error_message=message or error_text(code))
 
 
@@ -34,13 +34,13 @@ def delete_share_group_offsets(
 ) -> DeleteShareGroupOffsetsResponse | Pending[DeleteShareGroupOffsetsResponse]:
     """Delete the state of all partitions of each topic."""
     require_protocol(call, "share")
-    allowed, hidden = sort_out(request.topics, lambda each: call.may_topic(AclOperation.READ, each.topic_name))
+    allowed, unauthorized = split(request.topics, lambda topic: call.may_topic(AclOperation.READ, topic.topic_name))
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     refused = [
         DeleteShareGroupOffsetsResponseTopic(
-            topic_name=each.topic_name, error_code=code, error_message=error_text(code)
+            topic_name=topic.topic_name, error_code=code, error_message=error_text(code)
         )
-        for each in hidden
+        for topic in unauthorized
     ]
 
     def complete(response: DeleteShareGroupOffsetsResponse) -> DeleteShareGroupOffsetsResponse:
@@ -48,5 +48,5 @@ def delete_share_group_offsets(
             response.responses = refused + response.responses
         return response
 
-    asked = DeleteShareGroupOffsetsRequest(group_id=request.group_id, topics=allowed)
-    return then(call.broker.groups.delete_share_group_offsets(asked), complete)
+    authorized = DeleteShareGroupOffsetsRequest(group_id=request.group_id, topics=allowed)
+    return map_response(call.broker.groups.delete_share_group_offsets(authorized), complete)

@@ -1,4 +1,4 @@
-"""What the handlers of group APIs share: whether there are such groups, who asks, and what to do with an answer."""
+"""What the handlers of group APIs share: enabled protocols, the sender of a request, and changes of a response."""
 
 from __future__ import annotations
 
@@ -30,96 +30,98 @@ S = TypeVar("S")
 
 
 class Described(Protocol):
-    """A group as the newer group protocols describe one."""
+    """A described group of the consumer, share or streams protocol."""
 
     group_id: str
     error_code: int
     authorized_operations: int
 
 
-class Topical(Protocol):
-    """What an answer says of a topic."""
+class TopicResult(Protocol):
+    """The part of a response about one topic."""
 
     partitions: list[Any]
 
 
 D = TypeVar("D", bound=Described)
-T = TypeVar("T", bound=Topical)
+T = TypeVar("T", bound=TopicResult)
 
 
-def speaks(call: Call, protocol: GroupProtocol) -> bool:
-    """Whether the cluster's features and the broker's list of protocols let such groups be."""
+def supports_protocol(call: Call, protocol: GroupProtocol) -> bool:
+    """Return whether the cluster's features and `group.coordinator.rebalance.protocols` enable a protocol."""
     if call.broker.cluster.image.features.get(_FEATURES[protocol], 0) < 1:
         return False
     protocols = call.broker.config("group.coordinator.rebalance.protocols")
-    # Kafka leaves share groups to their feature alone.
+    # Share groups depend on their feature alone, as in Kafka.
     return protocol == "share" or not isinstance(protocols, tuple) or protocol in protocols
 
 
 def require_protocol(call: Call, protocol: GroupProtocol) -> None:
-    """Refuse everything about such groups where there are none."""
-    if not speaks(call, protocol):
+    """Raise UNSUPPORTED_VERSION if a protocol is not enabled."""
+    if not supports_protocol(call, protocol):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def request_context(call: Call) -> RequestContext:
-    """Who sent a request, as the groups write it down."""
+    """Return the sender and version of a request for the group coordinator."""
     context = RequestContext(call.version, call.client_id or "", f"/{call.session.host}")
     if call.broker.cluster.authorizer is None:
         return context
     return replace(
-        context, describable=lambda names: [each for each in names if call.may_topic(AclOperation.DESCRIBE, each)]
+        context, describable=lambda names: [name for name in names if call.may_topic(AclOperation.DESCRIBE, name)]
     )
 
 
-def then(answer: R | Pending[R], change: Callable[[R], S]) -> S | Pending[S]:
-    """What `change` makes of an answer, now or when it comes."""
-    return answer.map(change) if isinstance(answer, Pending) else change(answer)
+def map_response(response: R | Pending[R], change: Callable[[R], S]) -> S | Pending[S]:
+    """Return the changed response, or the Pending of it."""
+    return response.map(change) if isinstance(response, Pending) else change(response)
 
 
-def sort_out(things: Iterable[R], passes: Callable[[R], bool]) -> tuple[list[R], list[R]]:
-    """What passes a check and what does not, each looked at once: there may be very many."""
-    right: list[R] = []
-    wrong: list[R] = []
-    for each in things:
-        (right if passes(each) else wrong).append(each)
-    return right, wrong
+def split(items: Iterable[R], passes: Callable[[R], bool]) -> tuple[list[R], list[R]]:
+    """Return the items that pass a check and those that do not; each is checked once."""
+    passed: list[R] = []
+    failed: list[R] = []
+    for item in items:
+        (passed if passes(item) else failed).append(item)
+    return passed, failed
 
 
-def merged(topics: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """One entry a topic, however often it was named, as Kafka answers; partitions stay in order, and may repeat."""
-    found: dict[Hashable, T] = {}
+def merge_topics(topics: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+    """Merge entries of the same topic, as Kafka does; partitions keep their order and may repeat."""
+    by_key: dict[Hashable, T] = {}
     for topic in topics:
-        first = found.setdefault(key(topic), topic)
+        first = by_key.setdefault(key(topic), topic)
         if first is not topic:
             first.partitions += topic.partitions
-    return list(found.values())
+    return list(by_key.values())
 
 
-def describe_visible(
+def describe_authorized(
     call: Call,
     request: Any,
     described: Callable[..., D],
     describe: Callable[[list[str]], list[D] | Pending[list[D]]],
     topics_of: Callable[[D], set[str]],
-    hidden: str,
+    unauthorized_message: str,
 ) -> list[D] | Pending[list[D]]:
-    """The groups of a request as the caller may see them: one that uses a topic they may not see is `hidden`."""
+    """Describe the groups of a request; a group with a topic that the caller may not describe becomes an error."""
 
-    def shown(group: D) -> D:
+    def authorize_topics(group: D) -> D:
         if group.error_code:
             return group
         if request.include_authorized_operations:
             group.authorized_operations = call.authorized_operations(ResourceType.GROUP, group.group_id)
         if all(call.may_topic(AclOperation.DESCRIBE, topic) for topic in topics_of(group)):
             return group
-        return described(group_id=group.group_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=hidden)
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return described(group_id=group.group_id, error_code=code, error_message=unauthorized_message)
 
-    allowed, kept_out = sort_out(
-        request.group_ids, lambda each: call.may(AclOperation.DESCRIBE, ResourceType.GROUP, each)
+    allowed, unauthorized = split(
+        request.group_ids, lambda group_id: call.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
     )
-    refused = [described(group_id=each, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED) for each in kept_out]
-    return then(describe(allowed), lambda groups: refused + [shown(each) for each in groups])
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    refused = [described(group_id=group_id, error_code=code) for group_id in unauthorized]
+    return map_response(describe(allowed), lambda groups: refused + [authorize_topics(group) for group in groups])
 
 
 def require_share_member_id(member_id: str | None) -> None:
