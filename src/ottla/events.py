@@ -1,8 +1,8 @@
-"""The event log: what matters to somebody who has to find out what happened, one object per event, in order.
+"""The event log: one object for each event that explains what happened in a cluster, in order.
 
-The names of events and of their fields are declared here, once, and stay (docs/events.md is made of this table). Rooms
-are handed a `NodeEvents` or None; None is how the log is off, and costs one comparison. What happens to an event is the
-sinks' business: a file of JSON lines, a bounded memory for tests, lines for people.
+The names of events and fields are declared here and stay stable; docs/events.md is made from this table. Code that
+emits events holds a `NodeEvents`; without an event log it is `NO_EVENTS`, which ignores them. Sinks decide where events
+go: a file of JSON lines, a bounded memory for tests, or log lines.
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ class Kind(NamedTuple):
 
 
 KINDS: Final[dict[str, Kind]] = {
-    "node.started": Kind("a node lets clients in", ()),
-    "node.stopped": Kind("a node lets nobody in any more", ("reason",)),
+    "node.started": Kind("a node accepts clients", ()),
+    "node.stopped": Kind("a node accepts no clients any more", ("reason",)),
     "connection.opened": Kind("a client connected", ("connection", "listener", "host", "port")),
     "connection.closed": Kind(
         "a connection ended; `reason` is given where the broker ended it",
         ("connection", "host", "port", "client_id", "principal"),
         ("reason",),
     ),
-    "connection.refused": Kind("a client was turned away", ("listener", "host", "port", "reason")),
+    "connection.refused": Kind("a connection was refused", ("listener", "host", "port", "reason")),
     "request": Kind(
-        "a request was read; what it is about is told as far as it says",
+        "a request was read; groups, transactions and partitions that it names are fields",
         ("connection", "api", "version", "correlation_id", "client_id", "bytes"),
         (
             "group",
@@ -107,18 +107,18 @@ KINDS: Final[dict[str, Kind]] = {
         ),
     ),
     "response": Kind(
-        "the answer is on its way (there is none to a produce without acks)",
+        "the response is written to the connection (a produce with acks=0 has none)",
         ("connection", "api", "version", "correlation_id", "client_id", "bytes", "ms"),
         ("errors",),
     ),
-    "topic.created": Kind("a topic is there", ("topic", "topic_id", "partitions")),
-    "topic.deleted": Kind("a topic is gone", ("topic", "topic_id")),
+    "topic.created": Kind("a topic was created", ("topic", "topic_id", "partitions")),
+    "topic.deleted": Kind("a topic was deleted", ("topic", "topic_id")),
     "leader.changed": Kind(
-        "a partition has another leader, or the same in another epoch",
+        "a partition has another leader, or the same leader in a new epoch",
         ("topic", "partition", "leader", "previous", "leader_epoch"),
     ),
     "coordinator.loaded": Kind(
-        "this node coordinates what a partition of __consumer_offsets or __transaction_state holds",
+        "this node loaded a partition of __consumer_offsets or __transaction_state and is its coordinator",
         ("topic", "partition", "leader_epoch"),
     ),
     "coordinator.failed": Kind(
@@ -126,53 +126,53 @@ KINDS: Final[dict[str, Kind]] = {
         "`offset` is that of the first record that cannot be loaded",
         ("topic", "partition", "leader_epoch", "offset", "reason"),
     ),
-    "coordinator.unloaded": Kind("this node coordinates it no longer", ("topic", "partition")),
+    "coordinator.unloaded": Kind("this node is no longer the coordinator of a partition", ("topic", "partition")),
     "group.state": Kind(
-        "a group went from one state to another; `epoch` is the generation or group epoch it is in now",
+        "a group changed its state; `epoch` is its generation or group epoch now",
         ("group", "type", "from", "to", "epoch"),
     ),
     "group.epoch": Kind("a group's epoch was bumped: members or topics changed", ("group", "type", "epoch")),
     "group.target": Kind(
-        "what a member of a consumer group is to own was computed, for the group's epoch; of a streams group, its "
-        "active tasks by subtopology",
+        "the target assignment of a member of a consumer group was computed, for the group's epoch; of a streams "
+        "group, its active tasks by subtopology",
         ("group", "type", "member", "epoch", "partitions"),
     ),
-    "group.deleted": Kind("a group is gone", ("group", "type")),
+    "group.deleted": Kind("a group was deleted", ("group", "type")),
     "member.joined": Kind(
-        "somebody is a member now; a static member that came back under a new id is one too",
+        "a member joined; also a static member that came back under a new id",
         ("group", "type", "member", "instance", "client_id", "host"),
     ),
     "member.left": Kind(
-        "somebody is no member any more; `reason`: left, session timeout, rebalance timeout, join timeout, sync "
+        "a member left or was evicted; `reason`: left, session timeout, rebalance timeout, join timeout, sync "
         "timeout, replaced, group full",
         ("group", "type", "member", "instance", "reason"),
     ),
     "member.assigned": Kind(
-        "what a member owns from now on, all of it; in a classic group as the leader assigned it, in a streams group "
-        "its active tasks by subtopology",
+        "all that a member owns from now on; in a classic group as the leader assigned it, in a streams group its "
+        "active tasks by subtopology",
         ("group", "type", "member", "epoch", "partitions"),
         ("pending",),
     ),
     "member.revoked": Kind(
-        "a member of a consumer or streams group has said that it let go of these partitions or tasks",
+        "a member of a consumer or streams group confirmed that it revoked these partitions or tasks",
         ("group", "type", "member", "epoch", "partitions"),
     ),
     "offsets.committed": Kind(
-        "offsets are in the log; with a producer id they count only when its transaction commits",
+        "offsets are in the log; with a producer id they take effect when its transaction commits",
         ("group", "offsets"),
         ("producer_id", "producer_epoch"),
     ),
     "transaction.state": Kind(
-        "a transaction went from one state to another; `partitions` are those in it before it was completed",
+        "a transaction changed its state; `partitions` are those in it before it was completed",
         ("transactional_id", "from", "to", "producer_id", "producer_epoch", "partitions", "timeout_ms"),
     ),
     "transaction.marker": Kind(
-        "the end of a transaction was written to one of its partitions, or could not be",
+        "the marker of a transaction was written to one of its partitions, or failed",
         ("topic", "partition", "producer_id", "producer_epoch", "committed"),
         ("error",),
     ),
     "timeout": Kind(
-        "time has run out for somebody; what follows from it follows in the log",
+        "a session, rebalance, join, sync or transaction timed out; its consequences follow as events",
         ("what",),
         ("group", "member", "transactional_id", "producer_id", "producer_epoch", "timeout_ms"),
     ),
@@ -181,9 +181,11 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 class Events:
-    """The log of one cluster. Sinks are called in order, on the cluster's loop."""
+    """The event log of one cluster. Calls its sinks in order, on the cluster's loop."""
 
     __slots__ = ("_now_ms", "_seq", "sinks")
+    enabled = True
+    """False for the null log; callers check it only before work that an event needs."""
 
     def __init__(self, now_ms: Callable[[], int], sinks: Iterable[Sink] = ()) -> None:
         self._now_ms = now_ms
@@ -191,11 +193,11 @@ class Events:
         self.sinks = list(sinks)
 
     def of_node(self, node_id: int) -> NodeEvents:
-        """Where one node's events go."""
+        """Return the event log of one node."""
         return NodeEvents(self, node_id)
 
     def emit(self, node: int, kind: str, fields: Mapping[str, Any]) -> None:
-        """Take in an event."""
+        """Number an event and pass it to the sinks."""
         event: Event = {"seq": self._seq, "time": self._now_ms(), "node": node, "kind": kind, **fields}
         self._seq += 1
         for sink in self.sinks:
@@ -203,44 +205,73 @@ class Events:
 
 
 class NodeEvents:
-    """The log as one node writes to it."""
+    """The event log as one node writes to it."""
 
     __slots__ = ("_events", "node")
+    enabled = True
 
     def __init__(self, events: Events, node: int) -> None:
         self._events = events
         self.node = node
 
     def emit(self, kind: str, /, **fields: Any) -> None:
-        """Something happened here. `from_` is the field `from`, which Python does not allow as a name."""
+        """Write an event. `from_` stands for the field `from`, which is a keyword of Python."""
         if "from_" in fields:
             fields["from"] = fields.pop("from_")
         self._events.emit(self.node, kind, fields)
 
 
+class _NullEvents(Events):
+    """Ignores all events."""
+
+    __slots__ = ()
+    enabled = False
+
+    def of_node(self, node_id: int) -> NodeEvents:
+        """Return the null log of a node."""
+        return NO_EVENTS
+
+    def emit(self, node: int, kind: str, fields: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+
+class _NullNodeEvents(NodeEvents):
+    """Ignores all events."""
+
+    __slots__ = ()
+    enabled = False
+
+    def emit(self, kind: str, /, **fields: Any) -> None:
+        """Do nothing."""
+
+
+NO_EVENT_LOG: Final = _NullEvents(lambda: 0)
+NO_EVENTS: Final = _NullNodeEvents(NO_EVENT_LOG, 0)
+
+
 def partition_map(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    """Partitions as an event has them."""
-    found: dict[str, list[int]] = {}
+    """Return partitions by topic, as events have them."""
+    indexes: dict[str, list[int]] = {}
     for topic, index in partitions:
-        found.setdefault(topic, []).append(index)
-    return found
+        indexes.setdefault(topic, []).append(index)
+    return indexes
 
 
 # Sinks
 
 
 class EventFile:
-    """A file of JSON lines; each is written whole and at once: a crash loses no event, and a reader sees all."""
+    """Appends events to a file, a JSON object per line; each line is written at once, so that a crash loses none."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - it is open as long as the cluster
 
     def __call__(self, event: Event) -> None:
-        """Write an event down."""
+        """Append an event."""
         self._file.write(to_line(event))
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> EventFile:
@@ -251,13 +282,13 @@ class EventFile:
 
 
 class RecentEvents:
-    """The last events, for tests."""
+    """Keeps the last events in memory, for tests."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._events: deque[Event] = deque(maxlen=most)
 
     def __call__(self, event: Event) -> None:
-        """Keep an event, and forget the oldest if there are too many."""
+        """Keep an event, and drop the oldest beyond the limit."""
         self._events.append(event)
 
     def __iter__(self) -> Iterator[Event]:
@@ -267,22 +298,22 @@ class RecentEvents:
         return len(self._events)
 
     def clear(self) -> None:
-        """Forget them."""
+        """Drop all events."""
         self._events.clear()
 
 
 def log_event(event: Event) -> None:
-    """A sink for people: the events as lines of the program's log, at level DEBUG."""
+    """Write an event to the program's log at level DEBUG."""
     log.debug("%s", for_people(event))
 
 
 def to_line(event: Event) -> str:
-    """An event as a line of a file."""
+    """Return an event as one line of JSON."""
     return json.dumps(event, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def for_people(event: Event) -> str:
-    """An event as a line to read: the kind first, then what is in it."""
+    """Return an event as text: the node and the kind, then its fields."""
     rest = " ".join(f"{name}={_short(value)}" for name, value in event.items() if name not in ENVELOPE)
     return f"node {event['node']} {event['kind']:<20} {rest}".rstrip()
 
@@ -292,8 +323,8 @@ def _short(value: Any) -> str:
         return ",".join(f"{topic}[{' '.join(map(str, indexes))}]" for topic, indexes in value.items()) or "nothing"
     if isinstance(value, list):
         return ",".join(
-            f"{each['topic']}-{each['partition']}@{each['offset']}" if isinstance(each, dict) else str(each)
-            for each in value
+            f"{item['topic']}-{item['partition']}@{item['offset']}" if isinstance(item, dict) else str(item)
+            for item in value
         )
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -79,7 +79,7 @@ class Broker:
         self.group_configs = GroupConfigs(self)
         logs = CoordinatorLogs(self)
         random, clock = cluster.world.random, cluster.world.node_clock(node_id)
-        self.events = cluster.events.of_node(node_id) if cluster.events is not None else None
+        self.events = cluster.events.of_node(node_id)
         self.share_states = ShareStates(cluster)
         self.groups = GroupCoordinator(
             clock=clock,

@@ -261,8 +261,6 @@ def write_marker(cluster: BrokerRuntime, place: TopicPartition, marker: Transact
 
 
 def _tell_marker(cluster: BrokerRuntime, place: TopicPartition, marker: TransactionMarker, code: ErrorCode) -> None:
-    if cluster.events is None:
-        return
     cluster.events.of_node(cluster.partitions[place.topic, place.partition].state.leader).emit(
         "transaction.marker",
         topic=place.topic,
@@ -291,14 +289,13 @@ def load_coordinator(broker: Broker, partition: Partition) -> None:
         unreadable = broker.share_coordinator.load(partition.index, read_records(read_batches(partition)))
     if unreadable:
         _report_unreadable(partition, unreadable)
-    if broker.events is not None:
-        broker.events.emit(
-            "coordinator.failed" if unreadable else "coordinator.loaded",
-            topic=partition.topic,
-            partition=partition.index,
-            leader_epoch=partition.state.leader_epoch,
-            **({"offset": unreadable[0].offset, "reason": unreadable[0].reason} if unreadable else {}),
-        )
+    broker.events.emit(
+        "coordinator.failed" if unreadable else "coordinator.loaded",
+        topic=partition.topic,
+        partition=partition.index,
+        leader_epoch=partition.state.leader_epoch,
+        **({"offset": unreadable[0].offset, "reason": unreadable[0].reason} if unreadable else {}),
+    )
 
 
 def _report_unreadable(partition: Partition, unreadable: list[UnreadableRecord]) -> None:
@@ -332,8 +329,7 @@ def unload_coordinator(broker: Broker, partition: Partition) -> None:
         broker.transactions.unload(partition.index)
     elif partition.topic == SHARE_GROUP_STATE_TOPIC:
         broker.share_coordinator.unload(partition.index)
-    if broker.events is not None:
-        broker.events.emit("coordinator.unloaded", topic=partition.topic, partition=partition.index)
+    broker.events.emit("coordinator.unloaded", topic=partition.topic, partition=partition.index)
 
 
 def read_batches(partition: Partition) -> Iterator[bytes | UnreadableRecord]:

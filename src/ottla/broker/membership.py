@@ -36,8 +36,7 @@ def stop_node(cluster: BrokerRuntime, node_id: int) -> None:
         return
     cluster.change(begin_controlled_shutdown(cluster.image, node_id, layers=node.layers))
     cluster.change(fence_broker(cluster.image, node_id, layers=node.layers))
-    if node.events is not None:
-        node.events.emit("node.stopped", reason="stopped by the test kit")
+    node.events.emit("node.stopped", reason="stopped by the test kit")
 
 
 def start_node(cluster: BrokerRuntime, node_id: int) -> None:

@@ -30,6 +30,7 @@ from ottla.cluster.registrations import (
     UNASSIGNED_DIRECTORY,
 )
 from ottla.cluster.topics import create_topics
+from ottla.events import NO_EVENT_LOG
 from ottla.groups.environment import DeletedTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig
@@ -83,7 +84,7 @@ class BrokerRuntime:
         events: Events | None = None,
     ) -> None:
         self.world = world
-        self.events = events
+        self.events = NO_EVENT_LOG if events is None else events
         self.metadata = metadata
         self.cluster_id = cluster_id
         self.sync = sync
@@ -257,7 +258,7 @@ class BrokerRuntime:
                 node.quotas.changed()
         if changes.acls and self.authorizer is not None:
             self.authorizer.changed()
-        if self.events is not None:
+        if self.events.enabled:
             _tell_topics(self.events, changes)
         for topic in changes.deleted_topics:
             self._remove(topic)
@@ -333,15 +334,14 @@ class BrokerRuntime:
         self._leader_changed(partition, NO_LEADER)
 
     def _leader_changed(self, partition: Partition, before: int) -> None:
-        if self.events is not None:
-            self.events.of_node(max(partition.state.leader, 0)).emit(
-                "leader.changed",
-                topic=partition.topic,
-                partition=partition.index,
-                leader=partition.state.leader,
-                previous=before,
-                leader_epoch=partition.state.leader_epoch,
-            )
+        self.events.of_node(max(partition.state.leader, 0)).emit(
+            "leader.changed",
+            topic=partition.topic,
+            partition=partition.index,
+            leader=partition.state.leader,
+            previous=before,
+            leader_epoch=partition.state.leader_epoch,
+        )
         self._stop_sharing(partition)
         for wait in list(partition.waits):
             wait.finish()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cluster.coordinator_partition import partition_for
+from ottla.events import NO_EVENTS
 from ottla.groups import delete, describe, error_responses
 from ottla.groups.classic import join as classic_join
 from ottla.groups.classic import membership as classic_membership
@@ -19,7 +20,7 @@ from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.classic.membership import join_error
 from ottla.groups.consumer import heartbeat as consumer_heartbeat
 from ottla.groups.consumer.group import ConsumerGroup
-from ottla.groups.group_events import GroupEvents
+from ottla.groups.group_events import NO_GROUP_EVENTS, GroupEvents
 from ottla.groups.loading import Loading
 from ottla.groups.migration import mixed
 from ottla.groups.migration.empty import join_replacing
@@ -93,7 +94,7 @@ class GroupCoordinator:
         settings: Settings,
         partition_count: Callable[[], int],
         share_states: ShareStateStore,
-        events: NodeEvents | None = None,
+        events: NodeEvents = NO_EVENTS,
     ) -> None:
         self._clock = clock
         self._random = random
@@ -103,7 +104,7 @@ class GroupCoordinator:
         self._partition_count = partition_count
         self._share_states = share_states
         self._topic_hashes = TopicHashes(topics)
-        self._events = GroupEvents(events, topics) if events is not None else None
+        self._events = GroupEvents(events, topics) if events.enabled else NO_GROUP_EVENTS
         self._shards: dict[int, Shard] = {}
 
     # Leadership

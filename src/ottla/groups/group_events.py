@@ -1,12 +1,13 @@
 """Events of groups for the event log, derived from records before their replay and from transitions of classic groups.
 
-Without an event log nothing here is called; nothing here changes state.
+Without an event log `NO_GROUP_EVENTS` ignores all of it; nothing here changes state.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from ottla.events import NO_EVENTS
 from ottla.groups.classic.consumer_protocol import read_assignment
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.consumer.group import ConsumerGroup
@@ -333,3 +334,47 @@ def classic_partitions(group: ClassicGroup, member: ClassicMember) -> dict[str, 
     except ProtocolError:
         return {}
     return {topic.topic: sorted(topic.partitions) for topic in assignment.assigned_partitions}
+
+
+class NullGroupEvents(GroupEvents):
+    """Ignores everything, for a broker without an event log."""
+
+    def __init__(self) -> None:
+        super().__init__(NO_EVENTS, cast("Topics", None))
+
+    def moved(self, group: ClassicGroup) -> None:
+        """Do nothing."""
+
+    def became_classic(self, before: ConsumerGroup, group: ClassicGroup) -> None:
+        """Do nothing."""
+
+    def joined(self, group: ClassicGroup, member: ClassicMember) -> None:
+        """Do nothing."""
+
+    def left(self, group: ClassicGroup, member_id: str, reason: str) -> None:
+        """Do nothing."""
+
+    def assigned(self, group: ClassicGroup) -> None:
+        """Do nothing."""
+
+    def timed_out(self, what: str, group: Group, member_id: str | None = None, timeout_ms: int | None = None) -> None:
+        """Do nothing."""
+
+    def leaving(self, group: ConsumerGroup | ShareGroup | StreamsGroup, member_ids: Iterable[str], reason: str) -> None:
+        """Do nothing."""
+
+    def writing(
+        self, groups: Groups, records: Sequence[GroupRecord], producer_id: int, producer_epoch: int
+    ) -> dict[str, Group]:
+        """Return no groups."""
+        return {}
+
+    def states(self, touched: Mapping[str, Group]) -> dict[str, str]:
+        """Return no states."""
+        return {}
+
+    def written(self, groups: Groups, records: Sequence[GroupRecord], before: Mapping[str, str]) -> None:
+        """Do nothing."""
+
+
+NO_GROUP_EVENTS: Final = NullGroupEvents()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ottla.groups import replay
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.consumer.group import ConsumerGroup
+from ottla.groups.group_events import NO_GROUP_EVENTS
 from ottla.groups.offsets.store import Offsets
 from ottla.groups.outcome import Outcome, client_error
 from ottla.groups.share.group import ShareGroup
@@ -56,7 +57,7 @@ class Shard:
         settings: Settings,
         topic_hashes: TopicHashes,
         share_states: ShareStateStore,
-        events: GroupEvents | None = None,
+        events: GroupEvents = NO_GROUP_EVENTS,
     ) -> None:
         self.partition = partition
         self.events = events
@@ -277,14 +278,11 @@ class Shard:
             builder.append(key, value, timestamp=now)
         base_offset, durable = self._log.append(self.partition, builder.build())
         if replayed:
-            before = None
-            if self.events is not None:
-                touched = self.events.writing(self.groups, records, producer_id, producer_epoch)
-                before = self.events.states(touched)
+            touched = self.events.writing(self.groups, records, producer_id, producer_epoch)
+            before = self.events.states(touched)
             for position, record in enumerate(records):
                 replay.replay(self, record, base_offset + position, producer_id)
-            if self.events is not None and before is not None:
-                self.events.written(self.groups, records, before)
+            self.events.written(self.groups, records, before)
         self._appended += 1
         if durable is None:
             self._settle(self._appended, ErrorCode.NONE)
@@ -306,8 +304,7 @@ class Shard:
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 group.unload(self.clock.now_ms())
-                if self.events is not None:
-                    self.events.moved(group)
+                self.events.moved(group)
         self._failure = ErrorCode.NOT_COORDINATOR
         self._durable = self._appended
         while self._waiting:

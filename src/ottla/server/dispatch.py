@@ -81,7 +81,7 @@ class Dispatch:
         self._workers = broker.cluster.world.workers
         self._quotas = broker.quotas
         self._events = None
-        if broker.events is not None:
+        if broker.events.enabled:
             self._events = RequestEvents(broker, broker.events, broker.cluster.world.clock)
 
     def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:

@@ -150,9 +150,8 @@ class RunningCluster:
         for broker in self._removed:
             for directory in broker.directories:
                 directory.close(broker.epoch)
-        if self._events is not None:
-            for node_id in cluster.nodes:
-                self._events.of_node(node_id).emit("node.stopped", reason="stopped")
+        for node in cluster.nodes.values():
+            node.events.emit("node.stopped", reason="stopped")
 
 
 def address(endpoint: Endpoint) -> str:

@@ -79,8 +79,7 @@ class NodeServer:
         self.dispatch = Dispatch(broker)
         for dispatcher in self._dispatchers.values():
             dispatcher.handle = self.dispatch.handle
-        if broker.events is not None:
-            broker.events.emit("node.started")
+        broker.events.emit("node.started")
         self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
 
     def stop_listening(self) -> None:
@@ -207,7 +206,7 @@ class NodeServer:
             self._empty.set()
 
     def _tell(self, kind: str, **fields: Any) -> None:
-        if self._broker is not None and self._broker.events is not None:
+        if self._broker is not None:
             self._broker.events.emit(kind, **fields)
 
     def _sweep(self) -> None:

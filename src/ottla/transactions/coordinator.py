@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.coordinator_errors import LOG_TROUBLE
 from ottla.cluster.coordinator_loading import unreadable
-from ottla.events import partition_map
+from ottla.events import NO_EVENTS, partition_map
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -72,7 +72,7 @@ class TransactionCoordinator:
         marker_sender: MarkerSender,
         cluster: ClusterView,
         config: TransactionConfig | None = None,
-        events: NodeEvents | None = None,
+        events: NodeEvents = NO_EVENTS,
     ) -> None:
         self.config = config or TransactionConfig()
         self._events = events
@@ -272,16 +272,15 @@ class TransactionCoordinator:
         return False
 
     def _time_out(self, shard: Shard, transaction: Transaction) -> None:
-        if self._events is not None:
-            record = transaction.record
-            self._events.emit(
-                "timeout",
-                what="transaction",
-                transactional_id=transaction.transactional_id,
-                producer_id=record.producer_id,
-                producer_epoch=record.producer_epoch,
-                timeout_ms=record.timeout_ms,
-            )
+        record = transaction.record
+        self._events.emit(
+            "timeout",
+            what="transaction",
+            transactional_id=transaction.transactional_id,
+            producer_id=record.producer_id,
+            producer_epoch=record.producer_epoch,
+            timeout_ms=record.timeout_ms,
+        )
         self._fence(shard, transaction)
 
     def remove_expired_transactional_ids(self) -> None:
@@ -408,8 +407,7 @@ class TransactionCoordinator:
     ) -> None:
         error = _APPEND_ERRORS.get(error, error) or self._shards.check_current(shard)
         if error is ErrorCode.NONE:
-            if self._events is not None:
-                _emit_transition(self._events, transaction, transition.record)
+            _emit_transition(self._events, transaction, transition.record)
             shard.replay(transaction.transactional_id, transition.record)
             transaction.last_producer_epoch = transition.last_producer_epoch
             transaction.fence_epoch = None
@@ -445,6 +443,8 @@ class TransactionCoordinator:
 
 
 def _emit_transition(events: NodeEvents, transaction: Transaction, record: TransactionRecord) -> None:
+    if not events.enabled:
+        return
     before = transaction.record
     events.emit(
         "transaction.state",

@@ -60,8 +60,7 @@ def join(
     else:
         group = shard.classic_group(request.group_id)
     if not _accepts(shard, group, request.member_id):
-        if shard.events is not None:
-            shard.events.left(group, request.member_id, FULL)
+        shard.events.left(group, request.member_id, FULL)
         group.remove(request.member_id)
         shard.timers.cancel(session_timer(group, request.member_id))
         outcome = Outcome(join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
@@ -85,8 +84,7 @@ def _discard(shard: Shard, group: ClassicGroup, code: ErrorCode) -> None:
     if shard.groups.get(group.group_id) is group:
         del shard.groups[group.group_id]
     group.transition_to(ClassicState.DEAD, shard.clock.now_ms())
-    if shard.events is not None:
-        shard.events.moved(group)
+    shard.events.moved(group)
     for member in group.members.values():
         group.complete_join(member, join_error(code))
         group.complete_sync(member, SyncGroupResponse(error_code=code))
@@ -144,8 +142,7 @@ def _add(
         group.new_member_added = True
     response: Pending[JoinGroupResponse] = Pending()
     group.add(member, response)
-    if shard.events is not None:
-        shard.events.joined(group, member)
+    shard.events.joined(group, member)
     # A new member cannot send heartbeats while its join waits, and its client may be gone.
     schedule_session_timeout(shard, group, member, shard.settings.coordinator().new_member_join_timeout_ms)
     return rebalance_or_complete_join(shard, group).with_response(response)
@@ -163,11 +160,9 @@ def _replace_static(
     instance_id = request.group_instance_id
     assert instance_id is not None
     old_leader = group.leader_id
-    if shard.events is not None:
-        shard.events.left(group, old_id, REPLACED)
+    shard.events.left(group, old_id, REPLACED)
     member = group.replace_static_member(instance_id, old_id, new_id)
-    if shard.events is not None:
-        shard.events.joined(group, member)
+    shard.events.joined(group, member)
     schedule_session_timeout(shard, group, member)
     previous = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
     response: Pending[JoinGroupResponse] = Pending()

@@ -90,8 +90,7 @@ def _leave(shard: Shard, group: ClassicGroup, identity: MemberIdentity) -> Membe
 def _evict(shard: Shard, group: ClassicGroup, member_id: str, reason: str) -> None:
     """Remove a member, end its session, and fail its waiting join with UNKNOWN_MEMBER_ID."""
     shard.timers.cancel(session_timer(group, member_id))
-    if shard.events is not None:
-        shard.events.left(group, member_id, reason)
+    shard.events.left(group, member_id, reason)
     member = group.members.get(member_id)
     if member is not None:
         group.complete_join(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -132,8 +131,7 @@ def _expire_session(shard: Shard, group_id: str, member_id: str) -> Outcome[None
     member = group.members.get(member_id)
     if member is None or member.satisfies_heartbeat:
         return nothing()
-    if shard.events is not None:
-        shard.events.timed_out("session", group, member_id, member.session_timeout_ms)
+    shard.events.timed_out("session", group, member_id, member.session_timeout_ms)
     _evict(shard, group, member_id, "session timeout")
     if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
         return rebalance_or_complete_join(shard, group)
@@ -182,8 +180,7 @@ def prepare_rebalance(shard: Shard, group: ClassicGroup) -> Outcome[None]:
     shard.timers.cancel(sync_timer(group))
     is_initial = group.is_empty
     group.transition_to(ClassicState.PREPARING_REBALANCE, shard.clock.now_ms())
-    if shard.events is not None:
-        shard.events.moved(group)
+    shard.events.moved(group)
     if is_initial:
         delay = shard.settings.coordinator().initial_rebalance_delay_ms
         remaining = max(group.rebalance_timeout_ms - delay, 0)
@@ -217,8 +214,7 @@ def _expire_join(shard: Shard, group_id: str) -> Outcome[None]:
     group = _preparing_group(shard, group_id)
     if group is None:
         return nothing()
-    if shard.events is not None:
-        shard.events.timed_out("rebalance", group, timeout_ms=group.rebalance_timeout_ms)
+    shard.events.timed_out("rebalance", group, timeout_ms=group.rebalance_timeout_ms)
     return complete_join(shard, group)
 
 
@@ -254,8 +250,7 @@ def complete_join(shard: Shard, group: ClassicGroup) -> Outcome[None]:
         shard.after(join_timer(group), group.rebalance_timeout_ms, lambda: _expire_join(shard, group.group_id))
         return nothing()
     group.begin_generation(shard.clock.now_ms())
-    if shard.events is not None:
-        shard.events.moved(group)
+    shard.events.moved(group)
     if group.is_empty:
         return Outcome(None, [records.classic_group(group, {})], replay=False)
     for member in list(group.members.values()):
@@ -280,8 +275,7 @@ def _expire_sync(shard: Shard, group_id: str, generation_id: int) -> Outcome[Non
         return nothing()
     if group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE) or not group.pending_sync:
         return nothing()
-    if shard.events is not None:
-        shard.events.timed_out("sync", group, timeout_ms=group.rebalance_timeout_ms)
+    shard.events.timed_out("sync", group, timeout_ms=group.rebalance_timeout_ms)
     for member_id in list(group.pending_sync):
         _evict(shard, group, member_id, "sync timeout")
     return prepare_rebalance(shard, group)

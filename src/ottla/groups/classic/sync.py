@@ -62,9 +62,8 @@ def _store_assignments(shard: Shard, group: ClassicGroup, request: SyncGroupRequ
             member.assignment = assignments.get(member.member_id, b"")
         propagate_assignments(shard, group, ErrorCode.NONE)
         group.transition_to(ClassicState.STABLE, shard.clock.now_ms())
-        if shard.events is not None:
-            shard.events.assigned(group)
-            shard.events.moved(group)
+        shard.events.assigned(group)
+        shard.events.moved(group)
 
     return Outcome(None, [records.classic_group(group, assignments)], replay=False, on_durable=stored)
 

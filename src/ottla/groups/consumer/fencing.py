@@ -28,8 +28,7 @@ def fence_members(
     """
     if not members:
         return Outcome(response)
-    if shard.events is not None:
-        shard.events.leaving(group, (member.member_id for member in members), reason)
+    shard.events.leaving(group, (member.member_id for member in members), reason)
     if may_downgrade_without(shard, group, members):
         fenced = {member.member_id for member in members}
         remaining = [member for member in group.members.values() if member.member_id not in fenced]

@@ -61,6 +61,5 @@ def _fence(shard: Shard, group_id: str, member_id: str, timeout: str) -> Outcome
     group = shard.groups.get(group_id)
     if not isinstance(group, ConsumerGroup) or member_id not in group.members:
         return nothing()
-    if shard.events is not None:
-        shard.events.timed_out(timeout, group, member_id)
+    shard.events.timed_out(timeout, group, member_id)
     return fence_members(shard, group, [group.members[member_id]], None, f"{timeout} timeout")

@@ -64,8 +64,7 @@ def downgrade(
         for member_id in group.members:
             shard.timers.cancel_member(group.group_id, member_id)
         shard.groups[group.group_id] = classic
-        if shard.events is not None:
-            shard.events.became_classic(group, classic)
+        shard.events.became_classic(group, classic)
         for member in classic.members.values():
             schedule_session_timeout(shard, classic, member)
         if rebalance:

@@ -262,15 +262,13 @@ def _expire_session(shard: Shard, group_id: str, member_id: str) -> Outcome[None
     group = shard.groups.get(group_id)
     if not isinstance(group, ShareGroup) or member_id not in group.members:
         return Outcome(None)
-    if shard.events is not None:
-        shard.events.timed_out(SESSION, group, member_id)
+    shard.events.timed_out(SESSION, group, member_id)
     return _remove(shard, group, group.members[member_id], None, f"{SESSION} timeout")
 
 
 def _remove(shard: Shard, group: ShareGroup, member: ShareMember, response: R, reason: str) -> Outcome[R]:
     group_id, member_id = group.group_id, member.member_id
-    if shard.events is not None:
-        shard.events.leaving(group, [member_id], reason)
+    shard.events.leaving(group, [member_id], reason)
     metadata_hash = shard.topic_hashes.of_topics(group.topics_after(member, None))
     written = records.member_tombstones(group_id, member_id)
     written.append(records.group_epoch(group_id, group.group_epoch + 1, metadata_hash))

@@ -47,16 +47,14 @@ def _fence(shard: Shard, group_id: str, member_id: str, timeout: str, epoch: int
     member = group.members.get(member_id) if isinstance(group, StreamsGroup) else None
     if not isinstance(group, StreamsGroup) or member is None or epoch not in (None, member.member_epoch):
         return Outcome(None)
-    if shard.events is not None:
-        shard.events.timed_out(timeout, group, member_id)
+    shard.events.timed_out(timeout, group, member_id)
     return remove_member(shard, group, member_id, None, f"{timeout} timeout")
 
 
 def remove_member(shard: Shard, group: StreamsGroup, member_id: str, response: R, reason: str) -> Outcome[R]:
     """Remove a member and bump the group epoch; the next heartbeat of another member assigns its tasks."""
     group_id = group.group_id
-    if shard.events is not None:
-        shard.events.leaving(group, [member_id], reason)
+    shard.events.leaving(group, [member_id], reason)
     written = [
         *records.member_tombstones(group_id, member_id),
         records.group_epoch(
