@@ -291,3 +291,43 @@ def test_racks_let_a_consumer_fetch_from_its_rack(serve: Serving) -> None:
     assert {broker.node_id: broker.rack for broker in response.brokers} == {1: "north", 2: "south"}
     refused = serve.start("-p", "0,0", "--racks", "north")
     assert refused.wait(SECONDS) == 2
+
+
+def test_memory_limit_refuses_records_and_keeps_the_broker_up(serve: Serving) -> None:
+    bootstrap = serve("-p", "0", "--memory-limit", "16m", "--seed-topic", "t")["bootstrap"]
+    errors: list[object] = []
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "message.timeout.ms": 5000, "compression.type": "none", "log_level": 0}
+    )
+    for _ in range(40):
+        producer.produce("t", bytes(900_000), on_delivery=lambda error, _: errors.append(error) if error else None)
+        producer.poll(0)
+    producer.flush(SECONDS)
+    assert errors
+    assert serve.last.poll() is None
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("t", 0, 0)])
+    message = consumer.poll(SECONDS)
+    assert message is not None
+    assert message.error() is None
+    consumer.close()
+    serve.last.terminate()
+    _, stderr = serve.last.communicate(timeout=SECONDS)
+    assert "memory limit" in stderr
+    assert "log directory" not in stderr
+    assert serve.last.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--memory-limit", "much"], "is not a size"),
+        (["--memory-limit", "1m"], "at least 16m"),
+        (["--memory-limit", "1g", "-d", "somewhere"], "cannot be used together"),
+    ],
+)
+def test_memory_limit_that_makes_no_sense_is_refused(serve: Serving, words: list[str], reason: str) -> None:
+    process = serve.start(*words)
+    _, stderr = process.communicate(timeout=SECONDS)
+    assert process.returncode == 2
+    assert reason in stderr

@@ -65,6 +65,12 @@ class Housekeeping:
         for directory in self._directories():
             directory.delete_old_segments()
 
+    def reclaim_memory(self) -> None:
+        """Apply retention and delete removed segments at once: logs in memory have reached their limit."""
+        for directory in self._directories():
+            directory.delete_old_segments()
+            directory.env.run_all_now()
+
     def flush(self) -> None:
         """Flush logs whose time has come."""
         for directory in self._directories():

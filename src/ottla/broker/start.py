@@ -40,6 +40,7 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.schema import Uuid
 from ottla.security.authorizer import authorizer_from_config
 from ottla.storage.directory import LogDirectory
+from ottla.storage.memory_limit import MemoryLimit
 from ottla.storage.names import CLEAN_SHUTDOWN_FILE
 
 if TYPE_CHECKING:
@@ -159,9 +160,11 @@ def _open(
         cluster.authorizer = authorizer_from_config(first, lambda: cluster.image.acls.values())
     except ValueError as error:
         raise StartError(str(error)) from error
+    memory = _memory_limit(cluster)
     for node in cluster.nodes.values():
         for directory in node.directories:
             directory.env.on_failure = partial(_directory_failed, cluster, node, directory)
+            directory.env.memory = memory
     _load_logs(cluster)
     _register(cluster)
     cluster.open_partitions()
@@ -187,6 +190,7 @@ def add_node(cluster: BrokerRuntime, config: ServerConfig, advertised: Sequence[
     broker.endpoints = {endpoint.listener: endpoint for endpoint in advertised}
     cluster.nodes[config.node_id] = broker
     for directory in directories:
+        directory.env.memory = _memory_limit(cluster)
         directory.load(lambda topic: cluster.log_config(topic, broker)[0], is_stray=lambda *_: False)
     broker.epoch, records = register_broker(
         cluster.image,
@@ -253,6 +257,12 @@ def _open_directory(world: World, path: str, sync: bool, opened: list[LogDirecto
     directory.env.on_problem = partial(log.warning, "%s")
     opened.append(directory)
     return directory
+
+
+def _memory_limit(cluster: BrokerRuntime) -> MemoryLimit | None:
+    """Return the limit of logs in memory; None for logs on disk."""
+    disk = cluster.world.memory
+    return None if disk is None else MemoryLimit(disk, cluster.world.clock, cluster.housekeeping.reclaim_memory)
 
 
 def _directory_failed(cluster: BrokerRuntime, node: Broker, directory: LogDirectory, error: OSError) -> None:

@@ -20,6 +20,7 @@ from ottla.broker.start import StartError
 from ottla.cli.commands import add_command
 from ottla.cli.dev_tls import DevTls, make_dev_tls
 from ottla.cli.output import fail, usage
+from ottla.cli.quantities import parse_size
 from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_server_properties, server_config
 from ottla.events import EventFile, Events, log_event
 from ottla.printable import PrintableFormatter
@@ -31,6 +32,7 @@ from ottla.server.run import RunningCluster, address
 from ottla.server.web_options import CONTROL_TOKEN_VARIABLE, parse_web_options
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
+from ottla.world.machine import memory_bytes
 from ottla.world.world import World
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 LEVELS = {"none": logging.CRITICAL + 1, "error": 40, "warn": 30, "info": 20, "debug": 10}
 FREEZE_SECONDS = 1.0  # after the start, when the first clients have been served
 MEMORY_DIR = "/ottla"
+SMALLEST_MEMORY_LIMIT = 16 << 20
 
 
 def register(app: typer.Typer) -> None:
@@ -69,6 +72,15 @@ def serve(
         str | None,
         typer.Option(
             "--data-dir", "-d", metavar="DIR", help="Store the logs here.", show_default="memory, lost at the end"
+        ),
+    ] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--memory-limit",
+            metavar="SIZE",
+            help="Refuse records when logs in memory reach this size, such as 2g.",
+            show_default="half of the memory",
         ),
     ] = None,
     sync: Annotated[
@@ -199,12 +211,13 @@ def serve(
         kit = None if control is None else _control_options(control, control_token, names)
         if virtual_time and kit is None:
             raise ValueError("--virtual-time requires --control, which advances the time")
+        in_memory = data_dir is None and properties is None and not {"log.dir", "log.dirs"} & set(overrides)
+        limit = _memory_limit(memory_limit, in_memory)
     except (ServerConfigError, ValueError) as error:
         raise usage(str(error)) from error
     for node_config in configs:
         for warning in node_config.warnings:
             logging.getLogger(__name__).warning("%s", warning)
-    in_memory = data_dir is None and properties is None and not {"log.dir", "log.dirs"} & set(overrides)
     try:
         wanted = _Wanted(
             configs,
@@ -219,6 +232,7 @@ def serve(
             kit,
             virtual_time,
             tls,
+            limit,
         )
         _run(_serve(wanted))
     except KafkaError as error:
@@ -228,6 +242,21 @@ def serve(
     finally:
         if tls is not None:
             tls.remove()
+
+
+def _memory_limit(text: str | None, in_memory: bool) -> int:
+    """Return the bytes that logs in memory may take: half of the machine's memory unless the option says otherwise."""
+    if text is None:
+        return memory_bytes() // 2
+    if not in_memory:
+        raise ValueError("--memory-limit and a data directory cannot be used together: the data is on disk")
+    try:
+        limit = parse_size(text)
+    except ValueError as error:
+        raise ValueError(f"--memory-limit: {error}") from None
+    if limit < SMALLEST_MEMORY_LIMIT:
+        raise ValueError(f"--memory-limit {text}: at least {SMALLEST_MEMORY_LIMIT >> 20}m are needed")
+    return limit
 
 
 def node_configs(
@@ -340,6 +369,7 @@ class _Wanted(NamedTuple):
     control: WebOptions | None
     virtual_time: bool
     tls: DevTls | None
+    memory_limit: int
 
     @property
     def data(self) -> str:
@@ -368,7 +398,7 @@ async def _serve(wanted: _Wanted) -> None:
 
 async def _serve_cluster(wanted: _Wanted, stop: asyncio.Event, web: Mapping[str, WebServer]) -> None:
     loop = asyncio.get_running_loop()
-    world = World.real(loop, MemoryDisk() if wanted.in_memory else None)
+    world = World.real(loop, MemoryDisk(None, limit_bytes=wanted.memory_limit) if wanted.in_memory else None)
     kit = None if wanted.control is None else _control(world, wanted)
     sinks: list[Sink] = wanted.sinks if kit is None else [*wanted.sinks, kit.recent]
     events = Events(world.clock.now_ms, sinks) if sinks else None

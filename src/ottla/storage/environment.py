@@ -15,6 +15,7 @@ from ottla.world.disk import write_atomic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.storage.memory_limit import MemoryLimit
     from ottla.storage.segment import Segment
     from ottla.world.clock import Clock, Timer
     from ottla.world.disk import Buffer, Disk, File
@@ -64,6 +65,7 @@ class StorageEnvironment:
         "files",
         "immediate",
         "indexes",
+        "memory",
         "on_failure",
         "on_problem",
         "random",
@@ -90,6 +92,7 @@ class StorageEnvironment:
         self.on_problem: Callable[[str], None] | None = None
         self.failure: OSError | None = None
         self.immediate = False
+        self.memory: MemoryLimit | None = None
         self._timers: dict[Timer, Callable[[], None]] = {}
 
     def check(self) -> None:

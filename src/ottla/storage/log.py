@@ -286,6 +286,8 @@ class Log(LogFiles):
         env, config = self.env, self.config
         if env.failure is not None:
             env.check()
+        if env.memory is not None:
+            env.memory.admit(len(records), from_client=origin is AppendOrigin.CLIENT)
         now = env.clock.now_ms()
         rules = self._client_rules
         if rules is None or config is not self._rules_config:

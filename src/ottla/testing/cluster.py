@@ -22,7 +22,7 @@ from ottla.server.web_options import parse_web_options
 from ottla.testing.control.controlled_cluster import ControlledCluster
 from ottla.testing.control.faults import config_texts
 from ottla.testing.security import ClusterSecurity, throw_away_authority
-from ottla.world.disk_memory import MemoryDisk
+from ottla.world.disk_memory import DEFAULT_CAP_BYTES, MemoryDisk
 from ottla.world.disk_real import RealDisk
 from ottla.world.random import SeededRandom
 from ottla.world.world import World
@@ -254,7 +254,7 @@ class Cluster(ControlledCluster):
             ready.set()
 
     async def _serve(self, loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
-        world = World.real(loop, RealDisk(loop) if self._data_dir else MemoryDisk())
+        world = World.real(loop, RealDisk(loop) if self._data_dir else MemoryDisk(None, limit_bytes=DEFAULT_CAP_BYTES))
         if self._virtual is not None:
             from ottla.testing.control.manual_clock import ManualClock
 

@@ -220,8 +220,16 @@ class MemoryDisk:
     once.
     """
 
-    def __init__(self, cap_bytes: int | None = DEFAULT_CAP_BYTES, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        cap_bytes: int | None = DEFAULT_CAP_BYTES,
+        clock: Clock | None = None,
+        *,
+        limit_bytes: int | None = None,
+    ) -> None:
         self.cap_bytes = cap_bytes
+        self.limit_bytes = limit_bytes
+        """Bytes at which the broker refuses appends; the disk itself takes them."""
         self.used_bytes = 0
         self.root = Folder()
         self._clock = clock
@@ -261,8 +269,8 @@ class MemoryDisk:
     def space(self, path: str) -> tuple[int, int]:
         """How many bytes there is room for in all, and how many of them are free."""
         self._entry(path)
-        total = 2**63 - 1 if self.cap_bytes is None else self.cap_bytes
-        return total, total - self.used_bytes
+        total = self.limit_bytes or self.cap_bytes or 2**63 - 1
+        return total, max(total - self.used_bytes, 0)
 
     def modified_ms(self, path: str) -> int:
         """When it was last written, in milliseconds since 1970."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.world.clock import Clock, LoopClock, VirtualClock
+from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
 from ottla.world.random import Random, SeededRandom, SystemRandom
 from ottla.world.transport import LoopTransport, Transport
@@ -29,6 +30,8 @@ class World:
     transport: Transport
     random: Random
     workers: Workers
+    memory: MemoryDisk | None = None
+    """The disk beneath `disk` where files live in memory."""
     clock_of_node: Callable[[int], Clock] | None = None
     """The clocks of coordinators, where a node can stand still while others go on (the test kit's pause)."""
 
@@ -39,7 +42,9 @@ class World:
     @classmethod
     def real(cls, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> World:
         """This machine, on a loop; with a `MemoryDisk` it leaves no files."""
-        return cls(LoopClock(loop), disk or RealDisk(loop), LoopTransport(loop), SystemRandom(), ThreadWorkers(loop))
+        files = disk or RealDisk(loop)
+        memory = files if isinstance(files, MemoryDisk) else None
+        return cls(LoopClock(loop), files, LoopTransport(loop), SystemRandom(), ThreadWorkers(loop), memory)
 
     @classmethod
     def simulated(cls, seed: int | str) -> SimulatedWorld:

@@ -214,7 +214,7 @@ BROKER_SERVER_KEYS: Final[tuple[ConfigKey, ...]] = (
         "queued.max.request.bytes",
         ConfigType.LONG,
         -1,
-        "Bytes of waiting requests at which the broker stops reading from sockets; -1 is without limit.",
+        "Bytes of waiting requests at which the broker stops reading from sockets; -1: a quarter of the memory.",
     ),
     ConfigKey(
         "queued.max.requests",
