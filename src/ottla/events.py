@@ -52,7 +52,7 @@ FIELDS: Final = {
     "offset": "int: the offset of a record",
     "offsets": "list of {topic, partition, offset}",
     "partition": "int",
-    "partitions": "map of topic name to list of partition numbers",
+    "partitions": "map of topic name (streams groups: subtopology) to list of partition indexes",
     "pending": "map of topic name to partition numbers that the member has yet to give back",
     "port": "int: the client's port",
     "previous": "int: node id of the leader before, -1 for none",
@@ -66,7 +66,7 @@ FIELDS: Final = {
     "topic": "string",
     "topic_id": "string: as Kafka prints ids",
     "transactional_id": "string",
-    "type": "string: classic or consumer",
+    "type": "string: group type: classic, consumer, share or streams",
     "version": "int: version of the request",
     "what": "string: which timeout: session, rebalance, join, sync, transaction",
 }

@@ -1,23 +1,22 @@
-"""Checks what clients saw: from their own histories it finds what a correct log could not have done.
+"""The history checker: finds anomalies in what clients sent and polled, as Jepsen's analyses of Kafka define them.
 
-The anomalies are those of Jepsen's analyses of Kafka. It looks at histories alone and imports nothing of the broker, so
-that it judges any Kafka.
+It reads only histories and imports nothing of the broker, so it can check any Kafka cluster.
 
-A history is a list of operations, one for each call or transaction of a client, in the order in which each client made
-its own. As text it is JSON lines:
+A history is a list of operations, one per call or transaction of a client, each client's in its own order. As text it
+is JSON lines:
 
     {"process": "p1", "status": "ok", "steps": [{"send": "orders-0", "value": 7, "offset": 3}]}
     {"process": "t1", "status": "fail", "steps": [{"poll": {"orders-0": [[3, 7]]}}, {"send": "bills-0", "value": 1}]}
     {"process": "c1", "status": "ok", "steps": [{"poll": {"bills-0": [[0, 4], [2, 5]]}}]}
     {"process": "c1", "assign": ["orders-0"]}
 
-- `status` is `ok` when it certainly took effect (acknowledged, committed), `fail` when it certainly did not (refused,
-  aborted), `info` when nobody knows. What a poll returned was seen, whatever became of the transaction around it.
-- `steps` are what it did, in order. A value is sent once to a partition: values tell records apart. An offset is left
-  out where the client was not told one.
-- `assign` says that a consumer's positions in these partitions were set anew (assigned, seeked, or taken back after an
-  abort), so that its next poll need not follow its last one.
-- `index`, `start` and `end` may be there and are carried into reports.
+- `status` is `ok` if the operation certainly took effect (acknowledged, committed), `fail` if it certainly did not
+  (refused, aborted), and `info` if that is unknown. Polled records count as read whatever the status.
+- `steps` are sends and polls in order. A value is sent at most once to a partition, so that it identifies a record. The
+  offset of a send is absent if the client did not receive it.
+- `assign` means that a consumer's positions in these partitions were set (by an assignment, a seek, or a reset after an
+  abort), so that its next poll need not continue its last one.
+- `index`, `start` and `end` are optional and appear in reports.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ OK, FAIL, INFO = "ok", "fail", "info"
 
 
 class Send(NamedTuple):
-    """A value was sent to a partition, and got this offset if the client was told."""
+    """A value sent to a partition, with its offset if the client received it."""
 
     partition: str
     value: Any
@@ -43,13 +42,13 @@ class Send(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """What a poll returned: of each partition, offsets and values in order."""
+    """The records that a poll returned: offsets and values by partition, in order."""
 
     records: dict[str, list[tuple[int, Any]]]
 
 
 class Assign(NamedTuple):
-    """Positions in these partitions were set anew."""
+    """An assignment or seek that set a consumer's positions in these partitions."""
 
     partitions: tuple[str, ...]
 
@@ -59,7 +58,7 @@ Step = Send | Poll | Assign
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One call or transaction of a client, and how it ended."""
+    """One call or transaction of a client, with its status and steps."""
 
     process: str
     status: str
@@ -69,7 +68,7 @@ class Operation:
     end: float | None = None
 
     def sends(self) -> Iterator[Send]:
-        """What it sent, in order."""
+        """Return the sends of the operation, in order."""
         return (step for step in self.steps if isinstance(step, Send))
 
     def __str__(self) -> str:
@@ -77,36 +76,36 @@ class Operation:
 
 
 class AnomalyKind(Enum):
-    """What a correct log does not do."""
+    """The kinds of anomalies, which a correct log does not show."""
 
     INCONSISTENT_OFFSETS = "inconsistent offsets"
-    """One offset of a partition held different values."""
+    """One offset of a partition has several values."""
     DUPLICATE = "duplicate"
-    """A value sent once is at several offsets."""
+    """A value that was sent once has several offsets."""
     LOST_WRITE = "lost write"
-    """A committed value was never read, though later ones of its partition were."""
+    """A committed value was never read, although later values of its partition were."""
     ABORTED_READ = "aborted read (G1a)"
-    """A value was read whose transaction was aborted."""
+    """A value of an aborted transaction was read."""
     UNWRITTEN_READ = "unwritten read"
-    """A value was read that nobody sent."""
+    """A value was read that was never sent."""
     PRECOMMITTED_READ = "precommitted read"
-    """A transaction read what it had sent itself, before it committed."""
+    """A transaction read its own values before it committed."""
     POLL_SKIP = "poll skip"
-    """A consumer's next poll left out values between."""
+    """Two consecutive polls of a consumer skipped values between them."""
     NONMONOTONIC_POLL = "non-monotonic poll"
-    """A consumer's next poll went back."""
+    """A poll of a consumer returned a lower offset than its previous poll."""
     NONMONOTONIC_SEND = "non-monotonic send"
-    """A producer's later value has a lower offset than its earlier one."""
+    """A later value of a producer has a lower offset than an earlier one."""
     INTERNAL_POLL_SKIP = "internal poll skip"
-    """As a poll skip, within one transaction or poll."""
+    """A poll skip within one transaction or poll."""
     INTERNAL_NONMONOTONIC_POLL = "internal non-monotonic poll"
-    """As a non-monotonic poll, within one transaction or poll."""
+    """A non-monotonic poll within one transaction or poll."""
     INTERNAL_NONMONOTONIC_SEND = "internal non-monotonic send"
-    """As a non-monotonic send, within one transaction."""
+    """A non-monotonic send within one transaction."""
 
 
 class Anomaly(NamedTuple):
-    """One anomaly: where, what, and the operations that prove it."""
+    """One anomaly: its partition, a description, and the operations that prove it."""
 
     kind: AnomalyKind
     partition: str
@@ -120,7 +119,7 @@ class Anomaly(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """What a history shows; `unread` are committed values that nobody read yet, which proves nothing."""
+    """The result of a check. `unread` are committed values after the last read offset: not read yet, or lost."""
 
     anomalies: list[Anomaly] = field(default_factory=list)
     unread: dict[str, list[Any]] = field(default_factory=dict)
@@ -129,11 +128,11 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no anomalies."""
         return not self.anomalies
 
     def kinds(self) -> set[AnomalyKind]:
-        """The kinds of anomalies that were found."""
+        """Return the kinds of the anomalies."""
         return {anomaly.kind for anomaly in self.anomalies}
 
     def __str__(self) -> str:
@@ -142,9 +141,12 @@ class Report:
 
 
 def check_history(history: Iterable[Operation], *, everything_read: bool = False) -> Report:
-    """Look for every kind of anomaly.
+    """Return all anomalies of a history.
 
-    `everything_read` says that at the end all partitions were read to their ends, so that what nobody read is lost.
+    With `everything_read` all partitions were read to their ends at last, so that an unread value counts as lost.
+
+        report = check_history(read_history(open("history.jsonl")))
+        assert report.ok, str(report)
     """
     operations = list(history)
     for index, operation in enumerate(operations):
@@ -154,7 +156,7 @@ def check_history(history: Iterable[Operation], *, everything_read: bool = False
 
 
 def read_history(lines: Iterable[str]) -> list[Operation]:
-    """Read a history from JSON lines."""
+    """Return the history of JSON lines; ValueError with the line number if one is malformed."""
     history: list[Operation] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -166,65 +168,67 @@ def read_history(lines: Iterable[str]) -> list[Operation]:
 
 
 def write_history(history: Iterable[Operation]) -> Iterator[str]:
-    """The JSON lines of a history."""
+    """Return the JSON lines of a history."""
     for operation in history:
         yield json.dumps(_to_json(operation)) + "\n"
 
 
-class _Seen(NamedTuple):
+class _Occurrence(NamedTuple):
+    """A value at an offset, sent or read by an operation."""
+
     operation: Operation
     offset: int | None
 
 
 class _Check:
-    """The facts of a history, gathered once; each kind of anomaly is a question to them."""
+    """Indexes of a history, and one method per kind of anomaly."""
 
     def __init__(self, operations: list[Operation]) -> None:
         self.operations = operations
-        self.found: list[Anomaly] = []
-        self.senders: dict[str, dict[Any, list[_Seen]]] = defaultdict(lambda: defaultdict(list))
-        self.readers: dict[str, dict[Any, list[_Seen]]] = defaultdict(lambda: defaultdict(list))
+        self.anomalies: list[Anomaly] = []
+        self.senders: dict[str, dict[Any, list[_Occurrence]]] = defaultdict(lambda: defaultdict(list))
+        self.readers: dict[str, dict[Any, list[_Occurrence]]] = defaultdict(lambda: defaultdict(list))
         for operation in operations:
             for step in operation.steps:
                 if isinstance(step, Send):
-                    self.senders[step.partition][step.value].append(_Seen(operation, step.offset))
+                    self.senders[step.partition][step.value].append(_Occurrence(operation, step.offset))
                 elif isinstance(step, Poll):
                     for partition, records in step.records.items():
                         for offset, value in records:
-                            self.readers[partition][value].append(_Seen(operation, offset))
+                            self.readers[partition][value].append(_Occurrence(operation, offset))
         self.partitions = list(dict.fromkeys([*self.senders, *self.readers]))
-        # A transaction of which nobody knows whether it committed has, if anybody else read a part of it.
+        # A transaction with unknown status has committed if another operation read a value of it.
         self.committed = {id(operation) for operation in operations if operation.status == OK}
         for operation in operations:
             if operation.status == INFO and any(
-                seen.operation is not operation
+                occurrence.operation is not operation
                 for send in operation.sends()
-                for seen in self.readers[send.partition].get(send.value, ())
+                for occurrence in self.readers[send.partition].get(send.value, ())
             ):
                 self.committed.add(id(operation))
-        self.offsets = {partition: self._offsets_of(partition) for partition in self.partitions}
+        self.offsets = {partition: self._index_offsets(partition) for partition in self.partitions}
         self.order = {partition: sorted(offsets) for partition, offsets in self.offsets.items()}
         self.position = {
             partition: {offset: index for index, offset in enumerate(order)} for partition, order in self.order.items()
         }
 
     def report(self, everything_read: bool) -> Report:
-        report = Report(self.found)
+        report = Report(self.anomalies)
         for partition in self.partitions:
             report.sent += len(self.senders[partition])
             report.read += len(self.readers[partition])
-            self._offsets(partition)
-            self._reads(partition)
-            unread = self._lost(partition, everything_read)
+            self._check_offsets(partition)
+            self._check_reads(partition)
+            unread = self._check_lost_writes(partition, everything_read)
             if unread:
                 report.unread[partition] = unread
-        self._precommitted()
-        self._polls()
-        self._sends()
+        self._check_precommitted_reads()
+        self._check_polls()
+        self._check_sends()
         return report
 
-    def _offsets_of(self, partition: str) -> dict[int, dict[Any, list[Operation]]]:
-        """Offset -> value -> who says so, of what is committed or was read."""
+    def _index_offsets(self, partition: str) -> dict[int, dict[Any, list[Operation]]]:
+        """Return offset -> value -> operations, of values that are committed or were read."""
         offsets: dict[int, dict[Any, list[Operation]]] = defaultdict(lambda: defaultdict(list))
         for value, sent in self.senders[partition].items():
             for operation, offset in sent:
@@ -237,13 +241,13 @@ class _Check:
         return offsets
 
     def _add(self, kind: AnomalyKind, partition: str, detail: str, operations: Iterable[Operation]) -> None:
-        self.found.append(Anomaly(kind, partition, detail, tuple(dict.fromkeys(operations))))
+        self.anomalies.append(Anomaly(kind, partition, detail, tuple(dict.fromkeys(operations))))
 
-    def _offsets(self, partition: str) -> None:
-        places: dict[Any, dict[int, list[Operation]]] = defaultdict(dict)
+    def _check_offsets(self, partition: str) -> None:
+        offsets_of_value: dict[Any, dict[int, list[Operation]]] = defaultdict(dict)
         for offset, values in sorted(self.offsets[partition].items()):
             for value, operations in values.items():
-                places[value][offset] = operations
+                offsets_of_value[value][offset] = operations
             if len(values) > 1:
                 self._add(
                     AnomalyKind.INCONSISTENT_OFFSETS,
@@ -251,7 +255,7 @@ class _Check:
                     f"offset {offset} holds {_list(values)}",
                     [operations[0] for operations in values.values()],
                 )
-        for value, offsets in places.items():
+        for value, offsets in offsets_of_value.items():
             if len(offsets) > 1:
                 self._add(
                     AnomalyKind.DUPLICATE,
@@ -260,7 +264,7 @@ class _Check:
                     [operations[0] for operations in offsets.values()],
                 )
 
-    def _reads(self, partition: str) -> None:
+    def _check_reads(self, partition: str) -> None:
         senders = self.senders[partition]
         for value, read in self.readers[partition].items():
             sent = senders.get(value)
@@ -269,8 +273,9 @@ class _Check:
                     AnomalyKind.UNWRITTEN_READ, partition, f"{value!r} was read and never sent", [read[0].operation]
                 )
             elif all(operation.status == FAIL for operation, _ in sent):
-                # What a transaction reads of its own is another matter: a precommitted read.
-                others = [seen for seen in read if all(seen.operation is not each.operation for each in sent)]
+                # A transaction that reads its own values is a precommitted read instead.
+                senders_of_value = [occurrence.operation for occurrence in sent]
+                others = [occurrence for occurrence in read if occurrence.operation not in senders_of_value]
                 if others:
                     self._add(
                         AnomalyKind.ABORTED_READ,
@@ -279,9 +284,9 @@ class _Check:
                         [sent[0].operation, others[0].operation],
                     )
 
-    def _lost(self, partition: str, everything_read: bool) -> list[Any]:
+    def _check_lost_writes(self, partition: str, everything_read: bool) -> list[Any]:
         readers = self.readers[partition]
-        read_offsets = [seen.offset for read in readers.values() for seen in read if seen.offset is not None]
+        read_offsets = [offset for read in readers.values() for _, offset in read if offset is not None]
         furthest = max(read_offsets, default=-1)
         unread = []
         for value, sent in self.senders[partition].items():
@@ -292,18 +297,18 @@ class _Check:
                     continue
                 if everything_read or (offset is not None and offset < furthest):
                     where = "" if offset is None else f" at offset {offset}"
-                    beyond = [seen.operation for read in readers.values() for seen in read if seen.offset == furthest]
+                    beyond = [reader for read in readers.values() for reader, position in read if position == furthest]
                     self._add(
                         AnomalyKind.LOST_WRITE,
                         partition,
-                        f"{value!r}{where} was committed and never read, though offset {furthest} was",
+                        f"{value!r}{where} was committed and never read, although offset {furthest} was",
                         [operation, *beyond[:1]],
                     )
                 else:
                     unread.append(value)
         return unread
 
-    def _precommitted(self) -> None:
+    def _check_precommitted_reads(self) -> None:
         for operation in self.operations:
             sent = {(send.partition, send.value) for send in operation.sends()}
             for step in operation.steps:
@@ -318,7 +323,7 @@ class _Check:
                                 [operation],
                             )
 
-    def _polls(self) -> None:
+    def _check_polls(self) -> None:
         last: dict[tuple[str, str], tuple[Operation, int]] = {}
         for operation in self.operations:
             for step in operation.steps:
@@ -330,10 +335,12 @@ class _Check:
                         for offset, _ in records:
                             before = last.get((operation.process, partition))
                             if before is not None:
-                                self._follow(partition, before, operation, offset)
+                                self._check_consecutive_polls(partition, before, operation, offset)
                             last[operation.process, partition] = (operation, offset)
 
-    def _follow(self, partition: str, before: tuple[Operation, int], operation: Operation, offset: int) -> None:
+    def _check_consecutive_polls(
+        self, partition: str, before: tuple[Operation, int], operation: Operation, offset: int
+    ) -> None:
         earlier, last_offset = before
         internal = earlier is operation
         if offset <= last_offset:
@@ -347,7 +354,7 @@ class _Check:
         position = self.position[partition]
         skipped = self.order[partition][position[last_offset] + 1 : position[offset]]
         if skipped:
-            values = [value for each in skipped for value in self.offsets[partition][each]]
+            values = [value for skipped_offset in skipped for value in self.offsets[partition][skipped_offset]]
             witnesses = [next(iter(self.offsets[partition][skipped[0]].values()))[0]]
             self._add(
                 AnomalyKind.INTERNAL_POLL_SKIP if internal else AnomalyKind.POLL_SKIP,
@@ -357,7 +364,7 @@ class _Check:
                 [earlier, operation, *witnesses],
             )
 
-    def _sends(self) -> None:
+    def _check_sends(self) -> None:
         last: dict[tuple[str, str], tuple[Operation, int]] = {}
         for operation in self.operations:
             if id(operation) not in self.committed:
@@ -408,7 +415,7 @@ def _from_json(fields: dict[str, Any], index: int) -> Operation:
         steps: list[Step] = [_step(fields)]
         status = OK
     else:
-        steps = [_step(each) for each in fields["steps"]]
+        steps = [_step(step) for step in fields["steps"]]
         status = fields["status"]
     if status not in (OK, FAIL, INFO):
         raise ValueError(f"status {status!r}")

@@ -17,6 +17,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.events import NO_EVENT_LOG
 from ottla.pending import Pending
 from ottla.protocol.schema import Struct
 from ottla.testing.control.exchange import complete, join_parts, release_parts, then
@@ -295,7 +296,7 @@ class Rules:
     """The rules of one cluster or one tap, tried in the order in which they were added."""
 
     def __init__(
-        self, clock: Clock, random: Random, on_loop: Callable[[Callable[[], Any]], Any], events: Events | None = None
+        self, clock: Clock, random: Random, on_loop: Callable[[Callable[[], Any]], Any], events: Events = NO_EVENT_LOG
     ) -> None:
         self.clock = clock
         self.random = random
@@ -367,10 +368,9 @@ class Rules:
                 continue
             if rule.times is not None and rule.hits + 1 >= rule.times and rule in self.active:
                 self.active.remove(rule)
-            if self._events is not None:
-                self._events.of_node(exchange.received.node).emit(
-                    "rule", rule=rule.number, action=rule.action, api=exchange.received.api
-                )
+            self._events.of_node(exchange.received.node).emit(
+                "rule", rule=rule.number, action=rule.action, api=exchange.received.api
+            )
             rule._hit(exchange.received)
             if result is not NOT_HANDLED:
                 return result  # type: ignore[no-any-return]
