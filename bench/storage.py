@@ -34,7 +34,7 @@ from ottla.world.random import SeededRandom
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
 BATCH_BYTES = 16 << 10
 PARTITION = TopicPartition("bench", 0)

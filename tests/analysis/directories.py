@@ -16,9 +16,9 @@ from ottla.records.builder import BatchBuilder
 from ottla.records.control import ControlType
 from ottla.storage.config import LogConfig
 from ottla.storage.environment import StorageEnvironment
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
+from ottla.storage.log.producer_state import AppendOrigin
 from ottla.storage.names import TopicPartition
-from ottla.storage.producer_state import AppendOrigin
 from ottla.world.clock import VirtualClock
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk

@@ -34,9 +34,9 @@ from ottla.protocol.messages import k87_read_share_group_state_summary as k87
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
 from ottla.records.builder import BatchBuilder
 from ottla.records.iterate import Record, iter_all_records
+from ottla.storage.check.record_removal import RecordPlace, remove_record
+from ottla.storage.check.repair import repair
 from ottla.storage.environment import StorageEnvironment
-from ottla.storage.record_removal import RecordPlace, remove_record
-from ottla.storage.repair import repair
 from tests.conversations.local_talk import LocalTalk
 
 if TYPE_CHECKING:

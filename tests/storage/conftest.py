@@ -7,7 +7,7 @@ import pytest
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import LogDirectory
 from ottla.storage.environment import StorageEnvironment
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.storage.names import TopicPartition
 from ottla.world.clock import VirtualClock
 from ottla.world.disk_memory import MemoryDisk

@@ -24,10 +24,10 @@ from ottla.protocol.record_schemas.metadata import TopicRecord
 from ottla.protocol.uuids import Uuid
 from ottla.records.batch import iter_batches
 from ottla.records.iterate import iter_records
+from ottla.storage.check.verify import verify
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import LogDirectory
 from ottla.storage.names import TopicPartition
-from ottla.storage.verify import verify
 from ottla.world.clock import VirtualClock
 from ottla.world.disk_real import RealDisk
 from ottla.world.random import SeededRandom
@@ -37,7 +37,7 @@ from .batches import batch, checked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
 KEPT = TopicPartition("kept", 0)
 COMPACTED = TopicPartition("compacted", 0)

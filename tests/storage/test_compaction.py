@@ -11,11 +11,11 @@ from ottla.records.batch import iter_batches
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType
 from ottla.records.iterate import Record, iter_records
-from ottla.storage import compaction
+from ottla.storage.cleaner import compaction
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import CleaningAbortedError, CorruptLogError
+from ottla.storage.log.segment import Segment
 from ottla.storage.names import TopicPartition
-from ottla.storage.segment import Segment
 from ottla.world.clock import VirtualClock
 
 from .batches import batch, checked
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.storage.directory import LogDirectory
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
     from .conftest import Opener
 

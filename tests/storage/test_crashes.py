@@ -26,7 +26,7 @@ from ottla.world.disk_faulty import FaultyDisk, SimulatedCrash
 from ottla.world.random import SeededRandom
 
 if TYPE_CHECKING:
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
 FIRST = int(os.environ.get("OTTLA_SIMULATION_FIRST_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("OTTLA_SIMULATION_SEEDS", "40")))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ottla.storage.epochs import LeaderEpochCache
+from ottla.storage.log.leader_epochs import LeaderEpochCache
 
 CACHE = [(0, 0), (2, 10), (5, 30)]
 

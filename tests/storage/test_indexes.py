@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.storage.errors import CorruptIndexError
-from ottla.storage.indexes import AbortedTxn, OffsetIndex, TimeIndex, TransactionIndex
+from ottla.storage.log.indexes import AbortedTxn, OffsetIndex, TimeIndex, TransactionIndex
 
 ENTRIES = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 1000)), max_size=50)
 

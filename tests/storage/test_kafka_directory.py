@@ -18,11 +18,11 @@ from ottla.storage import checkpoints
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import LogDirectory
 from ottla.storage.environment import StorageEnvironment
-from ottla.storage.indexes import OffsetIndex, TimeIndex, TransactionIndex
-from ottla.storage.log import Log
+from ottla.storage.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from ottla.storage.log.log import Log
+from ottla.storage.log.producer_state import ProducerState, decode_snapshot
+from ottla.storage.log.reading import MAX_TIMESTAMP
 from ottla.storage.names import parse_numbered, parse_partition_dir
-from ottla.storage.producer_state import ProducerState, decode_snapshot
-from ottla.storage.reading import MAX_TIMESTAMP
 from ottla.world.clock import VirtualClock
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.random import SeededRandom

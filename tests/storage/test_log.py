@@ -10,7 +10,7 @@ from ottla.storage.config import LogConfig
 from .batches import batch, checked, values
 
 if TYPE_CHECKING:
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
     from .conftest import Opener
 

@@ -12,7 +12,7 @@ from ottla.records.batch import read_header
 from ottla.records.control import ControlType
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptSnapshotError
-from ottla.storage.producer_state import AppendOrigin, ProducerEntry, ProducerState, decode_snapshot
+from ottla.storage.log.producer_state import AppendOrigin, ProducerEntry, ProducerState, decode_snapshot
 
 from .batches import batch
 from .test_log import read_all
@@ -20,7 +20,7 @@ from .test_log import read_all
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.storage.log import AppendResult, Log
+    from ottla.storage.log.log import AppendResult, Log
 
     from .conftest import Opener
 
@@ -220,7 +220,7 @@ def by_id(data: bytes) -> list[ProducerEntry]:
 def test_snapshot_of_many_producers_is_encoded_in_pieces(
     memory_opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.storage.log.INLINE_PRODUCERS", 30)
+    monkeypatch.setattr("ottla.storage.log.log.INLINE_PRODUCERS", 30)
     log = memory_opener.log()
     for pid in range(100):
         produce(log, 0, pid=pid)
@@ -236,7 +236,7 @@ def test_snapshot_of_many_producers_is_encoded_in_pieces(
     assert turns >= 4
     assert log.snapshots == [100]
     assert by_id(memory_opener.disk.read(log.snapshot_path(100))) == expected
-    monkeypatch.setattr("ottla.storage.log.INLINE_PRODUCERS", 1000)
+    monkeypatch.setattr("ottla.storage.log.log.INLINE_PRODUCERS", 1000)
     recovered = memory_opener.log(clean=False)
     assert by_id(recovered.producers.encode_snapshot()) == by_id(log.producers.encode_snapshot())
 
@@ -244,7 +244,7 @@ def test_snapshot_of_many_producers_is_encoded_in_pieces(
 def test_snapshot_in_progress_is_given_up_when_the_log_is_truncated(
     memory_opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.storage.log.INLINE_PRODUCERS", 30)
+    monkeypatch.setattr("ottla.storage.log.log.INLINE_PRODUCERS", 30)
     log = memory_opener.log()
     for pid in range(100):
         produce(log, 0, pid=pid)

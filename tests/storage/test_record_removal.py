@@ -9,11 +9,11 @@ import pytest
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CompressionType
 from ottla.records.iterate import iter_all_records
+from ottla.storage.check.record_removal import RecordPlace, remove_record
+from ottla.storage.check.repair import repair
+from ottla.storage.check.verify import verify
 from ottla.storage.environment import StorageEnvironment
 from ottla.storage.names import TopicPartition
-from ottla.storage.record_removal import RecordPlace, remove_record
-from ottla.storage.repair import repair
-from ottla.storage.verify import verify
 from ottla.world.world import World
 
 PLACE = TopicPartition("__consumer_offsets", 3)

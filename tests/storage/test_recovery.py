@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.records.batch import HEADER_SIZE, compute_crc
-from ottla.storage import compaction
+from ottla.storage.cleaner import compaction
 from ottla.storage.config import LogConfig
 from ottla.storage.names import TopicPartition
 
@@ -18,7 +18,7 @@ from .test_log import read_all
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
     from ottla.world.disk import Disk
 
     from .conftest import Opener

@@ -8,15 +8,15 @@ import pytest
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.config import LogConfig
+from ottla.storage.log.segment import Segment
 from ottla.storage.names import TopicPartition
 from ottla.storage.open_files import OpenFiles
-from ottla.storage.segment import Segment
 
 from .batches import batch, values
 from .test_log import read_all
 
 if TYPE_CHECKING:
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
     from .conftest import Opener
 

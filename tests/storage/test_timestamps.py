@@ -10,7 +10,7 @@ import pytest
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
 from ottla.storage.config import LogConfig
-from ottla.storage.reading import (
+from ottla.storage.log.reading import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,

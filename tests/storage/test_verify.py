@@ -10,13 +10,13 @@ import pytest
 
 from ottla.records.control import ControlType
 from ottla.storage import checkpoints, names
+from ottla.storage.check.findings import FileKind, Finding
+from ottla.storage.check.repair import RepairReport, repair
+from ottla.storage.check.verify import VerifyReport, bytes_to_check, verify
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import LogDirectory
 from ottla.storage.environment import StorageEnvironment
-from ottla.storage.findings import FileKind, Finding
 from ottla.storage.names import TopicPartition
-from ottla.storage.repair import RepairReport, repair
-from ottla.storage.verify import VerifyReport, bytes_to_check, verify
 from ottla.world.clock import VirtualClock
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -25,7 +25,7 @@ from ottla.world.random import SeededRandom
 from .batches import batch
 
 if TYPE_CHECKING:
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
 FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "4.3.1"
 SEGMENT_BYTES = 2000

@@ -16,9 +16,9 @@ from ottla.records.control import ControlType, parse_control_key
 from ottla.records.iterate import Record, iter_all_records, iter_records
 from ottla.storage.config import LogConfig
 from ottla.storage.environment import StorageEnvironment
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
+from ottla.storage.log.producer_state import AppendOrigin
 from ottla.storage.names import TopicPartition
-from ottla.storage.producer_state import AppendOrigin
 from ottla.transactions.coordinator import TransactionCoordinator
 from ottla.transactions.environment import NO_LEADER, LogRecord, ProducerIdBlock, TransactionConfig, TransactionMarker
 from ottla.transactions.verification import PartitionVerifier, Verifications, produce_operation

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.cluster.server_config import Endpoint, ServerConfig
     from ottla.protocol.schema import Uuid
     from ottla.storage.directory import LogDirectory
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
 R = TypeVar("R")
 

@@ -26,7 +26,7 @@ from ottla.records.control import ControlType
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
 from ottla.storage.errors import CorruptLogError
-from ottla.storage.producer_state import AppendOrigin
+from ottla.storage.log.producer_state import AppendOrigin
 from ottla.transactions.environment import NO_LEADER, ProducerIdBlock, TransactionConfig
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.producer_state import AppendOrigin
+from ottla.storage.log.producer_state import AppendOrigin
 from ottla.transactions.verification import Verifications
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ottla.cluster.registrations import Partition as PartitionState
     from ottla.protocol.schema import Uuid
     from ottla.records.batch import BatchHeader
-    from ottla.storage.log import AppendResult, Log
-    from ottla.storage.validation import ValidatedRecords
+    from ottla.storage.log.log import AppendResult, Log
+    from ottla.storage.log.validation import ValidatedRecords
     from ottla.transactions.verification import VerificationGuard
     from ottla.world.disk import Buffer
 

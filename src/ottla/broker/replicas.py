@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.cluster.registrations import Partition, Topic
     from ottla.protocol.schema import Message, Uuid
     from ottla.storage.directory import LogDirectory
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ottla.broker.session import Call
     from ottla.protocol.schema import Uuid
     from ottla.records.batch import BatchHeader
-    from ottla.storage.log import Log
-    from ottla.storage.validation import ValidatedRecords
+    from ottla.storage.log.log import Log
+    from ottla.storage.log.validation import ValidatedRecords
     from ottla.transactions.verification import VerificationGuard
 
 INLINE_RECORD_ERRORS = 1000  # a response with more is encoded in a worker

@@ -25,7 +25,7 @@ from ottla.transactions.environment import TransactionMarker
 if TYPE_CHECKING:
     from ottla.broker.session import Call
     from ottla.pending import Pending
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
 Errors = dict[TopicPartition, ErrorCode]
 

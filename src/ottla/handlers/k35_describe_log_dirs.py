@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.session import Call
     from ottla.storage.directory import LogDirectory
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
     from ottla.storage.names import TopicPartition
 
 

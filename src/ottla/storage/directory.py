@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage import compaction, names
+from ottla.storage import names
 from ottla.storage.checkpoints import (
     CorruptCheckpointError,
     decode_clean_shutdown,
@@ -19,10 +19,11 @@ from ottla.storage.checkpoints import (
     encode_offsets,
     encode_partition_metadata,
 )
+from ottla.storage.cleaner import compaction
 from ottla.storage.config import LogConfig
 from ottla.storage.environment import StorageEnvironment
 from ottla.storage.errors import CleaningAbortedError, CorruptLogError
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.storage.open_files import DEFAULT_LIMIT
 from ottla.world.disk import write_atomic
 
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from ottla.protocol.uuids import Uuid
-    from ottla.storage.compaction import Cleanable
+    from ottla.storage.cleaner.compaction import Cleanable
+    from ottla.storage.log.recovery import RecoveryReport
     from ottla.storage.names import TopicPartition
-    from ottla.storage.recovery import RecoveryReport
     from ottla.world.clock import Clock
     from ottla.world.disk import Disk, Lock
     from ottla.world.random import Random

@@ -15,8 +15,8 @@ from ottla.world.disk import write_atomic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.storage.log.segment import Segment
     from ottla.storage.memory_limit import MemoryLimit
-    from ottla.storage.segment import Segment
     from ottla.world.clock import Clock, Timer
     from ottla.world.disk import Buffer, Disk, File
     from ottla.world.random import Random

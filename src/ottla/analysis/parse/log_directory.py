@@ -13,10 +13,10 @@ from ottla.analysis.parse.kafka_records import FORMAT, group_events, transaction
 from ottla.records.control import ControlType
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
+from ottla.storage.check.scan import read_folder, read_metadata_facts, scan_batches
 from ottla.storage.errors import CorruptLogError
+from ottla.storage.log.producer_state import read_marker
 from ottla.storage.names import parse_partition_dir
-from ottla.storage.producer_state import read_marker
-from ottla.storage.scan import read_folder, read_metadata_facts, scan_batches
 from ottla.world.disk_real import RealDisk
 
 if TYPE_CHECKING:

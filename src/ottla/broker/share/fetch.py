@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.records.batch import BatchHeader
     from ottla.shares.partition import SharePartition
     from ottla.shares.sessions import Place, SessionKey
-    from ottla.storage.slices import FileSlice, LogRead
+    from ottla.storage.log.slices import FileSlice, LogRead
     from ottla.world.clock import Clock, Timer
 
 

@@ -17,13 +17,13 @@ from ottla.records.compression import CompressionType
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import Record, iter_records
 from ottla.storage import names
+from ottla.storage.check.partition import wrong_crc
+from ottla.storage.check.scan import METADATA_SNAPSHOT_SUFFIX, read_folder, scan_batches
+from ottla.storage.check.verify import is_partition
 from ottla.storage.checkpoints import CorruptCheckpointError, decode_epochs, decode_offsets, decode_partition_metadata
 from ottla.storage.errors import CorruptIndexError, CorruptLogError, CorruptSnapshotError
-from ottla.storage.indexes import OffsetIndex, TimeIndex, TransactionIndex
-from ottla.storage.partition_check import wrong_crc
-from ottla.storage.producer_state import decode_snapshot
-from ottla.storage.scan import METADATA_SNAPSHOT_SUFFIX, read_folder, scan_batches
-from ottla.storage.verify import is_partition
+from ottla.storage.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from ottla.storage.log.producer_state import decode_snapshot
 from ottla.world.disk_real import RealDisk
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import typer
 from ottla.cli.log import paths
 from ottla.cli.output import examples, print_json, print_table, size, usage, when
 from ottla.storage import names
+from ottla.storage.check.scan import PartitionFolder, find_partitions, log_bounds, read_folder
+from ottla.storage.check.verify import is_partition
 from ottla.storage.checkpoints import CorruptCheckpointError, decode_offsets, decode_partition_metadata
-from ottla.storage.scan import PartitionFolder, find_partitions, log_bounds, read_folder
-from ottla.storage.verify import is_partition
 from ottla.world.disk_real import RealDisk
 
 EXAMPLES = examples("ottla log ls /var/lib/kafka/data", "ottla log ls ./data --topic orders --json")

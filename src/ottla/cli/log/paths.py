@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from ottla.cli.output import usage
+from ottla.storage.check.verify import is_partition
 from ottla.storage.names import LOCK_FILE
-from ottla.storage.verify import is_partition
 
 
 def existing(path: str) -> str:

@@ -12,12 +12,12 @@ from ottla.cli.log import paths
 from ottla.cli.log.verify import print_findings, progress_bar, totals
 from ottla.cli.output import FAILED, examples, fail, print_json
 from ottla.cluster.metadata.repair import MetadataChoice, repair_metadata
+from ottla.storage.check.record_removal import RecordPlace, remove_record
+from ottla.storage.check.repair import RepairReport, Step
+from ottla.storage.check.repair import repair as repair_files
+from ottla.storage.check.verify import bytes_to_check
 from ottla.storage.environment import StorageEnvironment
 from ottla.storage.names import LOCK_FILE
-from ottla.storage.record_removal import RecordPlace, remove_record
-from ottla.storage.repair import RepairReport, Step
-from ottla.storage.repair import repair as repair_files
-from ottla.storage.verify import bytes_to_check
 from ottla.world.clock import VirtualClock
 from ottla.world.disk_real import RealDisk
 from ottla.world.random import SystemRandom

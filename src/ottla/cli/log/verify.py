@@ -11,14 +11,14 @@ import typer
 
 from ottla.cli.log import paths
 from ottla.cli.output import FAILED, console, examples, fail, print_json, size, until_pipe_closes
-from ottla.storage.verify import bytes_to_check
-from ottla.storage.verify import verify as verify_files
+from ottla.storage.check.verify import bytes_to_check
+from ottla.storage.check.verify import verify as verify_files
 from ottla.world.disk_real import RealDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ottla.storage.verify import Finding, VerifyReport
+    from ottla.storage.check.verify import Finding, VerifyReport
 
 WORTH_A_BAR = 64 << 20
 EXAMPLES = examples(

@@ -64,7 +64,7 @@ from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
 from ottla.storage.checkpoints import encode_partition_metadata
 from ottla.storage.config import LogConfig
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.storage.names import PARTITION_METADATA, TopicPartition
 from ottla.world.disk import write_atomic
 

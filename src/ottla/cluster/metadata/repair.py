@@ -32,6 +32,7 @@ from ottla.protocol.record_values import UnknownRecord, decode_metadata_record
 from ottla.protocol.schema import Uuid
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
+from ottla.storage.check.repair import Step
 from ottla.storage.checkpoints import decode_clean_shutdown
 from ottla.storage.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -41,7 +42,6 @@ from ottla.storage.names import (
     METADATA_TOPIC,
     TIME_INDEX_SUFFIX,
 )
-from ottla.storage.repair import Step
 from ottla.world.disk import write_atomic
 
 if TYPE_CHECKING:

@@ -19,9 +19,11 @@ from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
 from ottla.spark.log.disk import disk_of, plain_path
 from ottla.spark.options import OptionError
+from ottla.storage.check.scan import METADATA_SNAPSHOT_SUFFIX, read_folder, replay_batch, scan_batches
 from ottla.storage.checkpoints import CorruptCheckpointError, decode_offsets
 from ottla.storage.errors import CorruptIndexError, CorruptLogError, CorruptSnapshotError
-from ottla.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex, TransactionIndex
+from ottla.storage.log.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex, TransactionIndex
+from ottla.storage.log.producer_state import ProducerState, decode_snapshot
 from ottla.storage.names import (
     CLEAN_SHUTDOWN_FILE,
     INDEX_SUFFIX,
@@ -37,8 +39,6 @@ from ottla.storage.names import (
     parse_numbered,
     parse_partition_dir,
 )
-from ottla.storage.producer_state import ProducerState, decode_snapshot
-from ottla.storage.scan import METADATA_SNAPSHOT_SUFFIX, read_folder, replay_batch, scan_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ottla.protocol.uuids import Uuid
     from ottla.records.batch import BatchHeader
     from ottla.spark.offsets import Selection
-    from ottla.storage.scan import PartitionFolder, SegmentFiles
+    from ottla.storage.check.scan import PartitionFolder, SegmentFiles
     from ottla.world.disk import Disk
 
 # Where indexes lead to a batch, it is one of the first few there.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ottla.spark.log.files import Log
     from ottla.spark.offsets import Bound
     from ottla.spark.pushdown.filters import Limits
-    from ottla.storage.indexes import OffsetIndex
-    from ottla.storage.scan import SegmentFiles
+    from ottla.storage.check.scan import SegmentFiles
+    from ottla.storage.log.indexes import OffsetIndex
 
 # The last is for tables of decisions: records of open transactions are left out and what lies behind them is not.
 ISOLATIONS: Final = ("read_uncommitted", "read_committed", "decided")

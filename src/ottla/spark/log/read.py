@@ -19,10 +19,10 @@ from ottla.spark.columns import Columns, Place, TableWriter
 from ottla.spark.data_loss import DataLossError, warn
 from ottla.spark.log.disk import disk_of, identity
 from ottla.spark.log.files import read_entries
+from ottla.storage.check.scan import read_folder
 from ottla.storage.errors import CorruptIndexError
-from ottla.storage.indexes import OFFSET_ENTRY, OffsetIndex
+from ottla.storage.log.indexes import OFFSET_ENTRY, OffsetIndex
 from ottla.storage.names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, offset_name
-from ottla.storage.scan import read_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

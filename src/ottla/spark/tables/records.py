@@ -31,9 +31,9 @@ from ottla.spark.log.plan import DECIDED
 from ottla.spark.log.source import KNOWN, LogReader, Plan
 from ottla.spark.offsets import SELECTIONS, Selection
 from ottla.spark.options import OptionError, Options
+from ottla.storage.check.scan import METADATA_SNAPSHOT_SUFFIX, read_folder, scan_batches
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.names import METADATA_TOPIC
-from ottla.storage.scan import METADATA_SNAPSHOT_SUFFIX, read_folder, scan_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from ottla.broker.membership import move_leader, set_replicas
 from ottla.cluster.registrations import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.cluster.topics import delete_topics
 from ottla.protocol.messages.k20_delete_topics import DeleteTopicState
-from ottla.storage import compaction
+from ottla.storage.cleaner import compaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.storage.cleaner import Cleaning, CleaningPlan, LastRecord, SourceSegment
-from ottla.storage.indexes import OFFSET_ENTRY, TIME_ENTRY
+from ottla.storage.cleaner.cleaner import Cleaning, CleaningPlan, LastRecord, SourceSegment
+from ottla.storage.log.indexes import OFFSET_ENTRY, TIME_ENTRY
 from ottla.storage.names import SWAP_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.storage.log import Log
-    from ottla.storage.segment import Segment
+    from ottla.storage.log.log import Log
+    from ottla.storage.log.segment import Segment
 
 
 @dataclass(slots=True, frozen=True)

@@ -15,7 +15,9 @@ from ottla.records.batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, check_crc
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
 from ottla.storage.errors import CorruptIndexError, CorruptLogError
-from ottla.storage.indexes import OffsetIndex, TimeIndex
+from ottla.storage.log.indexes import OffsetIndex, TimeIndex
+from ottla.storage.log.producer_state import AppendOrigin, read_marker
+from ottla.storage.log.segment import MIN_BATCH, parse_header
 from ottla.storage.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -27,15 +29,13 @@ from ottla.storage.names import (
     parse_numbered,
     parse_partition_dir,
 )
-from ottla.storage.producer_state import AppendOrigin, read_marker
-from ottla.storage.segment import MIN_BATCH, parse_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.protocol.uuids import Uuid
     from ottla.records.batch import BatchHeader
-    from ottla.storage.producer_state import CompletedTxn, ProducerState
+    from ottla.storage.log.producer_state import CompletedTxn, ProducerState
     from ottla.world.disk import Disk
 
 CHUNK = 4 << 20

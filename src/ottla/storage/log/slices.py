@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ottla.records.batch import BatchHeader
-    from ottla.storage.indexes import AbortedTxn
+    from ottla.storage.log.indexes import AbortedTxn
+    from ottla.storage.log.segment import Segment
     from ottla.storage.open_files import OpenFile
-    from ottla.storage.segment import Segment
 
 
 class FileSlice:

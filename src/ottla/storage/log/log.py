@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.builder import build_end_transaction_marker
 from ottla.records.validate import ValidationDeferredError
-from ottla.storage import reading, recovery, retention
 from ottla.storage.checkpoints import encode_epochs
-from ottla.storage.epochs import LeaderEpochCache
-from ottla.storage.indexes import AbortedTxn
-from ottla.storage.log_files import LogFiles
-from ottla.storage.names import LEADER_EPOCH_CHECKPOINT
-from ottla.storage.producer_state import AppendOrigin, CompletedTxn, ProducerAppend, ProducerState, read_marker
-from ottla.storage.segment import Segment
-from ottla.storage.validation import (
+from ottla.storage.log import reading, recovery, retention
+from ottla.storage.log.files import LogFiles
+from ottla.storage.log.indexes import AbortedTxn
+from ottla.storage.log.leader_epochs import LeaderEpochCache
+from ottla.storage.log.producer_state import AppendOrigin, CompletedTxn, ProducerAppend, ProducerState, read_marker
+from ottla.storage.log.segment import Segment
+from ottla.storage.log.validation import (
     rules_for,
     stamp_append_time,
     validate_ahead,
     validate_as_leader,
     validate_raw,
 )
+from ottla.storage.names import LEADER_EPOCH_CHECKPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from ottla.records.validate import LogRules, ValidBatch
     from ottla.storage.config import LogConfig
     from ottla.storage.environment import StorageEnvironment
+    from ottla.storage.log.producer_state import SnapshotInProgress
+    from ottla.storage.log.recovery import RecoveryReport
+    from ottla.storage.log.slices import LogRead, TimestampOffset
+    from ottla.storage.log.validation import ValidatedRecords
     from ottla.storage.names import TopicPartition
-    from ottla.storage.producer_state import SnapshotInProgress
-    from ottla.storage.recovery import RecoveryReport
-    from ottla.storage.slices import LogRead, TimestampOffset
-    from ottla.storage.validation import ValidatedRecords
     from ottla.world.disk import Buffer
 
 

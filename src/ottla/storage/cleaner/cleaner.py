@@ -32,16 +32,16 @@ from ottla.records.control import ControlType, parse_control_key
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records, record_bytes
 from ottla.storage.errors import CleaningAbortedError, CorruptLogError
-from ottla.storage.indexes import TransactionIndex
+from ottla.storage.log.indexes import TransactionIndex
+from ottla.storage.log.segment import MIN_BATCH, Segment, parse_header
 from ottla.storage.names import CLEANED_SUFFIX, SEGMENT_SUFFIXES
-from ottla.storage.segment import MIN_BATCH, Segment, parse_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ottla.storage.config import LogConfig
     from ottla.storage.environment import StorageEnvironment
-    from ottla.storage.indexes import AbortedTxn
+    from ottla.storage.log.indexes import AbortedTxn
 
 _CHUNK = 1 << 20
 _SLOT_BYTES = 24

@@ -14,11 +14,9 @@ from ottla.protocol.record_values import ControlRecordType, decode_control_key
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
 from ottla.storage import names
-from ottla.storage.checkpoints import CorruptCheckpointError, decode_offsets, decode_partition_metadata
-from ottla.storage.errors import CorruptLogError
-from ottla.storage.findings import FileKind, Finding, VerifyReport
-from ottla.storage.partition_check import PartitionCheck, wrong_crc
-from ottla.storage.scan import (
+from ottla.storage.check.findings import FileKind, Finding, VerifyReport
+from ottla.storage.check.partition import PartitionCheck, wrong_crc
+from ottla.storage.check.scan import (
     METADATA_SNAPSHOT_SUFFIX,
     MetadataFacts,
     PartitionFolder,
@@ -27,6 +25,8 @@ from ottla.storage.scan import (
     read_metadata_facts,
     scan_batches,
 )
+from ottla.storage.checkpoints import CorruptCheckpointError, decode_offsets, decode_partition_metadata
+from ottla.storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.storage.log import Log
-    from ottla.storage.segment import Segment
+    from ottla.storage.log.log import Log
+    from ottla.storage.log.segment import Segment
 
 
 def delete_old_segments(log: Log) -> int:

@@ -14,10 +14,13 @@ from ottla.protocol.errors import KafkaError
 from ottla.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader
 from ottla.records.crc import crc32c
 from ottla.records.errors import InvalidRecords
+from ottla.storage.check.scan import replay_batch, scan_batches
 from ottla.storage.checkpoints import CorruptCheckpointError, decode_epochs
-from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.errors import CorruptLogError, CorruptSnapshotError
-from ottla.storage.indexes import MAX_RELATIVE_OFFSET, AbortedTxn, TransactionIndex
+from ottla.storage.log.indexes import MAX_RELATIVE_OFFSET, AbortedTxn, TransactionIndex
+from ottla.storage.log.leader_epochs import LeaderEpochCache
+from ottla.storage.log.producer_state import AppendOrigin, CompletedTxn, ProducerState, decode_snapshot, read_marker
+from ottla.storage.log.segment import MIN_BATCH, Segment, parse_header
 from ottla.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -34,13 +37,10 @@ from ottla.storage.names import (
     offset_name,
     parse_numbered,
 )
-from ottla.storage.producer_state import AppendOrigin, CompletedTxn, ProducerState, decode_snapshot, read_marker
-from ottla.storage.scan import replay_batch, scan_batches
-from ottla.storage.segment import MIN_BATCH, Segment, parse_header
 from ottla.world.disk import TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
-    from ottla.storage.log import Log
+    from ottla.storage.log.log import Log
 
 _CHUNK = 4 << 20
 _HEADER_WINDOW = 4 << 10

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ottla.storage import names
+from ottla.storage.check.scan import read_folder, replay_batch, scan_batches
+from ottla.storage.check.verify import FileKind, Finding, VerifyReport, verify
 from ottla.storage.checkpoints import (
     CorruptCheckpointError,
     decode_offsets,
@@ -16,20 +18,18 @@ from ottla.storage.checkpoints import (
     encode_offsets,
     encode_partition_metadata,
 )
-from ottla.storage.epochs import LeaderEpochCache
-from ottla.storage.indexes import AbortedTxn, TransactionIndex
-from ottla.storage.producer_state import ProducerState, decode_snapshot
-from ottla.storage.scan import read_folder, replay_batch, scan_batches
-from ottla.storage.segment import Segment
-from ottla.storage.verify import FileKind, Finding, VerifyReport, verify
+from ottla.storage.log.indexes import AbortedTxn, TransactionIndex
+from ottla.storage.log.leader_epochs import LeaderEpochCache
+from ottla.storage.log.producer_state import ProducerState, decode_snapshot
+from ottla.storage.log.segment import Segment
 from ottla.world.disk import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.storage.check.scan import PartitionFolder, SegmentFiles
     from ottla.storage.environment import StorageEnvironment
     from ottla.storage.names import TopicPartition
-    from ottla.storage.scan import PartitionFolder, SegmentFiles
 
 _INDEXES = (FileKind.INDEX, FileKind.TIME_INDEX)
 _DERIVED = (*_INDEXES, FileKind.TXN_INDEX, FileKind.SNAPSHOT, FileKind.EPOCHS)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.records.control import ControlType
 from ottla.records.errors import InvalidRecords
-from ottla.storage.indexes import OFFSET_ENTRY, TIME_ENTRY, AbortedTxn, OffsetIndex, TimeIndex, TransactionIndex
+from ottla.storage.log.indexes import OFFSET_ENTRY, TIME_ENTRY, AbortedTxn, OffsetIndex, TimeIndex, TransactionIndex
+from ottla.storage.log.producer_state import read_marker
 from ottla.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from ottla.storage.producer_state import read_marker
 
 if TYPE_CHECKING:
     from ottla.records.batch import BatchHeader
-    from ottla.storage.producer_state import CompletedTxn
+    from ottla.storage.log.producer_state import CompletedTxn
 
 TXN_ENTRY = 34
 

@@ -23,19 +23,19 @@ from ottla.records.batch import (
 from ottla.records.builder import seal_batch
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records, record_bytes
-from ottla.storage.cleaner import empty_batch, keep_marked_records
+from ottla.storage.check.scan import read_folder
+from ottla.storage.cleaner.cleaner import empty_batch, keep_marked_records
 from ottla.storage.errors import CorruptLogError
+from ottla.storage.log.segment import Segment
 from ottla.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, parse_partition_dir
-from ottla.storage.scan import read_folder
-from ottla.storage.segment import Segment
 from ottla.world.disk import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ottla.storage.check.scan import PartitionFolder, SegmentFiles
     from ottla.storage.environment import StorageEnvironment
     from ottla.storage.names import TopicPartition
-    from ottla.storage.scan import PartitionFolder, SegmentFiles
 
 NOTHING = "no record at offset {}: nothing to drop"
 LARGEST_GAP = 1 << 31

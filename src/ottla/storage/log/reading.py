@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
-from ottla.storage.slices import FileSlice, LogRead, TimestampOffset
+from ottla.storage.log.slices import FileSlice, LogRead, TimestampOffset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.records.batch import BatchHeader
     from ottla.records.iterate import Record
-    from ottla.storage.indexes import AbortedTxn
-    from ottla.storage.log import Log
-    from ottla.storage.segment import Segment
+    from ottla.storage.log.indexes import AbortedTxn
+    from ottla.storage.log.log import Log
+    from ottla.storage.log.segment import Segment
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2

@@ -12,12 +12,12 @@ from ottla.records.crc import crc32c
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import invalid_record, record_bytes
 from ottla.storage import names
+from ottla.storage.check.findings import FileKind, Finding, VerifyReport
+from ottla.storage.check.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
+from ottla.storage.check.scan import PartitionFolder, SegmentFiles, replay_batch, scan_batches
 from ottla.storage.checkpoints import CorruptCheckpointError, decode_epochs
 from ottla.storage.errors import CorruptIndexError, CorruptLogError, CorruptSnapshotError
-from ottla.storage.findings import FileKind, Finding, VerifyReport
-from ottla.storage.index_checks import OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
-from ottla.storage.producer_state import ProducerEntry, ProducerState, decode_snapshot
-from ottla.storage.scan import PartitionFolder, SegmentFiles, replay_batch, scan_batches
+from ottla.storage.log.producer_state import ProducerEntry, ProducerState, decode_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
+from ottla.storage.log.segment import Segment
 from ottla.storage.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, offset_name, parse_numbered
-from ottla.storage.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

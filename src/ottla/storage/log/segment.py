@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, BatchHeader
 from ottla.storage.errors import CorruptIndexError, CorruptLogError
-from ottla.storage.indexes import (
+from ottla.storage.log.indexes import (
     MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,
     TIME_ENTRY,

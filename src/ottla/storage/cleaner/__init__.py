@@ -1,0 +1,1 @@
+"""Compaction (Kafka's LogCleaner): which log is cleaned next, and the copy of its closed segments."""
