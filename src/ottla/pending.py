@@ -1,4 +1,4 @@
-"""A response that a later event completes: a fetch waiting for bytes, a join for members, an answer for the disk."""
+"""A response that a later event completes: a fetch waiting for bytes, a join for members, a produce for fsync."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ S = TypeVar("S")
 
 
 class Pending(Generic[R]):
-    """A promise of a response, kept or cancelled once, on the loop that owns the broker.
+    """A future response, completed or cancelled once, on the event loop. Kafka's DelayedOperation.
 
-    `effect_applied` says that the request has done all it does and only its answer waits (for the disk, say), so that
-    the next request on the connection may go ahead.
+    `effect_applied` means that the request has taken effect and only its response waits (for fsync, for example), so
+    that the next request of the connection may start.
     """
 
     __slots__ = ("_cancelled", "_done", "_on_cancel", "_on_complete", "_response", "effect_applied")
@@ -30,22 +30,22 @@ class Pending(Generic[R]):
 
     @property
     def done(self) -> bool:
-        """Whether the response is known."""
+        """Return whether the response is known."""
         return self._done
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more will happen: it was completed, or nobody waits any more."""
+        """Return whether it was completed or cancelled."""
         return self._done or self._cancelled
 
     @property
     def response(self) -> R:
-        """The response; only when done."""
+        """Return the response; only when `done`."""
         assert self._done
         return self._response  # type: ignore[return-value]
 
     def complete(self, response: R) -> None:
-        """Give the response. After a cancellation it is dropped; a second one is a mistake."""
+        """Set the response. Ignore it after a cancellation; a second response is an error."""
         if self._cancelled:
             return
         assert not self._done, "a pending response was completed twice"
@@ -57,7 +57,7 @@ class Pending(Generic[R]):
             callback(response)
 
     def cancel(self) -> None:
-        """Nobody waits any more (the client left): undo the waiting, answer nothing."""
+        """Cancel: run `on_cancel` and send no response."""
         if self.settled:
             return
         self._cancelled = True
@@ -74,7 +74,7 @@ class Pending(Generic[R]):
             self._on_complete = callback
 
     def map(self, change: Callable[[R], S]) -> Pending[S]:
-        """The promise of what `change` makes of this one's response."""
+        """Return a Pending with the result of `change` on the response."""
         if self._done:
             return kept(change(self.response))
         mapped: Pending[S] = Pending(self.cancel, effect_applied=self.effect_applied)
@@ -83,7 +83,7 @@ class Pending(Generic[R]):
 
 
 def kept(response: R) -> Pending[R]:
-    """A promise that is kept already."""
+    """Return a completed Pending."""
     pending: Pending[R] = Pending()
     pending.complete(response)
     return pending

@@ -1,4 +1,4 @@
-"""One node's live state: the replicas it leads, what waits on them, and the parts of the cluster that it shares.
+"""Live state of the nodes of one process: partitions, delayed fetches, fetch sessions, coordinators, background tasks.
 
-Handlers act on it; it knows nothing of sockets or frames.
+Handlers act on it. It does not know sockets or frames.
 """

@@ -1,4 +1,4 @@
-"""One broker node: what it leads, what it remembers of its clients, and the configs in force for it."""
+"""One broker node: its configs, the partitions that it leads, its coordinators and fetch sessions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class LeaderHint(NamedTuple):
-    """Where the leader of a partition is, for a client that asked the wrong node."""
+    """The leader of a partition and its address, for a client that asked another node (KIP-951)."""
 
     leader: int
     epoch: int
@@ -50,7 +50,10 @@ class LeaderHint(NamedTuple):
 
 
 class Broker:
-    """One node of the cluster. ValueError if a listener asks for a login that cannot work."""
+    """One node of the cluster.
+
+    Raise ValueError if the SASL settings of a listener cannot work.
+    """
 
     def __init__(
         self, cluster: BrokerRuntime, node_id: int, config: ServerConfig, directories: list[LogDirectory]
@@ -60,7 +63,7 @@ class Broker:
         self.server_config = config
         self.directories = directories
         self.directory_ids: dict[str, Uuid] = {}
-        """What each directory is called in the metadata, by its path."""
+        """Directory id in the metadata, by path."""
         self.endpoints: dict[str, Endpoint] = {}
         self.epoch = -1
         self._values: dict[str, Value] = {}
@@ -73,7 +76,7 @@ class Broker:
         self.authentication: dict[str, ListenerAuthentication] = {}
         for endpoint in config.listeners:
             if endpoint.security_protocol.startswith("SASL"):
-                from ottla.broker.authentication import ListenerAuthentication  # a broker without logins does without
+                from ottla.broker.authentication import ListenerAuthentication  # only if a listener needs it
 
                 self.authentication[endpoint.listener] = ListenerAuthentication(self, endpoint)
         self.group_configs = GroupConfigs(self)
@@ -110,21 +113,21 @@ class Broker:
 
     @property
     def rack(self) -> str | None:
-        """Its rack."""
+        """Return `broker.rack`."""
         return self.server_config.rack
 
-    # Configs in force.
+    # Configs
 
     @property
     def layers(self) -> BrokerLayers:
-        """The texts that decide this broker's configs."""
+        """Return the layers of texts that decide this broker's configs."""
         image = self.cluster.image
         return self.server_config.layers(
             image.config(ConfigResourceType.BROKER, str(self.node_id)), image.config(ConfigResourceType.BROKER, "")
         )
 
     def config(self, name: str) -> Value:
-        """A broker config's value."""
+        """Return the value of a broker config."""
         try:
             return self._values[name]
         except KeyError:
@@ -132,19 +135,19 @@ class Broker:
             return value
 
     def config_int(self, name: str) -> int:
-        """A broker config that is a number."""
+        """Return the value of a broker config that is a number."""
         value = self.config(name)
         assert isinstance(value, int)
         return value
 
     def config_bool(self, name: str) -> bool:
-        """A broker config that is true or false."""
+        """Return the value of a broker config that is a boolean."""
         value = self.config(name)
         assert isinstance(value, bool)
         return value
 
     def max_connections_per_ip(self, host: str) -> int:
-        """How many connections one address may have, with the exceptions that are configured."""
+        """Return `max.connections.per.ip` for an address, with `max.connections.per.ip.overrides`."""
         for override in self._list("max.connections.per.ip.overrides"):
             name, _, limit = override.rpartition(":")
             if name == host:
@@ -159,48 +162,51 @@ class Broker:
 
     @property
     def cordoned_directories(self) -> list[LogDirectory]:
-        """The directories that are to get no new partitions."""
+        """Return the cordoned directories: they get no new partitions (KIP-1066)."""
         named = self._list("cordoned.log.dirs")
         paths = set(map(os.path.abspath, named))
-        return [each for each in self.directories if "*" in named or each.path in paths]
+        return [directory for directory in self.directories if "*" in named or directory.path in paths]
 
     def cordoned_ids(self) -> list[Uuid]:
-        """What those are called in the metadata."""
-        return [self.directory_ids[each.path] for each in self.cordoned_directories]
+        """Return the directory ids of the cordoned directories."""
+        return [self.directory_ids[directory.path] for directory in self.cordoned_directories]
 
     def directory_for(self, state: PartitionState) -> LogDirectory:
-        """Where the log of a new partition is made: where the metadata says, else where the fewest are."""
-        online = [each for each in self.directories if each.online]
+        """Return the directory for the log of a new partition.
+
+        That is the one that the metadata names, else the uncordoned one with the fewest logs.
+        """
+        online = [directory for directory in self.directories if directory.online]
         if self.node_id in state.replicas:
             named = state.directories[state.replicas.index(self.node_id)]
-            for each in online:
-                if self.directory_ids.get(each.path) == named:
-                    return each
+            for directory in online:
+                if self.directory_ids.get(directory.path) == named:
+                    return directory
         cordoned = self.cordoned_directories
-        open_ones = [each for each in online if each not in cordoned]
-        return min(open_ones, key=lambda each: len(each.logs)) if open_ones else online[0]
+        uncordoned = [directory for directory in online if directory not in cordoned]
+        return min(uncordoned, key=lambda directory: len(directory.logs)) if uncordoned else online[0]
 
     def configs_changed(self) -> None:
-        """Forget values that were looked up."""
+        """Drop cached config values and pass the new ones on."""
         self._values.clear()
-        for each in self.authentication.values():
-            each.configs_changed()
+        for authentication in self.authentication.values():
+            authentication.configs_changed()
         self.group_configs.changed()
         self.share_partitions.configs_changed()
         self.transactions.config = TransactionWorld(self).config()
         self.share_coordinator.config = share_config(self)
 
-    # Partitions.
+    # Partitions
 
     def partition(self, topic: str, index: int) -> Partition:
-        """A partition of the cluster, whoever leads it."""
+        """Return a partition of the cluster; raise UNKNOWN_TOPIC_OR_PARTITION if there is none."""
         partition = self.cluster.partitions.get((topic, index))
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
 
     def leader_partition(self, topic: str, index: int) -> Partition:
-        """A partition that this node leads."""
+        """Return a partition that this node leads; raise NOT_LEADER_OR_FOLLOWER if another one does."""
         partition = self.cluster.partitions.get((topic, index))
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -215,22 +221,22 @@ class Broker:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def readable_partition(self, topic: str, topic_id: Uuid, index: int, version: int) -> Partition:
-        """A partition that a consumer may read here: one that is led, or one that is followed (KIP-392)."""
+        """Return a partition that a consumer may fetch from this node, as leader or as in-sync follower (KIP-392)."""
         if version >= 13:
-            found = self.cluster.image.topics.get(topic_id)
-            if found is None:
+            topic_image = self.cluster.image.topics.get(topic_id)
+            if topic_image is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            topic = found.name
+            topic = topic_image.name
         partition = self.partition(topic, index)
         if partition.state.leader != self.node_id and not (version >= 11 and self.node_id in partition.state.isr):
             raise self.not_served(partition)
         return partition
 
     def leader_hint(self, listener: str, topic: str, topic_id: Uuid, index: int) -> LeaderHint | None:
-        """Where the leader of a partition is, if there is one on the listener that the client uses."""
+        """Return where the leader of a partition is, if the client's listener has it."""
         image = self.cluster.image
-        found = image.topics.get(topic_id) or image.topic(topic)
-        state = found.partitions.get(index) if found is not None else None
+        topic_image = image.topics.get(topic_id) or image.topic(topic)
+        state = topic_image.partitions.get(index) if topic_image is not None else None
         if state is None:
             return None
         leader = self.cluster.nodes.get(state.leader)
@@ -240,7 +246,7 @@ class Broker:
         return LeaderHint(state.leader, state.leader_epoch, endpoint.host or "localhost", endpoint.port, leader.rack)
 
     def preferred_replica(self, partition: Partition, rack: str, call: Call) -> int | None:
-        """A follower in the client's own rack, where the broker is told to prefer one (KIP-392)."""
+        """Return the in-sync follower in the client's rack, if `replica.selector.class` selects by rack (KIP-392)."""
         selector = self.config("replica.selector.class")
         if not rack or call.version < 11 or partition.state.leader != self.node_id:
             return None
@@ -252,10 +258,10 @@ class Broker:
                 return replica
         return None
 
-    # Who connects.
+    # Authentication
 
     def after_failed_authentication(self, session: Session, refusal: R) -> Pending[R]:
-        """The refusal, after the pause that makes guessing slow; then the connection ends."""
+        """Return the refusal after `connection.failed.authentication.delay.ms`; the connection closes then."""
         session.closing = True
         answer: Pending[R] = Pending(lambda: timer.cancel())
         pause = self.config_int("connection.failed.authentication.delay.ms") / 1000
@@ -265,12 +271,12 @@ class Broker:
         timer = self.cluster.world.clock.call_later(pause, lambda: answer.complete(refusal))
         return answer
 
-    # Writing.
+    # Durability
 
     def when_durable(self, logs: Sequence[Log], response: R, failed: Callable[[], R]) -> Pending[R]:
-        """The response, once what was appended to these logs survives a loss of power; `failed()` if it may not.
+        """Return the response once the logs are fsynced, or `failed()` if an fsync fails.
 
-        A failed fsync takes the directory offline, and what it held must not be acknowledged.
+        A failed fsync takes the log directory offline; its records must not be acknowledged.
         """
         waiting = len(logs)
         pending: Pending[R] = Pending(effect_applied=True)
@@ -286,6 +292,6 @@ class Broker:
         for log in logs:
             try:
                 log.flush(done)
-            except KafkaError as error:  # the directory is offline already, perhaps through another of these logs
+            except KafkaError as error:  # the directory is offline already, perhaps because of another of these logs
                 done(OSError(error.message))
         return pending

@@ -1,6 +1,6 @@
-"""Fetch sessions (KIP-227): what a client fetches, remembered, so that its requests and our answers carry only changes.
+"""Fetch sessions (KIP-227): the partitions that a client fetches, cached, so that requests and responses carry changes.
 
-One cache per node, bounded. Nothing here reads a log.
+One bounded cache per node, Kafka's FetchSessionCache. Nothing here reads a log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PartitionKey = tuple["Uuid | str", int]
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """One partition that a client wants, and what it was last told about it."""
+    """One partition of a session, and the offsets that the last response had for it."""
 
     topic: str
     topic_id: Uuid
@@ -40,13 +40,13 @@ class FetchedPartition:
     current_leader_epoch: int
     last_fetched_epoch: int
     log_start_offset: int
-    told_high_watermark: int = -1
-    told_log_start_offset: int = -1
+    sent_high_watermark: int = -1
+    sent_log_start_offset: int = -1
 
 
 @dataclass(slots=True)
 class FetchSession:
-    """One client's remembered partitions, in the order in which they are served next."""
+    """The cached partitions of one client, in the order in which they are served next."""
 
     id: int
     by_id: bool
@@ -57,7 +57,7 @@ class FetchSession:
 
 
 class FetchContext:
-    """What one fetch request asks for, all told, and how its answer is cut down."""
+    """One fetch request with all partitions of its session, and the rules for its response; Kafka's FetchContext."""
 
     __slots__ = ("_incremental", "partitions", "session")
 
@@ -68,44 +68,44 @@ class FetchContext:
 
     @property
     def session_id(self) -> int:
-        """The id that the answer carries."""
+        """Return the session id for the response."""
         return self.session.id if self.session is not None else NO_SESSION
 
     def included(
         self, answered: Iterable[tuple[FetchedPartition, PartitionData]]
     ) -> Iterator[tuple[FetchedPartition, PartitionData]]:
-        """Choose what is sent: everything, or in an incremental fetch only what is news.
+        """Yield the partitions that the response has: all of them, or in an incremental fetch those that changed.
 
-        A partition that had records moves to the end of the line, so that all get their turn.
+        A partition with records moves to the end of the session, so that every partition gets its turn.
         """
         session = self.session
         if session is None:
             yield from answered
             return
-        for wanted, data in answered:
+        for partition, data in answered:
             news = (
                 bool(data.records)
                 or data.error_code != 0
-                or data.high_watermark != wanted.told_high_watermark
-                or data.log_start_offset != wanted.told_log_start_offset
+                or data.high_watermark != partition.sent_high_watermark
+                or data.log_start_offset != partition.sent_log_start_offset
                 or data.preferred_read_replica != -1
                 or data.diverging_epoch.end_offset >= 0
             )
             if news:
-                wanted.told_high_watermark = data.high_watermark
-                wanted.told_log_start_offset = data.log_start_offset
+                partition.sent_high_watermark = data.high_watermark
+                partition.sent_log_start_offset = data.log_start_offset
                 if data.error_code != 0:
-                    wanted.told_high_watermark = -1
+                    partition.sent_high_watermark = -1
             if self._incremental and data.records:
-                key = _key(session.by_id, wanted)
+                key = _key(session.by_id, partition)
                 if key in session.partitions:
                     session.partitions.move_to_end(key)
             if news or not self._incremental:
-                yield wanted, data
+                yield partition, data
 
 
 class FetchSessions:
-    """The sessions of one node."""
+    """The fetch sessions of one node."""
 
     def __init__(self, clock: Clock, random: Random, slots: int = 1000, eviction_seconds: float = 120.0) -> None:
         self._clock = clock
@@ -122,12 +122,12 @@ class FetchSessions:
         return iter(list(self._sessions.values()))
 
     def partitions_of(self, session_id: int) -> list[FetchedPartition]:
-        """The partitions that a session remembers; none if there is no such session."""
+        """Return the partitions of a session; none if the session does not exist."""
         session = self._sessions.get(session_id)
         return [] if session is None else list(session.partitions.values())
 
     def context(self, request: FetchRequest, version: int) -> FetchContext:
-        """Find out what a request asks for, by the four rows of KIP-227's table; errors of the session are raised."""
+        """Return the context of a request by the four rows of KIP-227's table; raise the session's errors."""
         by_id = version >= 13
         requested = _requested(request, by_id)
         epoch = request.session_epoch
@@ -155,7 +155,7 @@ class FetchSessions:
         return FetchContext(list(session.partitions.values()), session, incremental=True)
 
     def _create(self, by_id: bool, requested: OrderedDict[PartitionKey, FetchedPartition]) -> FetchSession | None:
-        """Remember a new session, if there is room or an old one may go."""
+        """Cache a new session, if there is space or an old one can be evicted."""
         now = self._clock.monotonic()
         if len(self._sessions) >= self.slots and not self._evict(len(requested), now):
             return None
@@ -167,7 +167,7 @@ class FetchSessions:
         return session
 
     def _evict(self, size: int, now: float) -> bool:
-        """Make room: the longest unused, if it is stale; else a smaller one that had its time."""
+        """Evict a session: the least recently used if it is stale, else a smaller one that is old enough."""
         if self.slots <= 0:
             return False
         oldest = next(iter(self._sessions.values()))
@@ -186,16 +186,16 @@ class FetchSessions:
     def _update(
         session: FetchSession, request: FetchRequest, requested: OrderedDict[PartitionKey, FetchedPartition]
     ) -> None:
-        for key, wanted in requested.items():
-            known = session.partitions.get(key)
-            if known is None:
-                session.partitions[key] = wanted
+        for key, requested_partition in requested.items():
+            cached = session.partitions.get(key)
+            if cached is None:
+                session.partitions[key] = requested_partition
             else:
-                known.fetch_offset = wanted.fetch_offset
-                known.max_bytes = wanted.max_bytes
-                known.current_leader_epoch = wanted.current_leader_epoch
-                known.last_fetched_epoch = wanted.last_fetched_epoch
-                known.log_start_offset = wanted.log_start_offset
+                cached.fetch_offset = requested_partition.fetch_offset
+                cached.max_bytes = requested_partition.max_bytes
+                cached.current_leader_epoch = requested_partition.current_leader_epoch
+                cached.last_fetched_epoch = requested_partition.last_fetched_epoch
+                cached.log_start_offset = requested_partition.log_start_offset
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 session.partitions.pop((topic.topic_id if session.by_id else topic.topic, partition), None)
@@ -205,7 +205,7 @@ def _requested(request: FetchRequest, by_id: bool) -> OrderedDict[PartitionKey, 
     requested: OrderedDict[PartitionKey, FetchedPartition] = OrderedDict()
     for topic in request.topics:
         for p in topic.partitions:
-            wanted = FetchedPartition(
+            partition = FetchedPartition(
                 topic.topic,
                 topic.topic_id,
                 p.partition,
@@ -215,12 +215,12 @@ def _requested(request: FetchRequest, by_id: bool) -> OrderedDict[PartitionKey, 
                 p.last_fetched_epoch,
                 p.log_start_offset,
             )
-            requested[_key(by_id, wanted)] = wanted
+            requested[_key(by_id, partition)] = partition
     return requested
 
 
-def _key(by_id: bool, wanted: FetchedPartition) -> PartitionKey:
-    return (wanted.topic_id if by_id else wanted.topic, wanted.partition)
+def _key(by_id: bool, partition: FetchedPartition) -> PartitionKey:
+    return (partition.topic_id if by_id else partition.topic, partition.partition)
 
 
 def _next_epoch(epoch: int) -> int:

@@ -1,6 +1,6 @@
-"""What a broker does when nobody asks: retention, compaction, checkpoints, snapshots of the metadata, expiry.
+"""Background tasks of a broker: retention, compaction, checkpoints, metadata snapshots, expiry.
 
-Every task is a timer on the cluster's clock. Compaction copies in a worker and only its result is swapped in here.
+Each task is a timer on the cluster's clock. Compaction copies in a worker; only its result is swapped in on the loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEVER_MS = 2**62
 
 
 class Housekeeping:
-    """The regular work of one process."""
+    """Schedules the background tasks of one process."""
 
     def __init__(self, cluster: BrokerRuntime) -> None:
         self._cluster = cluster
@@ -35,7 +35,7 @@ class Housekeeping:
         self._stopped = True
 
     def start(self) -> None:
-        """Begin; the first run of everything comes after its interval."""
+        """Start all tasks; each first runs after its interval."""
         self._stopped = False
         broker = self._cluster.controller
         self._every("retention", broker, "log.retention.check.interval.ms", self.apply_retention)
@@ -47,21 +47,21 @@ class Housekeeping:
         self._schedule("snapshot", lambda: SNAPSHOT_CHECK_MS, self.snapshot_metadata)
 
     def stop(self) -> None:
-        """Begin nothing new."""
+        """Cancel all timers."""
         self._stopped = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
-    # The tasks; each may be called by hand, as tests and the test kit do.
+    # Tasks. Tests and the test kit call them directly.
 
     def expire_tokens(self) -> None:
-        """Forget delegation tokens whose time is over."""
+        """Remove expired delegation tokens."""
         cluster = self._cluster
         cluster.change(sweep_expired_tokens(cluster.image, cluster.world.clock.now_ms()))
 
     def apply_retention(self) -> None:
-        """Delete segments that are too old, too many, or before the log's start."""
+        """Delete segments beyond retention.ms and retention.bytes, and those below the log start offset."""
         for directory in self._directories():
             directory.delete_old_segments()
 
@@ -72,34 +72,34 @@ class Housekeeping:
             directory.env.run_all_now()
 
     def flush(self) -> None:
-        """Flush logs whose time has come."""
+        """Flush logs that are due by flush.ms."""
         for directory in self._directories():
             directory.flush_dirty()
 
     def checkpoint(self) -> None:
-        """Write the directories' offset checkpoints."""
+        """Write the offset checkpoints of all directories."""
         for directory in self._directories():
             directory.checkpoint()
 
     def expire_producers(self) -> None:
-        """Forget producers that have been silent for long."""
+        """Remove producer ids that expired."""
         for directory in self._directories():
             directory.remove_expired_producers()
 
     def snapshot_metadata(self) -> None:
-        """Write a snapshot of the metadata, if enough has changed since the last."""
+        """Write a metadata snapshot if enough has changed since the last."""
         metadata = self._cluster.metadata
         if metadata.snapshot_due():
             metadata.write_snapshot()
 
     def clean(self) -> None:
-        """Begin to compact what is dirty, one directory after the other, unless that is already being done."""
+        """Start compacting dirty logs, one directory after the other, unless a compaction is running."""
         if self._cleaning or not self._cluster.controller.config_bool("log.cleaner.enable"):
             return
         self._cleaning = True
         self._clean_next(list(self._directories()))
 
-    # Inside.
+    # Private parts
 
     def _clean_next(self, directories: list[LogDirectory]) -> None:
         if self._stopped or not directories:
@@ -108,7 +108,7 @@ class Housekeeping:
         directory, *others = directories
         steps = directory.cleaning()
 
-        def go_on(proceed: Callable[[], Callable[[], object]]) -> None:
+        def advance(proceed: Callable[[], Callable[[], object]]) -> None:
             try:
                 step = proceed()
             except StopIteration:
@@ -116,20 +116,20 @@ class Housekeeping:
             except KafkaError as error:
                 log.error("compaction in %s failed: %s", directory.path, error)
                 self._clean_next(others)
-            except Exception:  # the next round must come, whatever this was
+            except Exception:  # the next round must run
                 log.exception("compaction in %s failed", directory.path)
                 self._clean_next(others)
             else:
                 self._cluster.world.workers.submit(step, done)
 
-        def done(made: object, error: Exception | None) -> None:
+        def done(result: object, error: Exception | None) -> None:
             if self._stopped:
                 steps.close()
                 self._cleaning = False
             else:
-                go_on(lambda: steps.throw(error) if error is not None else steps.send(made))
+                advance(lambda: steps.throw(error) if error is not None else steps.send(result))
 
-        go_on(lambda: next(steps))
+        advance(lambda: next(steps))
 
     def _directories(self) -> Iterator[LogDirectory]:
         for node in self._cluster.nodes.values():

@@ -1,7 +1,7 @@
-"""A partition's log moves from one of a node's directories to another while it is used (KIP-113).
+"""Moves a partition's log from one directory of a node to another while it is in use (KIP-113).
 
-A future log is filled beside the current one, piece by piece, and takes its place in the moment in which both end at
-the same offset. What is under way is nowhere but in `LogDirectory.future_logs`, as on disk.
+A future log is filled in pieces and replaces the current one when both have the same log end offset; Kafka's
+ReplicaAlterLogDirsThread. The only state of a move is `LogDirectory.future_logs`, in memory as on disk.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from ottla.storage.log.log import Log
 
 PIECE = 1024 * 1024
-LONGEST_NAME = 255
-# What a future folder's name has beyond topic and partition: two separators, a unique part, the mark.
+MAX_NAME_LENGTH = 255
+# Length of a future folder's name beyond topic and partition: two separators, a unique part, the suffix.
 MARK_LENGTH = 2 + 32 + len("future")
 
 
 def move_log(broker: Broker, topic: str, index: int, path: str) -> None:
-    """Begin to move a partition's log to the directory `path` of this node, or do nothing if it is there."""
-    place = TopicPartition(topic, index)
-    if len(f"{topic}-{index}") + MARK_LENGTH > LONGEST_NAME:
+    """Start moving a partition's log to the directory `path` of this node; do nothing if it is there."""
+    topic_partition = TopicPartition(topic, index)
+    if len(f"{topic}-{index}") + MARK_LENGTH > MAX_NAME_LENGTH:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
-    target = next((each for each in broker.directories if each.path == path), None)
+    target = next((directory for directory in broker.directories if directory.path == path), None)
     if target is None:
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
     if not target.online:
@@ -43,47 +43,49 @@ def move_log(broker: Broker, topic: str, index: int, path: str) -> None:
     if target in broker.cordoned_directories:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned")
     partition = broker.partition(topic, index)
-    source = next((each for each in broker.directories if place in each.logs), None)
+    source = next((directory for directory in broker.directories if topic_partition in directory.logs), None)
     if source is None:
         raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE)
     for other in broker.directories:
-        if other is not target and place in other.future_logs:
-            other.drop_future_log(place)
+        if other is not target and topic_partition in other.future_logs:
+            other.drop_future_log(topic_partition)
     if source is target:
         return
-    future = target.future_logs.get(place)
+    future = target.future_logs.get(topic_partition)
     if future is None:
         start = _first_base_offset(partition.log)
-        future = target.create_future_log(place, partition.log.config, partition.topic_id, start)
+        future = target.create_future_log(topic_partition, partition.log.config, partition.topic_id, start)
     _step(broker, partition, source, target, future)
 
 
 def resume_moves(cluster: BrokerRuntime) -> None:
-    """Go on with the moves that were under way when the cluster stopped."""
+    """Resume the moves that were in progress when the cluster stopped."""
     for broker in cluster.nodes.values():
         for target in broker.directories:
-            for place in list(target.future_logs):
-                if any(place in each.logs for each in broker.directories if each is not target):
-                    move_log(broker, place.topic, place.partition, target.path)
-                else:  # it took its place already, or the partition is gone
-                    target.drop_future_log(place)
+            for topic_partition in list(target.future_logs):
+                if any(
+                    topic_partition in directory.logs for directory in broker.directories if directory is not target
+                ):
+                    move_log(broker, topic_partition.topic, topic_partition.partition, target.path)
+                else:  # the move was completed, or the partition was deleted
+                    target.drop_future_log(topic_partition)
 
 
 def misplaced(broker: Broker, topics: Iterable[Topic]) -> list[Message]:
-    """The records that place a node's partitions of some topics where their logs are, if the metadata does not."""
-    asked = list(topics)
-    places = [TopicPartition(topic.name, index) for topic in asked for index in topic.partitions]
-    found: dict[tuple[str, int], Uuid] = {
-        place: broker.directory_ids[directory.path]
+    """Return the records that correct the directory of a node's partitions where the metadata differs from the disk."""
+    moved_topics = list(topics)
+    topic_partitions = [TopicPartition(topic.name, index) for topic in moved_topics for index in topic.partitions]
+    directory_of: dict[tuple[str, int], Uuid] = {
+        topic_partition: broker.directory_ids[directory.path]
         for directory in broker.directories
-        for place in places
-        if place in directory.logs
+        for topic_partition in topic_partitions
+        if topic_partition in directory.logs
     }
-    return assign_directories(broker.cluster.image, broker.node_id, found, asked, layers=broker.layers)
+    return assign_directories(broker.cluster.image, broker.node_id, directory_of, moved_topics, layers=broker.layers)
 
 
 def _first_base_offset(log: Log) -> int:
-    """Where the first batch begins that has something to read: at the log's start, or before it."""
+    """Return the base offset of the first batch that a reader may see: at or below the log start offset."""
     if log.log_start_offset < log.log_end_offset:
         piece = log.read(log.log_start_offset, 1, log.log_end_offset)
         if piece.records is not None:
@@ -93,12 +95,12 @@ def _first_base_offset(log: Log) -> int:
 
 
 def _step(broker: Broker, partition: Partition, source: LogDirectory, target: LogDirectory, future: Log) -> None:
-    """Copy a piece; when there is nothing left, change places."""
-    place = TopicPartition(partition.topic, partition.index)
+    """Copy one piece; replace the current log when nothing is left to copy."""
+    topic_partition = TopicPartition(partition.topic, partition.index)
     current = partition.log
     if not target.is_open or not target.online:
         return
-    if target.future_logs.get(place) is not future or source.logs.get(place) is not current:
+    if target.future_logs.get(topic_partition) is not future or source.logs.get(topic_partition) is not current:
         return
     if future.log_end_offset > current.log_end_offset:
         future.truncate_to(current.log_end_offset)
@@ -111,8 +113,8 @@ def _step(broker: Broker, partition: Partition, source: LogDirectory, target: Lo
     if future.log_end_offset >= current.log_end_offset:
         future.flush_now()
         future.advance_log_start(current.log_start_offset)
-        target.adopt_future_log(place)
-        source.delete_log(place)
+        target.adopt_future_log(topic_partition)
+        source.delete_log(topic_partition)
         partition.replace_log(future)
         topic = broker.cluster.image.topic(partition.topic)
         broker.cluster.change(misplaced(broker, () if topic is None else (topic,)))

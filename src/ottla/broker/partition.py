@@ -1,4 +1,4 @@
-"""A partition as the broker serves it: its log, who leads it, and the fetches that wait on it."""
+"""A partition as the broker serves it: its log, its leader, and the delayed fetches on it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Waiting(Protocol):
 
 
 class Partition:
-    """One partition of the cluster, with the log that this process keeps for it."""
+    """One partition of the cluster with its log in this process."""
 
     __slots__ = (
         "_on_readable",
@@ -74,13 +74,13 @@ class Partition:
         return f"<Partition {self.topic}-{self.index}>"
 
     def replace_log(self, log: Log) -> None:
-        """Go on with a log that holds the same records, because they were moved to another directory."""
+        """Serve another log with the same records: the log was moved to another directory."""
         self.log.on_high_watermark = None
         self.log = log
         log.on_high_watermark = self._high_watermark_moved
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Refuse a client whose idea of the leader is older, or newer, than ours (KIP-320)."""
+        """Raise FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH for a client with an older or newer epoch (KIP-320)."""
         if epoch in (NO_LEADER_EPOCH, self.state.leader_epoch):
             return
         if epoch < self.state.leader_epoch:
@@ -100,9 +100,10 @@ class Partition:
         validated: ValidatedRecords | None = None,
         parsed_header: BatchHeader | None = None,
     ) -> AppendResult:
-        """Validate and write batches; `acks` -1 needs as many replicas in sync as `min.insync.replicas` says.
+        """Validate and append batches; raise NOT_ENOUGH_REPLICAS for acks=-1 below `min.insync.replicas`.
 
-        More than there are replicas it never asks for. The other options are `Log.append_as_leader`'s.
+        `min.insync.replicas` counts at most as many replicas as there are. The other options are those of
+        `Log.append_as_leader`.
         """
         state = self.state
         if acks == -1 and len(state.isr) < min(self.min_insync_replicas, len(state.replicas)):
@@ -124,27 +125,27 @@ class Partition:
         )
 
     def begin_verification(self, header: BatchHeader, supports_epoch_bump: bool) -> VerificationGuard | None:
-        """Ask for the right to append a transactional batch; None if its transaction is open here already."""
-        known = self.log.producers.producers.get(header.producer_id) if self.log.log_end_offset else None
+        """Return a guard for verifying a transactional batch, or None if its transaction is open here."""
+        entry = self.log.producers.producers.get(header.producer_id) if self.log.log_end_offset else None
         return self.verifications.start(
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
             self.log.env.clock.now_ms(),
-            known_epoch=None if known is None else known.producer_epoch,
+            known_epoch=None if entry is None else entry.producer_epoch,
             ongoing=self.log.has_ongoing_transaction(header.producer_id, header.producer_epoch),
             supports_epoch_bump=supports_epoch_bump,
         )
 
     def is_verified(self, header: BatchHeader, guard: VerificationGuard | None) -> bool:
-        """Whether a transactional batch may begin its transaction here, now that the coordinator was asked."""
+        """Return whether a transactional batch may start its transaction here, after the coordinator's answer."""
         if guard is None:
             return True
         self.verifications.check_sequence(header.producer_id, header.base_sequence)
         return self.verifications.may_append(header.producer_id, guard)
 
     def readable_end(self, read_committed: bool) -> int:
-        """The offset below which a consumer may read."""
+        """Return the offset below which a consumer may read: last stable offset or high watermark."""
         return self.log.last_stable_offset if read_committed else self.log.high_watermark
 
     def _high_watermark_moved(self, _: Log) -> None:

@@ -1,7 +1,7 @@
-"""The nodes of one process: they share the metadata, the partitions and the loop.
+"""All nodes of one process, with the metadata, partitions and event loop that they share.
 
-What the metadata is and how it changes is `ottla.cluster`'s; this makes it live: it opens logs for new partitions,
-deletes those of deleted topics, and tells whoever waits.
+`ottla.cluster` defines the metadata and its changes. This module applies them: it opens logs of new partitions, deletes
+those of deleted topics, loads coordinators and completes delayed fetches.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ LOG_CONFIG_FIELDS = {name.replace("_", "."): name for name in LogConfig.__slots_
 
 
 class StorageLost:
-    """Told when a node cannot go on: its last log directory failed, or the one with the metadata."""
+    """Set when a node cannot continue: its last log directory failed, or the one with the metadata."""
 
     def __init__(self) -> None:
         self.is_set = False
         self.then: Callable[[], object] = lambda: None
 
     def set(self) -> None:
-        """It happened."""
+        """Record the failure and call `then`."""
         self.is_set = True
         self.then()
 
 
 class BrokerRuntime:
-    """All nodes of this process and what they share. One loop owns it; nothing in it waits."""
+    """All nodes of this process and what they share. One loop owns it; no method blocks."""
 
     def __init__(
         self,
@@ -94,29 +94,29 @@ class BrokerRuntime:
         self._log_configs: dict[tuple[str, int], tuple[LogConfig, int]] = {}
         self.authorizer: Authorizer | None = None
         self.storage_lost = StorageLost()
-        self.allow_unsigned_tokens = False  # the test kit's, never a config's
+        self.allow_unsigned_tokens = False  # set by the test kit, never by a config
         self.readable = Readable(world.clock)
         self.housekeeping = Housekeeping(self)
         self.topic_descriptions = TopicDescriptions()
 
     @property
     def image(self) -> ClusterImage:
-        """What exists and who leads it."""
+        """Return the metadata image."""
         return self.metadata.image
 
     @property
     def metadata_offset(self) -> int:
-        """The offset of the last metadata record."""
+        """Return the offset of the last metadata record."""
         return self.metadata.next_offset - 1
 
     @property
     def controller(self) -> Broker:
-        """The node that changes metadata: the first of those that run."""
+        """Return the node that acts as controller: the active one with the lowest id."""
         image = self.metadata.image
-        return self.nodes[min([each for each in self.nodes if image.broker_is_active(each)] or self.nodes)]
+        return self.nodes[min([node_id for node_id in self.nodes if image.broker_is_active(node_id)] or self.nodes)]
 
     def reachable_brokers(self, listener: str) -> list[tuple[int, str, int, str | None]]:
-        """Node id, host, port and rack of every broker that has the listener which a client uses."""
+        """Return node id, host, port and rack of every unfenced broker that has a listener."""
         return [
             (node_id, endpoint.host or "localhost", endpoint.port, node.rack)
             for node_id, node in sorted(self.nodes.items())
@@ -125,11 +125,11 @@ class BrokerRuntime:
 
     @staticmethod
     def is_internal(topic: str) -> bool:
-        """Whether only the broker itself writes to a topic."""
+        """Return whether a topic is internal: only brokers write to it."""
         return topic in INTERNAL_TOPICS
 
     def internal_topic(self, name: str) -> CreatableTopic | None:
-        """How one of the broker's own topics is created; None for any other."""
+        """Return how an internal topic is created; None for any other topic."""
         broker = self.controller
         if name == GROUP_METADATA_TOPIC:
             prefix, size = "offsets.topic", "offsets.topic.segment.bytes"
@@ -146,12 +146,12 @@ class BrokerRuntime:
         }
         replicas = min(broker.config_int(f"{prefix}.replication.factor"), len(self.nodes))
         if name == TRANSACTION_STATE_TOPIC:
-            # With fewer nodes than the defaults ask for, all of them have to do.
+            # With fewer nodes than the default replication factor, all nodes are replicas.
             configs["min.insync.replicas"] = str(min(broker.config_int("transaction.state.log.min.isr"), replicas))
             configs["unclean.leader.election.enable"] = "false"
             configs["compression.type"] = "uncompressed"
         elif name == SHARE_GROUP_STATE_TOPIC:
-            # What was overtaken is pruned by the coordinator; nothing else may go (KIP-932).
+            # The share coordinator prunes records; retention must not delete any (KIP-932).
             configs["cleanup.policy"] = "delete"
             configs["retention.ms"] = "-1"
             least = broker.config_int("share.coordinator.state.topic.min.isr")
@@ -164,62 +164,62 @@ class BrokerRuntime:
         )
 
     def partition_count(self, topic: str, config: str) -> int:
-        """How many partitions one of the broker's own topics has, or would be created with."""
-        found = self.image.topic(topic)
-        return self.controller.config_int(config) if found is None else len(found.partitions)
+        """Return the number of partitions of an internal topic, or what it would be created with."""
+        topic_image = self.image.topic(topic)
+        return self.controller.config_int(config) if topic_image is None else len(topic_image.partitions)
 
     def transaction_partition_count(self) -> int:
-        """How many partitions `__transaction_state` has, or would be created with."""
+        """Return the number of partitions of `__transaction_state`, or what it would be created with."""
         return self.partition_count(TRANSACTION_STATE_TOPIC, "transaction.state.log.num.partitions")
 
     def transaction_coordinator(self, transactional_id: str) -> TransactionCoordinator | None:
-        """The coordinator of a transactional id, on whichever node it is."""
+        """Return the transaction coordinator of a transactional id, on any node; None if there is none."""
         index = partition_for(transactional_id, self.transaction_partition_count())
         state = self.image.partition(TRANSACTION_STATE_TOPIC, index)
         node = None if state is None else self.nodes.get(state.leader)
         return None if node is None else node.transactions
 
-    def write_marker(self, place: TopicPartition, marker: TransactionMarker) -> ErrorCode:
-        """Write the end of a transaction to one of its partitions."""
-        return write_marker(self, place, marker)
+    def write_marker(self, topic_partition: TopicPartition, marker: TransactionMarker) -> ErrorCode:
+        """Write the marker of a transaction to one of its partitions."""
+        return write_marker(self, topic_partition, marker)
 
-    # Changes.
+    # Changes
 
     def create_topic(
         self, name: str, partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic on the cluster's own behalf; one that is there already stays as it is."""
-        wanted = self.internal_topic(name) or CreatableTopic(
+        """Create a topic as the broker itself; keep an existing one."""
+        topic = self.internal_topic(name) or CreatableTopic(
             name=name,
             num_partitions=partitions,
             replication_factor=replication_factor,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
         )
-        for code, message in self.add_topics([wanted]).values():
+        for code, message in self.add_topics([topic]).values():
             raise KafkaError(code, message)
 
-    def add_topics(self, wanted: Sequence[CreatableTopic]) -> dict[str, tuple[ErrorCode, str | None]]:
-        """Create topics on the cluster's own behalf, all at once: why some could not be created.
+    def add_topics(self, topics: Sequence[CreatableTopic]) -> dict[str, tuple[ErrorCode, str | None]]:
+        """Create topics as the broker itself, in one change; return the error of each that failed.
 
-        Those that are there already stay as they are; KafkaError if it is too much for one request.
+        Existing topics are kept. Raise KafkaError if the topics have too many partitions for one request.
         """
-        results, records = create_topics(self.image, wanted, layers=self.controller.layers, random=self.world.random)
+        results, records = create_topics(self.image, topics, layers=self.controller.layers, random=self.world.random)
         self.change(records)
         return {
-            each.name: (ErrorCode(each.error_code), each.error_message)
-            for each in results
-            if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+            result.name: (ErrorCode(result.error_code), result.error_message)
+            for result in results
+            if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
         }
 
     def change(self, records: Sequence[Message]) -> None:
-        """Write metadata records, replay them, and act on what they changed."""
+        """Write metadata records, replay them, and apply the changes."""
         if records:
             changes = self.metadata.append(records).changes
             self.apply(changes)
-            self._tell_directories(changes)
+            self._report_directories(changes)
 
-    def _tell_directories(self, changes: ImageChanges) -> None:
-        """What the nodes know better than the metadata: where a new log was put, and which directories take none."""
+    def _report_directories(self, changes: ImageChanges) -> None:
+        """Write what nodes know better than the metadata: the directory of a new log, and cordoned directories."""
         unassigned = {
             topic.id: topic for topic, _, _, after in changes.partitions if UNASSIGNED_DIRECTORY in after.directories
         }
@@ -230,23 +230,25 @@ class BrokerRuntime:
                 self.change(cordon_directories(self.image, node.node_id, node.cordoned_ids()))
 
     def open_partitions(self) -> None:
-        """At start: make a partition of everything that the image names."""
+        """Open every partition of the image, at start."""
         for topic in self.image.topics.values():
             for index, state in topic.partitions.items():
-                self._place(topic, index, state)
+                self._open_partition(topic, index, state)
 
     def complete_reassignments(self) -> None:
-        """Replicas that are being added are in sync at once, because they share the leader's log."""
+        """Complete reassignments: replicas that are added are in sync at once, because they share the leader's log."""
         layers = self.controller.layers
         for topic in list(self.image.topics.values()):
             for index, state in list(topic.partitions.items()):
-                missing = [each for each in state.adding_replicas if each in self.nodes and each not in state.isr]
+                missing = [
+                    replica for replica in state.adding_replicas if replica in self.nodes and replica not in state.isr
+                ]
                 if missing:
                     isr = [*state.isr, *missing]
                     self.change(change_isr(self.image, topic.name, index, isr, layers=layers))
 
     def apply(self, changes: ImageChanges) -> None:
-        """Make what the image says come true."""
+        """Apply changes of the image to configs, quotas, logs, coordinators and groups."""
         self.topic_descriptions.changed(changes)
         if changes.configs or changes.brokers or changes.deleted_topics:
             self._log_configs.clear()
@@ -259,13 +261,13 @@ class BrokerRuntime:
         if changes.acls and self.authorizer is not None:
             self.authorizer.changed()
         if self.events.enabled:
-            _tell_topics(self.events, changes)
+            _emit_topic_events(self.events, changes)
         for topic in changes.deleted_topics:
             self._remove(topic)
         for topic, index, _, after in changes.partitions:
             if topic.id in self.image.topics:
-                self._place(topic, index, after)
-        self._tell_groups(changes)
+                self._open_partition(topic, index, after)
+        self._notify_groups(changes)
         for resource in changes.configs:
             if resource.type is ConfigResourceType.TOPIC:
                 self._reconfigure(resource.name)
@@ -273,7 +275,7 @@ class BrokerRuntime:
                 for name in self.image.topic_ids:
                     self._reconfigure(name)
 
-    def _tell_groups(self, changes: ImageChanges) -> None:
+    def _notify_groups(self, changes: ImageChanges) -> None:
         created = [topic.name for topic in changes.created_topics]
         changed = list(dict.fromkeys(topic.name for topic, _, _, _ in changes.partitions if topic.name not in created))
         deleted = [DeletedTopic(topic.id, topic.name) for topic in changes.deleted_topics]
@@ -287,10 +289,10 @@ class BrokerRuntime:
                 node.share_partitions.configs_changed()
 
     def log_config(self, topic: str, node: Broker) -> tuple[LogConfig, int]:
-        """How a topic's logs are kept, and how many replicas must be in sync for acks=all."""
-        known = self._log_configs.get((topic, node.node_id))
-        if known is not None:
-            return known
+        """Return a topic's log config on a node, and its `min.insync.replicas`."""
+        cached = self._log_configs.get((topic, node.node_id))
+        if cached is not None:
+            return cached
         overrides = self.image.config(ConfigResourceType.TOPIC, topic)
         if not overrides and topic:
             # Topics without configs of their own share one LogConfig: a start with many topics computes it once.
@@ -300,19 +302,19 @@ class BrokerRuntime:
         fields = {field: values[name] for name, field in LOG_CONFIG_FIELDS.items() if name in values}
         insync = values["min.insync.replicas"]
         assert isinstance(insync, int)
-        made = LogConfig(**fields), insync  # type: ignore[arg-type]
-        self._log_configs[topic, node.node_id] = made
-        return made
+        computed = LogConfig(**fields), insync  # type: ignore[arg-type]
+        self._log_configs[topic, node.node_id] = computed
+        return computed
 
     def stop_waiting(self) -> None:
-        """Answer every fetch that waits, because the cluster is about to stop."""
+        """Complete every delayed fetch, because the cluster stops."""
         for partition in self.partitions.values():
             for wait in list(partition.waits):
                 wait.finish()
 
-    # Inside.
+    # Private parts
 
-    def _place(self, topic: Topic, index: int, after: PartitionState) -> None:
+    def _open_partition(self, topic: Topic, index: int, after: PartitionState) -> None:
         partition = self.partitions.get((topic.name, index))
         if partition is not None and partition.topic_id == topic.id:
             before, partition.state = partition.state, after
@@ -321,10 +323,10 @@ class BrokerRuntime:
             return
         node = self.nodes.get(after.leader) or self.controller
         config, insync = self.log_config(topic.name, node)
-        place = TopicPartition(topic.name, index)
-        owned = find_log(self, place, after)
+        topic_partition = TopicPartition(topic.name, index)
+        owned = find_log(self, topic_partition, after)
         if owned is None:
-            existing = node.directory_for(after).create_log(place, config, topic.id)
+            existing = node.directory_for(after).create_log(topic_partition, config, topic.id)
         else:
             existing = owned.log
             existing.config = config
@@ -354,7 +356,7 @@ class BrokerRuntime:
                 load_coordinator(self.nodes[partition.state.leader], partition)
 
     def _stop_sharing(self, partition: Partition, *, deleted: bool = False) -> None:
-        """Whoever does not lead a partition shares it with no group."""
+        """Release the share partitions of nodes that do not lead a partition."""
         for node_id, node in self.nodes.items():
             if deleted or node_id != partition.state.leader:
                 node.share_partitions.partition_gone(partition.topic_id, partition.index)
@@ -364,11 +366,11 @@ class BrokerRuntime:
             partition = self.partitions.pop((topic.name, index), None)
             if partition is None or partition.topic_id != topic.id:
                 continue
-            place = TopicPartition(topic.name, index)
+            topic_partition = TopicPartition(topic.name, index)
             for node in self.nodes.values():
                 for directory in node.directories:
-                    if place in directory.logs:
-                        directory.delete_log(place)
+                    if topic_partition in directory.logs:
+                        directory.delete_log(topic_partition)
             if topic.name in INTERNAL_TOPICS and partition.state.leader in self.nodes:
                 unload_coordinator(self.nodes[partition.state.leader], partition)
             self._stop_sharing(partition, deleted=True)
@@ -386,7 +388,7 @@ class BrokerRuntime:
                 partition.log.config, partition.min_insync_replicas = self.log_config(name, node)
 
 
-def _tell_topics(events: Events, changes: ImageChanges) -> None:
+def _emit_topic_events(events: Events, changes: ImageChanges) -> None:
     cluster = events.of_node(0)
     for topic in changes.deleted_topics:
         cluster.emit("topic.deleted", topic=topic.name, topic_id=str(topic.id))

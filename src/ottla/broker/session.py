@@ -1,4 +1,4 @@
-"""Who is on the other end of a connection, and one request of theirs."""
+"""A connection's session, and one request in progress."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ REFUSALS = {
 
 
 LARGE_FRAME = 1 << 20
-"""Bytes of a request above which a connection receives it into a buffer of its own."""
+"""Requests above this size get a receive buffer of their own."""
 
 
 class Disconnect(Exception):  # noqa: N818 - it is what happens, not what went wrong
-    """Close the connection instead of answering."""
+    """Raised to close the connection instead of responding."""
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """What the broker remembers of a connection."""
+    """State of one connection: client, principal, authentication."""
 
     id: int
     listener: str
@@ -47,17 +47,17 @@ class Session:
     software_name: str = "unknown"
     software_version: str = "unknown"
     conversation: Conversation | None = None
-    """How it authenticates; None where nobody has to."""
+    """The SASL exchange; None on listeners without SASL."""
     by_delegation_token: bool = False
     closing: bool = False
-    """Nothing more is taken from it, and it is closed when it has its answers."""
+    """The connection takes no more requests and closes after its last response."""
     mute: Callable[[float], None] = lambda seconds: None
-    """Take nothing from it for some seconds, once what is known is sent (KIP-219)."""
+    """Take no requests for some seconds, after the responses are sent (KIP-219)."""
     close: Callable[[str], None] = lambda reason: None
-    """Close the connection at once and log the reason."""
+    """Close the connection and log the reason."""
 
     def authenticated_by(self, conversation: Conversation) -> None:
-        """The exchange is over and somebody is known."""
+        """Take the principal of a completed SASL exchange."""
         result = conversation.result
         assert result is not None
         self.principal = result.principal
@@ -67,7 +67,7 @@ class Session:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request in progress: which broker, who asks, at which version."""
+    """One request in progress: broker, session, API and version. Kafka's RequestContext."""
 
     broker: Broker
     session: Session
@@ -76,27 +76,27 @@ class Call:
     correlation_id: int
     client_id: str | None
     size: int = 0
-    """Bytes of the request."""
+    """Size of the request in bytes."""
     route: Any = None
-    """The dispatcher's own note of where the request goes."""
+    """The dispatcher's route of the request."""
     began: float = 0.0
     large_response: bool = False
     """Set by a handler whose response is large: it is encoded in a worker."""
 
     @property
     def owns_frame(self) -> bool:
-        """Whether the request's buffer stays as it is after the handler returned: a large frame has one of its own."""
+        """Return whether the request's buffer stays valid after the handler returns: a large frame has its own."""
         return self.size > LARGE_FRAME
 
     def check_time(self, timeout_ms: int) -> None:
-        """Refuse what the controller has no time to do; Kafka's has none for a deadline that is over."""
+        """Raise REQUEST_TIMED_OUT for a deadline that has passed, as Kafka's controller does."""
         if timeout_ms <= 0:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
-    # What the caller may do. Without an authorizer everybody may do everything.
+    # Authorization. Without an authorizer everything is allowed.
 
     def may(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
-        """Whether the caller may do something to a resource."""
+        """Return whether the principal may perform an operation on a resource."""
         authorizer = self.broker.cluster.authorizer
         if authorizer is None:
             return True
@@ -104,36 +104,36 @@ class Call:
         return authorizer.allowed(session.principal, session.host, operation, resource, name)
 
     def may_topic(self, operation: AclOperation, topic: str) -> bool:
-        """Whether the caller may do something to a topic, existing or not."""
+        """Return whether the principal may perform an operation on a topic, which need not exist."""
         return self.may(operation, ResourceType.TOPIC, topic)
 
     def may_cluster(self, operation: AclOperation) -> bool:
-        """Whether the caller may do something to the cluster."""
+        """Return whether the principal may perform an operation on the cluster."""
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
 
     def may_any(self, operation: AclOperation, resource: ResourceType) -> bool:
-        """Whether there can be a resource of a type to which the caller may do something."""
+        """Return whether the principal may perform an operation on any resource of a type."""
         authorizer = self.broker.cluster.authorizer
         if authorizer is None:
             return True
         return authorizer.allowed_on_any(self.session.principal, self.session.host, operation, resource)
 
     def require(self, operation: AclOperation, resource: ResourceType, name: str) -> None:
-        """Refuse a caller who may not; whether the resource exists plays no part."""
+        """Raise the resource type's authorization error if the operation is not allowed, for missing resources too."""
         if not self.may(operation, resource, name):
-            # Kafka has words for this one only; they stand in answers that have room for a message.
+            # Kafka has a message for this error only.
             message = "Cluster authorization failed." if resource is ResourceType.CLUSTER else None
             raise KafkaError(REFUSALS[resource], message)
 
     def authorized_operations(self, resource: ResourceType, name: str) -> int:
-        """What the caller may do to a resource, as the bit field of KIP-430."""
+        """Return the allowed operations on a resource as the bit field of KIP-430."""
         authorizer = self.broker.cluster.authorizer
         if authorizer is None:
             return sum(1 << operation for operation in OPERATIONS[resource])
         return authorizer.operations(self.session.principal, self.session.host, resource, name)
 
     def cluster_operations(self) -> int:
-        """What the caller may do to the cluster; nothing to somebody who may not describe it."""
+        """Return the allowed operations on the cluster; none without DESCRIBE."""
         if not self.may_cluster(AclOperation.DESCRIBE):
             return 0
         return self.authorized_operations(ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)

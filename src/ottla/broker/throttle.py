@@ -1,7 +1,6 @@
-"""What a quota does to an answer: it tells how long the client has to wait, and nothing is taken from it meanwhile.
+"""Applies quotas to responses: throttle_time_ms is set and the connection is muted for that time.
 
-The answer goes out at once (KIP-219); a fetch that is over its quota gets an empty one, because the bytes are what it
-may not have yet.
+The response is sent at once (KIP-219). A fetch over its quota gets an empty response.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ UNLIMITED: Final = 2**31 - 1
 
 
 def throttle(call: Call, response: Any, handled: float | None = None) -> Any:
-    """Count a request against its quotas; the answer, with the wait in it if there is one."""
+    """Record a request against its quotas and return the response with its throttle time."""
     if not call.session.authenticated:
         return response
     user, client_id = quota_names(call)
@@ -51,13 +50,13 @@ def throttle(call: Call, response: Any, handled: float | None = None) -> Any:
 
 
 def most_to_fetch(call: Call) -> int:
-    """How many bytes one fetch may ask for, so that it can be answered within its quota at all."""
+    """Return the largest fetch size that the quota allows within its window."""
     most = call.broker.quotas.most_in_window(FETCH, *quota_names(call))
     return UNLIMITED if most is None else min(int(most), UNLIMITED)
 
 
 def quota_names(call: Call) -> tuple[str, str]:
-    """User and client id as quotas name them."""
+    """Return user and client id as quota entities name them."""
     return call.session.principal.partition(":")[2], call.client_id or ""
 
 
@@ -74,5 +73,6 @@ def _emptied(response: FetchResponse | ShareFetchResponse) -> FetchResponse | Sh
             if isinstance(data, SharePartitionData):
                 data.records, data.acquired_records = b"", []
     if isinstance(response, ShareFetchResponse):
-        return response  # it tells what became of acknowledgements; what was acquired stays locked, as in Kafka
+        # It also answers acknowledgements; acquired records keep their acquisition locks, as in Kafka.
+        return response
     return FetchResponse(session_id=response.session_id)

@@ -1,4 +1,4 @@
-"""The voters of the metadata log, and what a request to change them has to pass."""
+"""Voters of the metadata quorum: endpoints, and the checks of requests that change them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Uuid
 
 
-# Where Apache Kafka's controller would listen; it corrects this itself when it opens the directory.
+# Where Apache Kafka's controller would listen; Kafka corrects it when it opens the directory.
 CONTROLLER_ENDPOINT: Final = ("CONTROLLER", "localhost", 9093)
 
 
 def check_quorum_id(cluster: BrokerRuntime, cluster_id: str | None) -> None:
-    """Refuse a request that is meant for another cluster."""
+    """Raise INCONSISTENT_CLUSTER_ID for a request to another cluster."""
     if cluster_id is not None and cluster_id != cluster.cluster_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -27,7 +27,7 @@ def check_quorum_id(cluster: BrokerRuntime, cluster_id: str | None) -> None:
 
 
 def check_can_change_voters(cluster: BrokerRuntime, doing: str) -> None:
-    """Refuse where the voters are a fixed list in everybody's configuration (kraft.version 0)."""
+    """Raise UNSUPPORTED_VERSION for static voters (kraft.version 0)."""
     level = cluster.metadata.kraft_version
     if level < 1:
         raise KafkaError(
@@ -54,11 +54,11 @@ def voter_endpoints(cluster: BrokerRuntime) -> tuple[tuple[str, str, int], ...]:
 
 
 def replica_key(node_id: int, directory_id: Uuid) -> str:
-    """A voter as Kafka writes it in messages."""
+    """Return a voter as Kafka's messages show it."""
     shown = "<undefined>" if directory_id == ZERO_UUID else str(directory_id)
     return f"ReplicaKey(id={node_id}, directoryId={shown})"
 
 
 def voter_keys(cluster: BrokerRuntime) -> str:
-    """All voters as Kafka writes them in messages."""
-    return "[" + ", ".join(replica_key(each.id, each.directory_id) for each in cluster.metadata.voters) + "]"
+    """Return all voters as Kafka's messages show them."""
+    return "[" + ", ".join(replica_key(voter.id, voter.directory_id) for voter in cluster.metadata.voters) + "]"
