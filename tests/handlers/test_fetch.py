@@ -110,7 +110,7 @@ def waiting(local: LocalTalk, wanted: FetchRequest) -> Callable[[], FetchRespons
 
 
 def waits(local: LocalTalk) -> int:
-    return len(local.cluster.partitions["t", 0].waits)
+    return len(local.cluster.partitions["t", 0].delayed)
 
 
 def values(data: PartitionData) -> list[bytes | None]:

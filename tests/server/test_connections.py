@@ -312,7 +312,7 @@ def test_a_stop_answers_what_waits_and_leaves_the_mark_of_a_clean_end(tmp_path: 
         idle.ask(METADATA, MetadataResponse, 9)
         wire.ask(produce(b"kept", "kept"), ProduceResponse, 9)
         wire.request(fetch(1, wait=600_000, topic="kept"), 12, 1)
-        wait_for(lambda: cluster.call(lambda broker: len(broker.partitions["kept", 0].waits)) == 1)
+        wait_for(lambda: cluster.call(lambda broker: len(broker.partitions["kept", 0].delayed)) == 1)
         running, loop = cluster._running, cluster._loop
         assert running is not None
         assert loop is not None

@@ -397,7 +397,7 @@ def test_a_fetch_waits_for_records(talk: Talk) -> None:
     begun = talk.world.clock.monotonic()
     assert acquired(waiting()) == {0: [(0, 0, 1)]}
     assert talk.world.clock.monotonic() - begun < 1
-    assert not talk.cluster.partitions["t", 0].waits
+    assert not talk.cluster.partitions["t", 0].delayed
     assert not talk.node.share_partitions.waits
 
 

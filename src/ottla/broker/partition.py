@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 NO_LEADER_EPOCH = -1
 
 
-class Waiting(Protocol):
-    """A fetch of some kind that waits for a partition to have more."""
+class DelayedOperation(Protocol):
+    """A fetch, or a share fetch, that waits on partitions; Kafka's DelayedOperation."""
 
-    def changed(self, partition: Partition) -> None:
-        """It has more, or lost some."""
+    def try_complete(self, partition: Partition) -> None:
+        """Complete if a partition, which has changed, now has enough records."""
         ...
 
-    def finish(self) -> None:
-        """Answer now with whatever there is."""
+    def force_complete(self) -> None:
+        """Complete now with the records that there are."""
         ...
 
 
@@ -39,6 +39,7 @@ class Partition:
 
     __slots__ = (
         "_on_readable",
+        "delayed",
         "index",
         "log",
         "min_insync_replicas",
@@ -46,7 +47,6 @@ class Partition:
         "topic",
         "topic_id",
         "verifications",
-        "waits",
     )
 
     def __init__(
@@ -66,7 +66,7 @@ class Partition:
         self.log = log
         self.min_insync_replicas = min_insync_replicas
         self.verifications = Verifications()
-        self.waits: dict[Waiting, None] = {}
+        self.delayed: dict[DelayedOperation, None] = {}
         self._on_readable = on_readable
         log.on_high_watermark = self._high_watermark_moved
 
@@ -149,5 +149,5 @@ class Partition:
         return self.log.last_stable_offset if read_committed else self.log.high_watermark
 
     def _high_watermark_moved(self, _: Log) -> None:
-        if self.waits:
+        if self.delayed:
             self._on_readable(self)

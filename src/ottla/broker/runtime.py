@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators import load_coordinator, unload_coordinator, write_marker
-from ottla.broker.fetch_wait import Readable
+from ottla.broker.delayed_fetch import FetchPurgatory
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.log_moves import misplaced
 from ottla.broker.metadata_answers import TopicDescriptions
@@ -95,7 +95,7 @@ class BrokerRuntime:
         self.authorizer: Authorizer | None = None
         self.storage_lost = StorageLost()
         self.allow_unsigned_tokens = False  # set by the test kit, never by a config
-        self.readable = Readable(world.clock)
+        self.fetch_purgatory = FetchPurgatory(world.clock)
         self.housekeeping = Housekeeping(self)
         self.topic_descriptions = TopicDescriptions()
 
@@ -309,8 +309,8 @@ class BrokerRuntime:
     def stop_waiting(self) -> None:
         """Complete every delayed fetch, because the cluster stops."""
         for partition in self.partitions.values():
-            for wait in list(partition.waits):
-                wait.finish()
+            for delayed in list(partition.delayed):
+                delayed.force_complete()
 
     # Private parts
 
@@ -331,7 +331,7 @@ class BrokerRuntime:
             existing = owned.log
             existing.config = config
         partition = self.partitions[topic.name, index] = Partition(
-            topic.name, topic.id, index, after, existing, insync, self.readable.add
+            topic.name, topic.id, index, after, existing, insync, self.fetch_purgatory.add
         )
         self._leader_changed(partition, NO_LEADER)
 
@@ -345,8 +345,8 @@ class BrokerRuntime:
             leader_epoch=partition.state.leader_epoch,
         )
         self._stop_sharing(partition)
-        for wait in list(partition.waits):
-            wait.finish()
+        for delayed in list(partition.delayed):
+            delayed.force_complete()
         if partition.state.leader in self.nodes:
             partition.log.start_epoch(partition.state.leader_epoch)
         if partition.topic in INTERNAL_TOPICS:
@@ -374,8 +374,8 @@ class BrokerRuntime:
             if topic.name in INTERNAL_TOPICS and partition.state.leader in self.nodes:
                 unload_coordinator(self.nodes[partition.state.leader], partition)
             self._stop_sharing(partition, deleted=True)
-            for wait in list(partition.waits):
-                wait.finish()
+            for delayed in list(partition.delayed):
+                delayed.force_complete()
 
     def _reconfigure(self, name: str) -> None:
         topic = self.image.topic(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.fetch_wait import FetchWait
+from ottla.broker.delayed_fetch import DelayedFetch
 from ottla.broker.throttle import most_to_fetch
 from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.handlers import access
@@ -88,13 +88,13 @@ def fetch(call: Call, request: FetchRequest) -> FetchResponse | Pending[FetchRes
         again.read()
         pending.complete(again.response())
 
-    wait = FetchWait(
+    wait = DelayedFetch(
         broker.cluster.world.clock,
         attempt.waiting,
         min_bytes=attempt.min_bytes,
         max_wait_ms=request.max_wait_ms,
         read_committed=attempt.read_committed,
-        ready=ready,
+        on_complete=ready,
     )
     return pending
 

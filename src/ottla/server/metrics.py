@@ -260,7 +260,7 @@ class ClusterMetrics(Collector):
             else:
                 offline += 1
             behind += len(state.isr) < len(state.replicas)
-            waiting += len(partition.waits)
+            waiting += len(partition.delayed)
             if log.loaded:
                 add("ottla_partition_start_offset", (topic, index), log.log_start_offset)
                 add("ottla_partition_high_watermark", (topic, index), log.high_watermark)

@@ -89,17 +89,17 @@ class ShareFetch:
     # Waiting.
 
     def _wait(self) -> None:
-        self._timer = self._clock.call_later(self._limits.max_wait_ms / 1000, self.finish)
+        self._timer = self._clock.call_later(self._limits.max_wait_ms / 1000, self.force_complete)
         for place in self._shared:
             self._shares.waits.setdefault(SharePartitionKey(self._who.group_id, *place), {})[self._look_again] = None
             try:
                 partition = self._shares.led(place)
             except KafkaError:
                 continue
-            partition.waits[self] = None
+            partition.delayed[self] = None
             self._watched.append(partition)
 
-    def changed(self, _: Partition) -> None:
+    def try_complete(self, _: Partition) -> None:
         """A partition has more, or lost some."""
         self._look_again()
 
@@ -110,7 +110,7 @@ class ShareFetch:
                 self._stop_waiting()
                 self._answer.complete(answers)
 
-    def finish(self) -> None:
+    def force_complete(self) -> None:
         """Answer now with whatever there is."""
         if self._timer is not None:
             self._stop_waiting()
@@ -123,7 +123,7 @@ class ShareFetch:
         self._timer.cancel()
         self._timer = None
         for partition in self._watched:
-            partition.waits.pop(self, None)
+            partition.delayed.pop(self, None)
         for place in self._shared:
             key = SharePartitionKey(self._who.group_id, *place)
             waits = self._shares.waits.get(key)
