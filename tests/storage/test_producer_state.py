@@ -20,7 +20,8 @@ from .test_log import read_all
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.storage.log.log import AppendResult, Log
+    from ottla.storage.log.appending import AppendResult
+    from ottla.storage.log.log import Log
 
     from .conftest import Opener
 
@@ -220,7 +221,7 @@ def by_id(data: bytes) -> list[ProducerEntry]:
 def test_snapshot_of_many_producers_is_encoded_in_pieces(
     memory_opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.storage.log.log.INLINE_PRODUCERS", 30)
+    monkeypatch.setattr("ottla.storage.log.rolling.INLINE_PRODUCERS", 30)
     log = memory_opener.log()
     for pid in range(100):
         produce(log, 0, pid=pid)
@@ -236,7 +237,7 @@ def test_snapshot_of_many_producers_is_encoded_in_pieces(
     assert turns >= 4
     assert log.snapshots == [100]
     assert by_id(memory_opener.disk.read(log.snapshot_path(100))) == expected
-    monkeypatch.setattr("ottla.storage.log.log.INLINE_PRODUCERS", 1000)
+    monkeypatch.setattr("ottla.storage.log.rolling.INLINE_PRODUCERS", 1000)
     recovered = memory_opener.log(clean=False)
     assert by_id(recovered.producers.encode_snapshot()) == by_id(log.producers.encode_snapshot())
 
@@ -244,7 +245,7 @@ def test_snapshot_of_many_producers_is_encoded_in_pieces(
 def test_snapshot_in_progress_is_given_up_when_the_log_is_truncated(
     memory_opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.storage.log.log.INLINE_PRODUCERS", 30)
+    monkeypatch.setattr("ottla.storage.log.rolling.INLINE_PRODUCERS", 30)
     log = memory_opener.log()
     for pid in range(100):
         produce(log, 0, pid=pid)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from ottla.cluster.registrations import Partition as PartitionState
     from ottla.protocol.schema import Uuid
     from ottla.records.batch import BatchHeader
-    from ottla.storage.log.log import AppendResult, Log
+    from ottla.storage.log.appending import AppendResult
+    from ottla.storage.log.log import Log
     from ottla.storage.log.validation import ValidatedRecords
     from ottla.transactions.verification import VerificationGuard
     from ottla.world.disk import Buffer

@@ -150,9 +150,9 @@ def _is_log_directory(disk: Disk, path: str) -> bool:
     return any(disk.is_dir(each) and any(map(parse_numbered, disk.list(each))) for each in folders)
 
 
-def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to: str) -> list[Log]:
+def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to: str) -> list[PartitionFiles]:
     """The chosen partitions, in order; one that stands in two directories is refused."""
-    logs: dict[TopicPartition, Log] = {}
+    logs: dict[TopicPartition, PartitionFiles] = {}
     topics = set()
     for directory in directories:
         disk = disk_of(directory.path)
@@ -177,7 +177,7 @@ def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to:
                 folder = read_folder(disk, path)
             except FileNotFoundError:
                 continue  # deleted since it was listed
-            logs[key] = Log(disk, directory, folder, None if single else directory.high_watermarks.get(key))
+            logs[key] = PartitionFiles(disk, directory, folder, None if single else directory.high_watermarks.get(key))
     for topic in selection.named:
         if topic not in topics:
             there = ", ".join(sorted(name for name in topics if not name.startswith("__"))) or "none"
@@ -191,7 +191,7 @@ def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to:
     return [logs[key] for key in sorted(logs)]
 
 
-class Log:
+class PartitionFiles:
     """One partition's files, read only as far as someone asks."""
 
     def __init__(

@@ -17,7 +17,7 @@ from ottla.spark.options import OptionError
 
 if TYPE_CHECKING:
     from ottla.records.columnar import AbortedTransaction
-    from ottla.spark.log.files import Log
+    from ottla.spark.log.files import PartitionFiles
     from ottla.spark.offsets import Bound
     from ottla.spark.pushdown.filters import Limits
     from ottla.storage.check.scan import SegmentFiles
@@ -57,7 +57,7 @@ class Piece:
 class ScanRange:
     """What the options leave of one partition; `late` where a limit of time is likely to leave nothing of it."""
 
-    log: Log
+    log: PartitionFiles
     first_offset: int
     end_offset: int
     aborted: list[AbortedTransaction] = field(default_factory=list)
@@ -65,7 +65,7 @@ class ScanRange:
 
 
 def choose_ranges(
-    logs: list[Log], start: Bound, end: Bound, limits: Limits, *, isolation: str, strict_times: bool
+    logs: list[PartitionFiles], start: Bound, end: Bound, limits: Limits, *, isolation: str, strict_times: bool
 ) -> list[ScanRange]:
     """Turn the options and Spark's filters into offsets, partition by partition."""
     known = {log.partition for log in logs}
@@ -101,7 +101,7 @@ def choose_ranges(
     return ranges
 
 
-def _later(log: Log, timestamp: int) -> int:
+def _later(log: PartitionFiles, timestamp: int) -> int:
     """From where on records are likely later than a time; that they all are is for whoever reads them to see."""
     try:
         found = log.offset_at(timestamp + 1)
@@ -110,7 +110,7 @@ def _later(log: Log, timestamp: int) -> int:
     return log.end_offset if found is None else found
 
 
-def _start(log: Log, bound: Bound, strict: bool) -> int:
+def _start(log: PartitionFiles, bound: Bound, strict: bool) -> int:
     topic, partition = log.partition
     timestamp = bound.time(topic, partition)
     if timestamp is not None:
@@ -129,7 +129,7 @@ def _start(log: Log, bound: Bound, strict: bool) -> int:
     return _checked(log, offset, "startingOffsets")
 
 
-def _end(log: Log, bound: Bound) -> int:
+def _end(log: PartitionFiles, bound: Bound) -> int:
     topic, partition = log.partition
     timestamp = bound.time(topic, partition)
     if timestamp is not None:
@@ -139,7 +139,7 @@ def _end(log: Log, bound: Bound) -> int:
     return log.end_offset if offset == LATEST else _checked(log, offset, "endingOffsets")
 
 
-def _checked(log: Log, offset: int, name: str) -> int:
+def _checked(log: PartitionFiles, offset: int, name: str) -> int:
     if not log.start_offset <= offset <= log.end_offset:
         raise OptionError(
             f"{name} asks for offset {offset} of {log.partition}, which has {log.start_offset} to {log.end_offset}"
@@ -211,7 +211,7 @@ def _end_position(index: OffsetIndex, end_offset: int, size: int) -> int:
     return index.positions[slot] if slot < len(index.positions) else size
 
 
-def _split(log: Log, piece: Piece, target: int) -> list[Piece]:
+def _split(log: PartitionFiles, piece: Piece, target: int) -> list[Piece]:
     """Cut a piece at indexed batches, about every `target` bytes; where the index is missing it stays whole."""
     segment = next((each for each in log.segments if each.base_offset == piece.segment), None)
     index = log.offset_index(segment) if segment is not None and piece.inode >= 0 else None
