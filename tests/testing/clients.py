@@ -1,4 +1,4 @@
-"""Real clients, set up so that they give up and try again quickly."""
+"""Real clients with short timeouts and retries, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster of the test kit, with real clients."""
+"""`Cluster` with real clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(60) == 0
 
 
-def test_records_can_be_read_without_a_client() -> None:
+def test_records_are_read_without_a_client() -> None:
     with Cluster(topics=["orders:3"]) as cluster:
         produce(cluster.bootstrap, "orders", 50)
         stored = [record for index in range(3) for record in cluster.records("orders", index)]
@@ -30,7 +30,7 @@ def test_records_can_be_read_without_a_client() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_reads_what_was_produced(protocol: str) -> None:
+def test_group_reads_produced_records(protocol: str) -> None:
     with Cluster(topics=["t:2"]) as cluster:
         produce(cluster.bootstrap, "t", 20)
         consumer = Consumer(
@@ -53,7 +53,7 @@ def test_a_group_reads_what_was_produced(protocol: str) -> None:
         consumer.close()
 
 
-def test_closing_twice_from_another_thread_and_with_clients_is_fine() -> None:
+def test_close_is_idempotent_with_clients_connected() -> None:
     cluster = Cluster(topics=["t"]).start()
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0})
     consumer.subscribe(["t"])
@@ -65,7 +65,7 @@ def test_closing_twice_from_another_thread_and_with_clients_is_fine() -> None:
     cluster.close()
 
 
-def test_ten_clusters_run_side_by_side() -> None:
+def test_ten_clusters_run_in_parallel() -> None:
     clusters = [Cluster(topics=["t"]).start() for _ in range(10)]
     try:
         assert len({cluster.bootstrap for cluster in clusters}) == 10
@@ -77,7 +77,7 @@ def test_ten_clusters_run_side_by_side() -> None:
             cluster.close()
 
 
-def test_several_brokers_share_the_leadership() -> None:
+def test_brokers_share_leadership() -> None:
     with Cluster(brokers=3, topics={"t": {"partitions": 6, "replication_factor": 3}}) as cluster:
         produce(cluster.bootstrap, "t", 100)
         leaders = {cluster.partition("t", index).leader for index in range(6)}
@@ -85,14 +85,14 @@ def test_several_brokers_share_the_leadership() -> None:
         assert sum(len(cluster.records("t", index)) for index in range(6)) == 100
 
 
-def test_data_on_disk_is_there_again(tmp_path: object) -> None:
+def test_data_on_disk_survives_restart(tmp_path: object) -> None:
     with Cluster(topics=["t"], data_dir=str(tmp_path)) as cluster:
         produce(cluster.bootstrap, "t", 10)
     with Cluster(data_dir=str(tmp_path)) as cluster:
         assert [record.offset for record in cluster.records("t")] == list(range(10))
 
 
-def test_time_moves_only_when_it_is_moved() -> None:
+def test_virtual_time_moves_only_by_advance() -> None:
     configs = {"retention.ms": "1000", "file.delete.delay.ms": "0"}
     clock = VirtualClock()
     with Cluster(topics={"t": {"configs": configs}}, clock=clock) as cluster:
@@ -102,22 +102,22 @@ def test_time_moves_only_when_it_is_moved() -> None:
         assert cluster.call(lambda broker: broker.world.clock.now_ms()) == before + 30_000
 
 
-async def test_it_can_be_used_with_async_with() -> None:
+async def test_async_with() -> None:
     async with Cluster(topics=["t"]) as cluster:
         assert cluster.topics() == ["t"]
 
 
-def test_a_cluster_that_is_not_running_says_so() -> None:
+def test_stopped_cluster_raises() -> None:
     with pytest.raises(RuntimeError, match="not running"):
         Cluster().topics()
 
 
-def test_a_wrong_config_is_told_at_the_start() -> None:
+def test_wrong_config_fails_at_start() -> None:
     with pytest.raises(ValueError, match=r"log\.retention\.bytes"):
         Cluster(configs={"log.retention.bytes": "many"}).start()
 
 
-def test_a_seed_makes_ids_the_same() -> None:
+def test_same_seed_gives_same_ids() -> None:
     ids = []
     for _ in range(2):
         with Cluster(topics=["t"], seed=7) as cluster:

@@ -1,4 +1,4 @@
-"""The event log: every event is as the table declares it, and it tells the story of a group and of a transaction."""
+"""The event log: every event matches its declaration, and the sequences of groups and transactions."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def check(events: list[Event]) -> None:
         assert for_people(event)
 
 
-def test_the_table_is_whole() -> None:
+def test_every_field_is_declared_and_used() -> None:
     used = {field for kind in KINDS.values() for field in (*kind.always, *kind.sometimes)}
     assert used == set(FIELDS)
 
 
-def test_the_docs_show_every_kind_and_field() -> None:
+def test_docs_list_every_kind_and_field() -> None:
     text = DOCS.read_text()
     for name in (*KINDS, *FIELDS, *ENVELOPE):
         assert f"`{name}`" in text, name
@@ -78,7 +78,7 @@ def test_the_docs_show_every_kind_and_field() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_the_life_of_a_group(protocol: str) -> None:
+def test_events_of_a_group(protocol: str) -> None:
     with Cluster(topics=["t:2"]) as cluster:
         produce(cluster, 4)
         reader = consumer(cluster, protocol)
@@ -106,7 +106,7 @@ def test_the_life_of_a_group(protocol: str) -> None:
         assert [event["offsets"] for event in committed] == [[{"topic": "t", "partition": 0, "offset": 2}]]
 
 
-def test_the_life_of_a_streams_group() -> None:
+def test_events_of_a_streams_group() -> None:
     with Cluster(topics=["t:2"]) as cluster:
         client = Client(cluster.bootstrap)
         node = client.coordinator("g")
@@ -139,7 +139,7 @@ def test_the_life_of_a_streams_group() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_who_is_silent_is_evicted_and_the_log_says_why(protocol: str) -> None:
+def test_evicted_member_has_timeout_and_reason(protocol: str) -> None:
     configs = {"group.consumer.session.timeout.ms": "45000"}
     with Cluster(topics=["t:2"], clock=VirtualClock(), configs=configs) as cluster:
         produce(cluster, 2)
@@ -153,7 +153,7 @@ def test_who_is_silent_is_evicted_and_the_log_says_why(protocol: str) -> None:
         reader.close()  # librdkafka may wait for ever for a cluster that is gone
 
 
-def test_the_life_of_a_transaction() -> None:
+def test_events_of_a_transaction() -> None:
     with Cluster(topics=["t:2"]) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "x"})
         producer.init_transactions(60)
@@ -172,7 +172,7 @@ def test_the_life_of_a_transaction() -> None:
         check(cluster.events())
 
 
-def test_a_transaction_that_takes_too_long_times_out() -> None:
+def test_events_of_a_transaction_timeout() -> None:
     with Cluster(topics=["t:2"], clock=VirtualClock()) as cluster:
         producer = Producer(
             {"bootstrap.servers": cluster.bootstrap, "transactional.id": "x", "transaction.timeout.ms": 120_000}
@@ -188,7 +188,7 @@ def test_a_transaction_that_takes_too_long_times_out() -> None:
         assert cluster.partition("t", 0).last_stable_offset == 2
 
 
-def test_requests_are_told_with_what_they_are_about(tmp_path: Path) -> None:
+def test_request_events_name_group_and_partitions(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     with Cluster(topics=["t:2"], events=str(file)) as cluster:
         produce(cluster, 2, **{"client.id": "me"})
@@ -202,7 +202,7 @@ def test_requests_are_told_with_what_they_are_about(tmp_path: Path) -> None:
     assert lines[-1]["kind"] == "node.stopped"
 
 
-def test_leaders_and_topics() -> None:
+def test_events_of_topics_and_leaders() -> None:
     with Cluster(brokers=2, topics=["t:2"]) as cluster:
         created = cluster.events("topic.created", topic="t")
         assert created[0]["partitions"] == {"t": [0, 1]}
@@ -213,7 +213,7 @@ def test_leaders_and_topics() -> None:
         check(cluster.events())
 
 
-def test_an_event_of_a_log_without_sinks_goes_nowhere() -> None:
+def test_event_without_sinks_is_discarded() -> None:
     seen: list[Event] = []
     events = Events(lambda: 7)
     events.of_node(1).emit("node.started")
@@ -225,7 +225,7 @@ def test_an_event_of_a_log_without_sinks_goes_nowhere() -> None:
     ]
 
 
-def test_serve_writes_the_log_to_a_file_and_shows_it_to_people(tmp_path: Path) -> None:
+def test_serve_writes_events_to_file_and_log(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     options = ["-p", "0", "--seed-topic", "t", "--json", "--events", str(file), "-l", "debug"]
     command = [sys.executable, "-m", "ottla", "serve", *options]

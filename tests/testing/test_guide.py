@@ -1,4 +1,4 @@
-"""The guide's recipes are tests: every block of Python in it is run."""
+"""Run every block of Python in docs/testing-guide.md."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def recipes() -> list[tuple[str, str]]:
     return found
 
 
-def test_there_are_ten_recipes() -> None:
+def test_guide_has_ten_recipes() -> None:
     numbered = [title for title, _ in recipes() if title[0].isdigit()]
     assert [title.split(".")[0] for title in numbered] == [str(number) for number in range(1, 11)]
 

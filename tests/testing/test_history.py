@@ -1,4 +1,4 @@
-"""The history checker, on histories made by hand: one for each anomaly, and good ones that look suspicious."""
+"""The history checker: one history per anomaly, and correct histories that look suspicious."""
 
 from __future__ import annotations
 
@@ -36,50 +36,50 @@ def kinds(*lines: str, **options: bool) -> list[AnomalyKind]:
 # Good histories
 
 
-def test_sends_and_polls_in_order_are_fine():
+def test_sends_and_polls_in_order_are_ok():
     assert kinds(sent("p", 1, 0), sent("p", 2, 1), polled("c", (0, 1)), polled("c", (1, 2))) == []
 
 
-def test_offsets_of_markers_are_no_gaps():
+def test_marker_offsets_are_not_skipped_values():
     assert kinds(sent("p", 1, 0), sent("p", 2, 2), polled("c", (0, 1), (2, 2))) == []
 
 
-def test_aborted_values_may_be_passed_over():
+def test_aborted_values_may_be_skipped():
     assert kinds(sent("p", 1, 0), sent("p", 2, 1, "fail"), sent("p", 3, 3), polled("c", (0, 1), (3, 3))) == []
 
 
-def test_a_value_of_unknown_fate_may_be_there_or_not():
+def test_value_with_unknown_status_may_be_read_or_not():
     assert kinds(sent("p", 1, 0), sent("p", 2, None, "info"), sent("p", 3, 2), polled("c", (0, 1), (2, 3))) == []
     assert (
         kinds(sent("p", 1, 0), sent("p", 2, None, "info"), sent("p", 3, 2), polled("c", (0, 1), (1, 2), (2, 3))) == []
     )
 
 
-def test_values_at_the_end_that_nobody_read_yet_are_unread_and_not_lost():
+def test_unread_values_at_the_end_are_not_lost():
     report = checked("\n".join([sent("p", 1, 0), sent("p", 2, 1), polled("c", (0, 1))]))
     assert report.ok
     assert report.unread == {"a-0": [2]}
 
 
-def test_a_consumer_that_was_assigned_anew_may_go_back_or_forward():
+def test_reassigned_consumer_may_change_position():
     lines = [sent("p", value, value) for value in range(3)]
     again = '{"process": "c", "assign": ["a-0"]}'
     assert kinds(*lines, polled("c", (0, 0), (1, 1), (2, 2)), again, polled("c", (0, 0), (1, 1))) == []
     assert kinds(*lines, polled("d", (0, 0), (1, 1), (2, 2)), polled("c", (0, 0)), again, polled("c", (2, 2))) == []
 
 
-def test_an_assignment_within_a_transaction_counts_too():
+def test_assignment_within_transaction_resets_position():
     lines = [sent("p", value, value) for value in range(3)]
     steps = [{"poll": {"a-0": [[2, 2]]}}, {"assign": ["a-0"]}, {"poll": {"a-0": [[0, 0], [1, 1], [2, 2]]}}]
     assert kinds(*lines, transaction("t", "ok", *steps)) == []
 
 
-def test_consumers_are_independent_of_each_other():
+def test_consumers_are_independent():
     lines = [sent("p", value, value) for value in range(3)]
     assert kinds(*lines, polled("c", (0, 0), (1, 1), (2, 2)), polled("d", (0, 0), (1, 1))) == []
 
 
-def test_partitions_are_independent_of_each_other():
+def test_partitions_are_independent():
     assert (
         kinds(
             sent("p", 1, 5),
@@ -91,7 +91,7 @@ def test_partitions_are_independent_of_each_other():
     )
 
 
-def test_an_empty_history_is_fine():
+def test_empty_history_is_ok():
     assert kinds() == []
 
 
@@ -103,7 +103,7 @@ def test_inconsistent_offsets():
     assert AnomalyKind.INCONSISTENT_OFFSETS in kinds(*lines)
 
 
-def test_two_acknowledged_sends_with_one_offset_are_inconsistent():
+def test_two_sends_with_same_offset_are_inconsistent():
     assert kinds(sent("p", 1, 7), sent("q", 2, 7)) == [AnomalyKind.INCONSISTENT_OFFSETS]
 
 
@@ -111,7 +111,7 @@ def test_duplicate():
     assert kinds(sent("p", 1, 0), polled("c", (0, 1), (1, 1))) == [AnomalyKind.DUPLICATE]
 
 
-def test_a_duplicate_that_only_the_acknowledgement_and_a_reader_show():
+def test_duplicate_between_acknowledgement_and_reader():
     assert kinds(sent("p", 1, 0), polled("c", (3, 1))) == [AnomalyKind.DUPLICATE]
 
 
@@ -125,13 +125,13 @@ def test_lost_write():
     assert [operation.index for operation in lost.operations] == [1, 4]
 
 
-def test_when_everything_was_read_an_unread_write_is_lost():
+def test_unread_write_is_lost_if_everything_was_read():
     lines = [sent("p", 1, 0), sent("p", 2, 1), polled("c", (0, 1))]
     assert kinds(*lines, everything_read=True) == [AnomalyKind.LOST_WRITE]
     assert kinds(sent("p", 1, None), everything_read=True) == [AnomalyKind.LOST_WRITE]
 
 
-def test_half_of_a_transaction_is_a_lost_write_even_if_nobody_knew_that_it_committed():
+def test_half_read_transaction_of_unknown_status_is_lost_write():
     half = transaction("t", "info", {"send": "a-0", "value": 1, "offset": 0}, {"send": "b-0", "value": 2, "offset": 0})
     lines = [half, sent("p", 9, 5, partition="b-0"), polled("c", (0, 1)), polled("c", (5, 9), partition="b-0")]
     assert kinds(*lines) == [AnomalyKind.LOST_WRITE]
@@ -154,7 +154,7 @@ def test_precommitted_read(status):
     assert kinds(transaction("t", status, *steps)) == [AnomalyKind.PRECOMMITTED_READ]
 
 
-def test_a_precommitted_read_of_an_aborted_transaction_is_that_and_no_aborted_read():
+def test_own_read_of_aborted_transaction_is_precommitted_read():
     steps = [{"send": "a-0", "value": 1, "offset": 0}, {"poll": {"a-0": [[0, 1]]}}]
     assert kinds(transaction("t", "fail", *steps)) == [AnomalyKind.PRECOMMITTED_READ]
 
@@ -195,14 +195,14 @@ def test_internal_non_monotonic_send():
     assert kinds(transaction("t", "ok", *steps)) == [AnomalyKind.INTERNAL_NONMONOTONIC_SEND]
 
 
-def test_offsets_of_aborted_sends_say_nothing_about_order():
+def test_offsets_of_aborted_sends_are_ignored():
     assert kinds(sent("p", 1, 5, "fail"), sent("p", 2, 3)) == []
 
 
 # Reports and files
 
 
-def test_a_report_shows_the_operations_that_prove_it():
+def test_report_shows_proving_operations():
     text = str(checked("\n".join([sent("p", 1, 0, "fail"), polled("c", (0, 1))])))
     assert text.splitlines() == [
         "1 values sent, 1 read, 1 anomalies",
@@ -212,7 +212,7 @@ def test_a_report_shows_the_operations_that_prove_it():
     ]
 
 
-def test_a_history_is_written_and_read_back():
+def test_history_round_trip():
     lines = [
         sent("p", 1, 0),
         transaction("t", "info", {"poll": {"a-0": [[0, 1]]}}, {"assign": ["a-0"]}, {"send": "b-0", "value": "x"}),
@@ -235,12 +235,12 @@ def test_a_history_is_written_and_read_back():
         '{"process": "p", "status": "ok", "steps": [{"poll": {"a-0": [["x", 1]]}}]}',
     ],
 )
-def test_a_line_that_is_no_operation_is_refused_with_its_number(line):
+def test_malformed_line_is_reported_with_its_number(line):
     with pytest.raises(ValueError, match="line 2"):
         read_history(["", line])
 
 
-def test_the_checker_is_independent_of_the_broker():
+def test_checker_does_not_import_the_broker():
     imports = [
         alias.name if isinstance(node, ast.Import) else node.module or ""
         for node in ast.walk(ast.parse(Path(history.__file__).read_text()))
@@ -250,7 +250,7 @@ def test_the_checker_is_independent_of_the_broker():
     assert not [name for name in imports if name.startswith("ottla")]
 
 
-def test_a_long_history_is_checked_in_one_pass():
+def test_long_history_is_checked_in_one_pass():
     lines = [Operation("p", "ok", [history.Send("a-0", value, value)]) for value in range(20_000)]
     lines += [Operation("c", "ok", [history.Poll({"a-0": [(value, value)]})]) for value in range(20_000)]
     assert check_history(lines, everything_read=True).ok

@@ -1,4 +1,4 @@
-"""Scenarios of kfake's own tests, told with this kit and other clients (docs/kfake-scenarios.md has the whole list)."""
+"""Scenarios of kfake's own tests with ottla and other clients; docs/kfake-scenarios.md has the whole list."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMITTED = {"isolation_level": "read_committed"}
 # Persistence: what a cluster knew is known again
 
 
-def test_commits_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_commits_survive_restart(tmp_path: Path) -> None:
     with Cluster(topics=["t"], data_dir=str(tmp_path)) as cluster:
         send(producer(cluster), "t", "a")
         reader = consumer(cluster, "t")
@@ -38,7 +38,7 @@ def test_commits_are_there_after_a_restart(tmp_path: Path) -> None:
         reader.close()
 
 
-def test_an_open_transaction_is_open_after_a_restart_and_times_out(tmp_path: Path) -> None:
+def test_open_transaction_survives_restart_and_times_out(tmp_path: Path) -> None:
     with Cluster(topics=["t"], data_dir=str(tmp_path)) as cluster:
         client = producer(cluster, transactional_id="x", transaction_timeout_ms=120_000)
         client.init_transactions(60)
@@ -55,7 +55,7 @@ def test_an_open_transaction_is_open_after_a_restart_and_times_out(tmp_path: Pat
         assert cluster.partition("t").last_stable_offset == 2
 
 
-def test_aborted_records_stay_aborted_after_a_restart(tmp_path: Path) -> None:
+def test_aborted_records_stay_aborted_after_restart(tmp_path: Path) -> None:
     with Cluster(topics=["t"], data_dir=str(tmp_path)) as cluster:
         client = producer(cluster, transactional_id="x")
         client.init_transactions(60)
@@ -70,7 +70,7 @@ def test_aborted_records_stay_aborted_after_a_restart(tmp_path: Path) -> None:
         reader.close()
 
 
-def test_users_rights_topics_and_configs_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_users_acls_topics_and_configs_survive_restart(tmp_path: Path) -> None:
     users = {"alice": "secret", "admin": "root"}
     login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"}
     first = Cluster(
@@ -98,7 +98,7 @@ def test_users_rights_topics_and_configs_are_there_after_a_restart(tmp_path: Pat
         assert send(client, "t", "a").error is None
 
 
-def test_a_repeated_batch_is_known_after_a_restart(tmp_path: Path) -> None:
+def test_duplicate_batch_is_detected_after_restart(tmp_path: Path) -> None:
     """The sequence numbers of producers survive: a batch that is sent again is not stored again."""
     with Cluster(topics=["t"], data_dir=str(tmp_path)) as cluster:
         send(producer(cluster, enable_idempotence=True), "t", "a")
@@ -160,7 +160,7 @@ def _bad_crc(data: bytearray) -> None:
 
 
 @pytest.mark.parametrize("change", [_negative_length, _negative_count, _huge_count, _bad_crc])
-def test_records_that_cannot_be_do_not_stop_a_consumer_for_ever(change: Any) -> None:
+def test_consumer_recovers_from_malformed_records(change: Any) -> None:
     with Cluster(topics=["t"]) as cluster:
         send(producer(cluster), "t", "a")
         has_data = {"topic": "t", "partition": 0, "times": 1}
@@ -177,7 +177,7 @@ def _moved_on(reader: Any, cluster: Cluster) -> bool:
     return len(cluster.requests("Fetch")) > 1
 
 
-async def test_a_frame_that_is_cut_does_not_stop_aiokafka() -> None:
+async def test_aiokafka_recovers_from_cut_frame() -> None:
     async with Cluster(topics=["t"]) as cluster:
         send(producer(cluster), "t", "a")
         rule = cluster.on("Fetch", topic="t").cut(after=10)
@@ -187,7 +187,7 @@ async def test_a_frame_that_is_cut_does_not_stop_aiokafka() -> None:
         assert rule.hits == 1
 
 
-def test_metadata_without_partitions_is_not_believed_for_ever() -> None:
+def test_client_recovers_from_metadata_without_partitions() -> None:
     def empty(response: Any) -> Any:
         for topic in response.topics:
             topic.partitions = []
@@ -202,7 +202,7 @@ def test_metadata_without_partitions_is_not_believed_for_ever() -> None:
 # Groups
 
 
-def test_offsets_expire_when_nobody_needs_them() -> None:
+def test_unused_offsets_expire() -> None:
     configs = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
     with Cluster(topics=["t"], configs=configs, clock=VirtualClock()) as cluster:
         reader = consumer(cluster)
@@ -215,7 +215,7 @@ def test_offsets_expire_when_nobody_needs_them() -> None:
         reader.close()
 
 
-def test_a_leave_that_is_lost_is_made_up_for_by_the_session_timeout() -> None:
+def test_lost_leave_is_followed_by_session_timeout() -> None:
     with Cluster(topics=["t"], clock=VirtualClock()) as cluster:
         reader = consumer(cluster, "t", session_timeout_ms=60_000)
         assigned(cluster, reader)
@@ -226,7 +226,7 @@ def test_a_leave_that_is_lost_is_made_up_for_by_the_session_timeout() -> None:
         assert cluster.group("g").state == "Empty"
 
 
-def test_fetched_offsets_wait_for_the_transaction() -> None:
+def test_stable_offset_fetch_waits_for_transaction() -> None:
     """KIP-447: offsets that an open transaction may still change are not told."""
     with Cluster(topics=["t", "out"]) as cluster:
         send(producer(cluster), "t", "a")
@@ -247,7 +247,7 @@ def test_fetched_offsets_wait_for_the_transaction() -> None:
 # Logs
 
 
-def test_a_reader_steps_over_what_compaction_took_away() -> None:
+def test_consumer_skips_compacted_offsets() -> None:
     with Cluster(topics={"t": {"configs": {"cleanup.policy": "compact"}}}) as cluster:
         client = producer(cluster)
         for number in range(6):
@@ -261,7 +261,7 @@ def test_a_reader_steps_over_what_compaction_took_away() -> None:
         reader.close()
 
 
-def test_records_that_were_deleted_are_passed_over() -> None:
+def test_consumer_skips_deleted_records() -> None:
     with Cluster(topics=["t"]) as cluster:
         client = producer(cluster)
         for number in range(5):
@@ -275,7 +275,7 @@ def test_records_that_were_deleted_are_passed_over() -> None:
         reader.close()
 
 
-def test_a_position_that_is_not_there_is_reset() -> None:
+def test_out_of_range_position_is_reset() -> None:
     with Cluster(topics=["t"]) as cluster:
         send(producer(cluster), "t", "a")
         reader = consumer(cluster)
@@ -284,7 +284,7 @@ def test_a_position_that_is_not_there_is_reset() -> None:
         reader.close()
 
 
-def test_partitions_that_are_added_are_written_to() -> None:
+def test_producer_uses_added_partitions() -> None:
     with Cluster(topics=["t"]) as cluster:
         client = producer(cluster, topic_metadata_refresh_interval_ms=100)
         send(client, "t", "a")

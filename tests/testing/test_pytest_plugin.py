@@ -1,4 +1,4 @@
-"""The pytest plugin, as a project that has it installed sees it."""
+"""The pytest plugin in a project that has it installed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_fixtures_marker_and_reset(project: pytest.Pytester, options: list[str])
     result.assert_outcomes(passed=6)
 
 
-def test_a_failure_shows_what_the_cluster_saw(project: pytest.Pytester) -> None:
+def test_failure_report_shows_cluster(project: pytest.Pytester) -> None:
     project.makepyfile(
         SUITE
         + """
@@ -93,7 +93,7 @@ def test_that_fails(kafka):
     )
 
 
-def test_what_a_marker_cannot_say_is_told(project: pytest.Pytester) -> None:
+def test_invalid_marker_arguments_are_usage_errors(project: pytest.Pytester) -> None:
     project.makepyfile(
         """
 import pytest
@@ -112,7 +112,7 @@ def test_positional(kafka):
     result.stdout.fnmatch_lines(["*takes only topics=, not brokers=*", "*takes keywords only*"])
 
 
-def test_the_entry_point_is_declared() -> None:
+def test_entry_point_is_declared() -> None:
     from importlib.metadata import entry_points
     from pathlib import Path
 

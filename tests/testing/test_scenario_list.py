@@ -19,7 +19,7 @@ def test_every_counterpart_exists() -> None:
             assert re.search(rf"(?m)^(async )?def {name}\(", file.read_text()), f"{path}::{name}"
 
 
-def test_no_scenario_is_listed_twice_and_the_counts_are_right() -> None:
+def test_scenarios_are_listed_once_and_counted() -> None:
     rows = re.findall(r"(?m)^\| ((?:Test|Fuzz)\w+(?:, \w+)*) \| (.*) \|$", PAGE)
     names = [name for row, _ in rows for name in row.split(", ")]
     assert len(names) == len(set(names))

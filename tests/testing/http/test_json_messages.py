@@ -1,4 +1,4 @@
-"""Messages go to JSON and come back as they were."""
+"""Messages as JSON and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = [api.key for api in APIS]
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_every_response_comes_back(data: st.DataObject) -> None:
+def test_response_round_trip(data: st.DataObject) -> None:
     cls = response_class(data.draw(st.sampled_from(KEYS)))
     message = data.draw(of_struct(cls, cls.__schema__.versions[-1]))
     there = json.loads(json.dumps(to_json(message)))
@@ -27,7 +27,7 @@ def test_every_response_comes_back(data: st.DataObject) -> None:
         assert to_json(read_message(cls, there)) == there
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_invalid_messages_are_refused() -> None:
     cls = response_class(19)
     for value, problem in ((3, "must be an object"), ({"topics": [3]}, "must be an object"), ({"x": 1}, "no field x")):
         with pytest.raises(ValueError, match=problem):

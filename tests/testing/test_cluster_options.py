@@ -1,4 +1,4 @@
-"""The ways to have a cluster: `with`, `async with`, decorators, and what can be said of it."""
+"""`with`, `async with`, decorators, and the arguments of `Cluster`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def decorated_coroutine(cluster: Cluster) -> list[str]:
     return cluster.topics()
 
 
-def test_a_decorated_function_has_a_cluster_of_its_own_in_each_call() -> None:
+def test_decorated_function_gets_new_cluster_per_call() -> None:
     first, second = decorated("a"), decorated("b")
     assert (first[1], second[1]) == (["a"], ["b"])
     assert first[0] != second[0]
@@ -31,11 +31,11 @@ def test_a_decorated_function_has_a_cluster_of_its_own_in_each_call() -> None:
     assert list(inspect.signature(decorated).parameters) == ["value"]
 
 
-async def test_a_decorated_coroutine_function() -> None:
+async def test_decorated_coroutine_function() -> None:
     assert await decorated_coroutine() == ["t"]
 
 
-def test_a_function_without_the_parameter_is_refused() -> None:
+def test_decorating_function_without_parameter_raises() -> None:
     with pytest.raises(TypeError, match="has no parameter `cluster`"):
 
         @Cluster()
@@ -43,11 +43,11 @@ def test_a_function_without_the_parameter_is_refused() -> None:
 
 
 @Cluster(topics=["t"])
-def test_a_decorated_test_is_collected_by_pytest(cluster: Cluster) -> None:
+def test_decorated_test_is_collected_by_pytest(cluster: Cluster) -> None:
     assert cluster.topics() == ["t"]
 
 
-def test_an_older_kafka_is_played() -> None:
+def test_as_version_advertises_older_release() -> None:
     with Cluster(topics=["t"], as_version="2.8") as cluster:
         send(producer(cluster), "t", "a")
         assert values(cluster, "t") == ["a"]
@@ -56,20 +56,20 @@ def test_an_older_kafka_is_played() -> None:
         Cluster(as_version="0.1")
 
 
-def test_the_cluster_id_is_as_given() -> None:
+def test_cluster_id_is_used() -> None:
     with Cluster(cluster_id="4L6g3nShT-eMCtK--X86sw") as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         assert admin.list_topics(timeout=60).cluster_id == cluster.cluster_id == "4L6g3nShT-eMCtK--X86sw"
 
 
-def test_topics_have_partitions_and_configs() -> None:
+def test_topics_with_partitions_and_configs() -> None:
     topics = {"t": {"partitions": 2, "configs": {"retention.ms": "5"}}, "u": {}}
     with Cluster(topics=topics) as cluster:
         assert [partition.partition for partition in cluster.partitions("t")] == [0, 1]
         assert cluster.call(lambda broker: broker.partitions["t", 0].log.config.retention_ms) == 5
 
 
-def test_ports_are_as_given() -> None:
+def test_ports_are_used() -> None:
     for _ in range(10):
         with Cluster() as first:
             port = int(first.bootstrap.rpartition(":")[2])
@@ -82,7 +82,7 @@ def test_ports_are_as_given() -> None:
     raise AssertionError("no port was free twice")
 
 
-def test_tls_with_a_throw_away_authority() -> None:
+def test_tls_with_throw_away_authority() -> None:
     with Cluster(topics=["t"], tls=True) as cluster:
         client = producer(cluster, security_protocol="SSL", ssl_ca_pem=cluster.ca_pem)
         assert send(client, "t", "a").error is None
@@ -91,7 +91,7 @@ def test_tls_with_a_throw_away_authority() -> None:
         _ = cluster.ca_pem
 
 
-def test_users_behind_tls_and_a_certificate_instead_of_a_password() -> None:
+def test_users_behind_tls_and_client_certificates() -> None:
     login = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": "secret"}
     with Cluster(topics=["t"], users={"alice": "secret"}, tls=True) as cluster:
         client = producer(cluster, security_protocol="SASL_SSL", ssl_ca_pem=cluster.ca_pem, **login)

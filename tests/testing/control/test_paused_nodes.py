@@ -1,4 +1,4 @@
-"""A node that hangs, as a client sees it: it can connect and send, and nothing comes back until the node goes on."""
+"""Paused nodes as clients see them: connections are accepted, and nothing is answered until the node resumes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def hears_nothing(wire: socket.socket) -> bool:
     return False
 
 
-def test_who_is_connected_and_who_connects_hear_nothing_and_then_everything() -> None:
+def test_clients_of_paused_node_are_answered_after_resume() -> None:
     with Cluster() as cluster:
         before = connect(cluster)
         before.sendall(ASK)
@@ -59,7 +59,7 @@ def test_who_is_connected_and_who_connects_hear_nothing_and_then_everything() ->
         after.close()
 
 
-def test_an_answer_that_was_being_waited_for_comes_when_the_node_goes_on() -> None:
+def test_pending_response_is_sent_after_resume() -> None:
     with Cluster(topics=["t"], clock=VirtualClock()) as cluster, connect(cluster) as wire:
         partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
         fetch = FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1000)
@@ -73,7 +73,7 @@ def test_an_answer_that_was_being_waited_for_comes_when_the_node_goes_on() -> No
         assert wire.recv(8)[4:] == b"\0\0\0\x09"
 
 
-def test_no_handshake_begins_on_a_node_that_hangs() -> None:
+def test_paused_node_starts_no_tls_handshake() -> None:
     with Cluster(tls=True) as cluster:
         cluster.pause_node(1)
         context = ssl.create_default_context(cadata=cluster.ca_pem)
@@ -95,7 +95,7 @@ def joined(cluster: Cluster) -> Consumer:
     return member
 
 
-def test_the_sessions_of_a_coordinator_that_hangs_do_not_end_meanwhile() -> None:
+def test_sessions_do_not_expire_on_paused_coordinator() -> None:
     with Cluster(topics=["t"], clock=VirtualClock()) as cluster:
         member = joined(cluster)
         cluster.pause_node(1)
@@ -106,7 +106,7 @@ def test_the_sessions_of_a_coordinator_that_hangs_do_not_end_meanwhile() -> None
         member.close()
 
 
-def test_sessions_that_ended_meanwhile_end_when_the_coordinator_goes_on() -> None:
+def test_sessions_expire_when_coordinator_resumes() -> None:
     with Cluster(topics=["t"], clock=VirtualClock()) as cluster:
         member = joined(cluster)
         for rule in ("Heartbeat", "JoinGroup"):
@@ -120,7 +120,7 @@ def test_sessions_that_ended_meanwhile_end_when_the_coordinator_goes_on() -> Non
         member.close()
 
 
-def test_a_member_whose_coordinator_hung_goes_on_reading() -> None:
+def test_member_continues_after_coordinator_resumes() -> None:
     with Cluster(topics=["t"]) as cluster:
         reader, writer = consumer(cluster, "t", group_id="g"), producer(cluster)
         send(writer, "t", "a")
@@ -135,7 +135,7 @@ def test_a_member_whose_coordinator_hung_goes_on_reading() -> None:
         reader.close()
 
 
-def test_a_node_that_hangs_for_too_long_is_fenced_until_it_goes_on() -> None:
+def test_paused_node_is_fenced_until_resume() -> None:
     topics = {"t": {"replication_factor": 3}}
     with Cluster(3, topics=topics, clock=VirtualClock(), configs={"broker.session.timeout.ms": "9000"}) as cluster:
         leader = cluster.partition("t").leader
@@ -165,9 +165,7 @@ def _remove(cluster: Cluster, node: int) -> None:
 
 @pytest.mark.parametrize("fenced", [False, True])
 @pytest.mark.parametrize("action", [_stop, _reset, _remove])
-def test_a_node_that_hangs_can_be_stopped_reset_and_removed(
-    action: Callable[[Cluster, int], None], fenced: bool
-) -> None:
+def test_paused_node_can_be_stopped_reset_and_removed(action: Callable[[Cluster, int], None], fenced: bool) -> None:
     with Cluster(2, topics={"t": {"replication_factor": 2}}, clock=VirtualClock()) as cluster:
         leader = cluster.partition("t").leader
         wire = connect(cluster, leader)
@@ -183,7 +181,7 @@ def test_a_node_that_hangs_can_be_stopped_reset_and_removed(
         wire.close()
 
 
-def test_a_cluster_is_closed_while_a_node_hangs() -> None:
+def test_cluster_closes_with_paused_node() -> None:
     cluster = Cluster(2).start()
     wire = connect(cluster)
     wire.sendall(ASK)
@@ -192,7 +190,7 @@ def test_a_cluster_is_closed_while_a_node_hangs() -> None:
     wire.close()
 
 
-def test_a_node_that_is_not_there_cannot_hang() -> None:
+def test_unknown_node_cannot_be_paused() -> None:
     with Cluster() as cluster:
         for action in (cluster.pause_node, cluster.resume_node):
             with pytest.raises(ValueError, match="there is no node 7"):

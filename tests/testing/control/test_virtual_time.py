@@ -1,4 +1,4 @@
-"""Virtual time: what is due happens in order, exactly then, and members can be kept alive."""
+"""Virtual time: timers fire in order and exactly when due."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.testing.clients import assigned, consumer, eventually, producer, read
 CONFIGS = {"group.consumer.session.timeout.ms": "45000"}
 
 
-def test_a_session_ends_exactly_when_its_time_is_up() -> None:
+def test_session_expires_exactly_at_timeout() -> None:
     with Cluster(topics=["t"], clock=VirtualClock()) as cluster:
         reader = consumer(cluster, "t", session_timeout_ms=300_000, heartbeat_interval_ms=200_000)
         assigned(cluster, reader)
@@ -27,7 +27,7 @@ def test_a_session_ends_exactly_when_its_time_is_up() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_that_poll_between_small_steps_stay(protocol: str) -> None:
+def test_members_polling_between_small_steps_stay(protocol: str) -> None:
     with Cluster(topics=["t"], clock=VirtualClock(), configs=CONFIGS) as cluster:
         own = {"heartbeat_interval_ms": 50, "session_timeout_ms": 45_000} if protocol == "classic" else {}
         reader = consumer(cluster, "t", group_protocol=protocol, **own)
@@ -42,7 +42,7 @@ def test_members_that_poll_between_small_steps_stay(protocol: str) -> None:
         reader.close()
 
 
-def test_what_is_due_happens_in_order() -> None:
+def test_due_timers_fire_in_order() -> None:
     """A transaction, a member's session and old offsets each end in their time, in one move."""
     configs = {"offsets.retention.minutes": "2", "offsets.retention.check.interval.ms": "1000"}
     with Cluster(topics=["t"], clock=VirtualClock(), configs=configs) as cluster:
@@ -62,7 +62,7 @@ def test_what_is_due_happens_in_order() -> None:
         reader.close()
 
 
-def test_a_fetch_waits_for_its_time() -> None:
+def test_fetch_waits_by_virtual_time() -> None:
     with Cluster(topics=["t"], clock=VirtualClock()) as cluster:
         reader = consumer(cluster, fetch_wait_max_ms=20_000, socket_timeout_ms=60_000)
         reader.assign([TopicPartition("t", 0, 0)])
@@ -77,7 +77,7 @@ def test_a_fetch_waits_for_its_time() -> None:
         reader.close()
 
 
-def test_retention_comes_with_time() -> None:
+def test_retention_follows_virtual_time() -> None:
     configs = {"retention.ms": "60000", "segment.ms": "10000", "file.delete.delay.ms": "0"}
     with Cluster(topics={"t": {"configs": configs}}, clock=VirtualClock()) as cluster:
         client = producer(cluster)
@@ -91,7 +91,7 @@ def test_retention_comes_with_time() -> None:
         assert values(cluster, "t") == []
 
 
-def test_time_does_not_go_back_and_not_by_itself() -> None:
+def test_time_cannot_be_moved_backwards_or_without_clock() -> None:
     with Cluster(clock=VirtualClock()) as cluster, pytest.raises(ValueError, match="backwards"):
         cluster.advance(-1)
     with Cluster() as cluster, pytest.raises(RuntimeError, match="runs in real time"):

@@ -1,4 +1,4 @@
-"""The tap in front of a cluster: clients stay behind it, frames are seen and captured, rules act."""
+"""A tap in front of a cluster: addresses, captures and rules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def first(cluster: Cluster) -> str:
     return cluster.bootstrap.split(",")[0]
 
 
-def test_clients_stay_behind_it(cluster: Cluster) -> None:
+def test_clients_stay_behind_tap(cluster: Cluster) -> None:
     seen: list[CapturedFrame] = []
     with Tap(first(cluster), sinks=[seen.append]) as tap:
         client = producer(tap, client_id="me")  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def test_clients_stay_behind_it(cluster: Cluster) -> None:
     assert cluster.group("g").offsets == {("t", 0): 1, ("t", 1): 1, ("t", 2): 1}
 
 
-def test_a_leader_that_moves_is_followed_behind_the_tap(cluster: Cluster) -> None:
+def test_moved_leader_is_followed_behind_tap(cluster: Cluster) -> None:
     with Tap(first(cluster)) as tap:
         client = producer(tap)  # type: ignore[arg-type]
         for node in (1, 2, 3):
@@ -62,7 +62,7 @@ def test_a_leader_that_moves_is_followed_behind_the_tap(cluster: Cluster) -> Non
         assert len(peers) >= 3
 
 
-def test_a_capture_holds_what_passed(cluster: Cluster, tmp_path: Path) -> None:
+def test_capture_contains_forwarded_frames(cluster: Cluster, tmp_path: Path) -> None:
     path = tmp_path / "capture.jsonl"
     capture = CaptureFile(str(path), first(cluster))
     with Tap(first(cluster), sinks=[capture]) as tap:
@@ -106,7 +106,7 @@ def test_secrets_are_not_captured(tmp_path: Path) -> None:
     assert all(len(frame.frame) == frame.size for frame in tokens)
 
 
-def test_long_frames_are_shortened_when_asked(cluster: Cluster, tmp_path: Path) -> None:
+def test_max_bytes_cuts_captured_frames(cluster: Cluster, tmp_path: Path) -> None:
     path = tmp_path / "capture.jsonl"
     capture = CaptureFile(str(path), first(cluster), max_bytes=64)
     with Tap(first(cluster), sinks=[capture]) as tap:
@@ -121,7 +121,7 @@ def test_long_frames_are_shortened_when_asked(cluster: Cluster, tmp_path: Path) 
 # Rule functions against a Kafka that knows nothing of them
 
 
-def test_errors_for_a_partition(cluster: Cluster) -> None:
+def test_error_for_one_partition(cluster: Cluster) -> None:
     with Tap(first(cluster)) as tap:
         rule = tap.on("Produce", topic="t", partition=1, times=None).error("MESSAGE_TOO_LARGE")
         client = producer(tap, enable_idempotence=False)  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ def test_errors_for_a_partition(cluster: Cluster) -> None:
     assert (values(cluster, "t", 0), values(cluster, "t", 1)) == (["a"], [])
 
 
-def test_a_request_sleeps(cluster: Cluster) -> None:
+def test_sleep_holds_request(cluster: Cluster) -> None:
     with Tap(first(cluster)) as tap:
         rule = tap.on("Produce").sleep()
         delivery = Delivery(producer(tap), "t", "a")  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def test_a_request_sleeps(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("action", ["drop_connection", "cut", "drop_response"])
-def test_what_is_lost_on_the_way_is_sent_again(cluster: Cluster, action: str) -> None:
+def test_dropped_connection_is_retried(cluster: Cluster, action: str) -> None:
     with Tap(first(cluster)) as tap:
         rule = getattr(tap.on("Produce"), action)()
         client = producer(tap, enable_idempotence=True, request_timeout_ms=500, socket_timeout_ms=1000)  # type: ignore[arg-type]
@@ -151,7 +151,7 @@ def test_what_is_lost_on_the_way_is_sent_again(cluster: Cluster, action: str) ->
     assert values(cluster, "t") == ["a"]
 
 
-def test_an_edited_response(cluster: Cluster) -> None:
+def test_edit_changes_response(cluster: Cluster) -> None:
     with Tap(first(cluster)) as tap:
         rule = tap.on("Metadata", times=None).edit(lambda response: response)
         assert send(producer(tap), "t", "a").error is None  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def test_an_edited_response(cluster: Cluster) -> None:
         assert {seen.api for seen in tap.requests("Metadata")} == {"Metadata"}
 
 
-def test_a_produce_without_acks_passes(cluster: Cluster) -> None:
+def test_produce_with_acks_0_is_forwarded(cluster: Cluster) -> None:
     with Tap(first(cluster)) as tap:
         client = producer(tap, acks=0)  # type: ignore[arg-type]
         for number in range(5):
@@ -168,18 +168,18 @@ def test_a_produce_without_acks_passes(cluster: Cluster) -> None:
         eventually(lambda: len(values(cluster, "t")) == 5)
 
 
-def test_a_target_that_is_not_there_ends_the_connection() -> None:
+def test_unreachable_target_closes_connection() -> None:
     with Tap(f"127.0.0.1:{free_ports(1)[0]}") as tap:
         client = producer(tap, message_timeout_ms=300)  # type: ignore[arg-type]
         assert send(client, "t", "a").error_name == "_MSG_TIMED_OUT"
 
 
-def test_an_address_that_is_none_is_told() -> None:
+def test_invalid_address_raises() -> None:
     with pytest.raises(ValueError, match="write host:port"):
         parse_address("kafka")
 
 
-def test_what_it_cannot_read_passes_by_control_functions(cluster: Cluster) -> None:
+def test_undecodable_frames_bypass_rules(cluster: Cluster) -> None:
     with Tap(first(cluster)) as tap:
         rule = tap.on(times=None).observe()
         host, _, port = tap.bootstrap.rpartition(":")

@@ -1,4 +1,4 @@
-"""Mistakes of a test are told, at once and in words, and leave the cluster whole."""
+"""Wrong use of the test kit raises at once, with a message, and leaves the cluster usable."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def cluster() -> Iterator[Cluster]:
         ({"topics": {"a": "3"}}, "partitions, replication_factor"),
     ],
 )
-def test_clusters_that_make_no_sense(options: dict[str, Any], problem: str) -> None:
+def test_invalid_cluster_options_raise(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Cluster(**options)
 
 
-def test_numbers_and_booleans_are_fine_where_kafka_has_texts() -> None:
+def test_configs_may_be_numbers_and_booleans() -> None:
     configs = {"num.partitions": 5, "auto.create.topics.enable": False}
     with Cluster(topics={"a": 3, "b": {"configs": {"retention.ms": 1234}}}, configs=configs) as cluster:
         assert len(cluster.partitions("a")) == 3
@@ -85,7 +85,7 @@ def test_numbers_and_booleans_are_fine_where_kafka_has_texts() -> None:
         lambda c: c.events("nope"),
     ],
 )
-def test_arguments_that_make_no_sense(cluster: Cluster, mistake: Callable[[Cluster], object]) -> None:
+def test_invalid_arguments_raise(cluster: Cluster, mistake: Callable[[Cluster], object]) -> None:
     with pytest.raises(ValueError):
         mistake(cluster)
     assert not cluster.rules.active
@@ -105,7 +105,7 @@ def test_arguments_that_make_no_sense(cluster: Cluster, mistake: Callable[[Clust
         (lambda c: c.compact("none"), "none"),
     ],
 )
-def test_what_is_not_there(cluster: Cluster, mistake: Callable[[Cluster], object], problem: str) -> None:
+def test_unknown_names_raise_key_error(cluster: Cluster, mistake: Callable[[Cluster], object], problem: str) -> None:
     with pytest.raises(KeyError, match=problem):
         mistake(cluster)
 
@@ -134,7 +134,7 @@ async def fail_later(*_: object) -> Any:
     ],
 )
 @pytest.mark.parametrize("through_tap", [False, True])
-def test_a_function_that_raises_is_told_and_the_request_is_served(add: Callable[[Any], Any], through_tap: bool) -> None:
+def test_raising_function_is_reported_and_request_served(add: Callable[[Any], Any], through_tap: bool) -> None:
     with Cluster(topics=["t"]) as kafka, Tap(kafka.bootstrap) as tap:
         rule = add(tap if through_tap else kafka)
         reader = consumer(tap, "t", fetch_wait_max_ms=2000)  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ def test_a_function_that_raises_is_told_and_the_request_is_served(add: Callable[
         reader.close()
 
 
-def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_start_leaves_no_thread(tmp_path: Path) -> None:
     broken = Cluster(data_dir=str(tmp_path), topics=["not/allowed"])
     for _ in range(2):
         with pytest.raises(KafkaError):
@@ -156,7 +156,7 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         assert cluster.topics() == ["allowed"]
 
 
-def test_a_cluster_can_be_started_again(tmp_path: Path) -> None:
+def test_cluster_can_be_restarted(tmp_path: Path) -> None:
     cluster = Cluster(topics=["t"], events=str(tmp_path / "events.jsonl"))
     for _ in range(2):
         with cluster:
@@ -165,7 +165,7 @@ def test_a_cluster_can_be_started_again(tmp_path: Path) -> None:
     assert (tmp_path / "events.jsonl").read_text().count('"node.started"') == 2
 
 
-def test_closing_from_many_threads_and_from_its_own() -> None:
+def test_close_from_many_threads_and_its_own() -> None:
     cluster = Cluster(3, topics=["t"]).start()
     client = producer(cluster)
     send(client, "t", "a")
@@ -180,9 +180,7 @@ def test_closing_from_many_threads_and_from_its_own() -> None:
     again.close()
 
 
-def test_an_answer_that_comes_just_when_the_wait_for_it_is_looked_at_is_an_answer(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_result_wins_race_with_poll_interval(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.testing.control.controlled_cluster.POLL_SECONDS", 0.0)
     for _ in range(300):
         assert cluster.topics() == ["t"]
@@ -194,7 +192,7 @@ def late(_: object) -> None:
     raise TimeoutError("of its own")
 
 
-def test_who_reads_while_it_is_closed_is_told() -> None:
+def test_read_during_close_raises() -> None:
     cluster = Cluster().start()
     told: list[str] = []
 
@@ -214,7 +212,7 @@ def test_who_reads_while_it_is_closed_is_told() -> None:
     assert told == ["the cluster is not running"] * 4
 
 
-def test_a_tap_is_closed_twice_and_started_again(cluster: Cluster) -> None:
+def test_tap_can_be_closed_twice_and_restarted(cluster: Cluster) -> None:
     tap = Tap(cluster.bootstrap.split(",")[0])
     tap.close()
     with pytest.raises(RuntimeError, match="the tap is not running"):

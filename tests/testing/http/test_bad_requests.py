@@ -1,4 +1,4 @@
-"""The control API and those who speak nonsense to it: each is told, nobody else notices."""
+"""The control API and malformed requests: each is answered with an error, and other clients are not affected."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.testing.test_http_api import serving
+from tests.testing.http.test_api import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.testing.test_http_api import Api
+    from tests.testing.http.test_api import Api
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def status(api: Api, method: str, path: str, body: bytes | None = None) -> int:
     ],
     ids=lambda body: repr(body[:40]),
 )
-def test_bodies_that_are_no_topic(server: Api, body: bytes) -> None:
+def test_malformed_topic_bodies_are_refused(server: Api, body: bytes) -> None:
     assert status(server, "POST", "/topics", body) == 400
 
 
@@ -72,7 +72,7 @@ def test_bodies_that_are_no_topic(server: Api, body: bytes) -> None:
     ],
     ids=lambda body: repr(body[:60]),
 )
-def test_topics_that_kafka_would_not_make(server: Api, body: bytes) -> None:
+def test_invalid_topics_are_refused(server: Api, body: bytes) -> None:
     assert status(server, "POST", "/topics", body) == 409
 
 
@@ -96,7 +96,7 @@ def test_topics_that_kafka_would_not_make(server: Api, body: bytes) -> None:
     ],
     ids=str,
 )
-def test_control_functions_that_make_no_sense(server: Api, body: dict[str, object]) -> None:
+def test_invalid_rules_are_refused(server: Api, body: dict[str, object]) -> None:
     assert status(server, "POST", "/rules", json.dumps(body).encode()) == 400
     assert server.get("/rules") == []
 
@@ -126,11 +126,11 @@ def test_control_functions_that_make_no_sense(server: Api, body: dict[str, objec
         ("BREW", "/topics", 405),
     ],
 )
-def test_paths_that_lead_nowhere(server: Api, method: str, path: str, expected: int) -> None:
+def test_unknown_paths_and_parameters_are_refused(server: Api, method: str, path: str, expected: int) -> None:
     assert status(server, method, path) == expected
 
 
-def test_no_wait_is_without_an_end(server: Api) -> None:
+def test_wait_requires_finite_seconds(server: Api) -> None:
     made = server.post("/rules", action="observe", api="Produce")["rule"]
     for seconds in ("nan", "-1", "1e20", "inf"):
         assert status(server, "GET", f"/rules/{made}/wait?seconds={seconds}") == 400
@@ -151,14 +151,14 @@ def test_no_wait_is_without_an_end(server: Api) -> None:
     ],
     ids=lambda data: repr(data[:50]),
 )
-def test_what_is_not_http(server: Api, data: bytes) -> None:
+def test_malformed_http_is_refused(server: Api, data: bytes) -> None:
     with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=60) as wire:
         wire.sendall(data)
         assert wire.recv(12) == b"HTTP/1.1 400"
     assert server.get("/state")["topics"] == ["t"]
 
 
-def test_many_who_wait_keep_neither_others_nor_the_end_waiting() -> None:
+def test_many_waiting_requests_block_neither_others_nor_shutdown() -> None:
     with serving("-p", "0") as api:
         made = api.post("/rules", action="observe", api="Produce")["rule"]
         wires = []

@@ -1,4 +1,4 @@
-"""The description of the control API is true: a client that knows nothing else does everything with it."""
+"""The OpenAPI description is complete: a client derived from it calls every operation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 from ottla.testing.http.openapi import openapi
 from tests.testing.clients import consumer, producer, read, send
-from tests.testing.test_http_api import serving
+from tests.testing.http.test_api import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.testing.test_http_api import Api
+    from tests.testing.http.test_api import Api
 
 TYPES = {"string": str, "integer": int, "number": (int, float), "object": dict, "array": list, "null": type(None)}
 KEYWORDS = {
@@ -109,7 +109,7 @@ class DescribedClient:
         return True
 
 
-def test_the_description_refers_to_what_it_has_and_names_every_parameter() -> None:
+def test_references_resolve_and_path_parameters_are_declared() -> None:
     described = openapi()
     assert set(described) == {"openapi", "info", "servers", "paths", "components"}
     text = json.dumps(described)
@@ -129,7 +129,7 @@ def server() -> Iterator[Api]:
         yield api
 
 
-def test_a_client_made_from_the_description_does_everything(server: Api) -> None:
+def test_client_derived_from_description_calls_every_operation(server: Api) -> None:
     call = DescribedClient(server.url)
     assert call("getState")["topics"] == ["t"]
     call("postTopics", topic="u", partitions=2, replication_factor=3, configs={"retention.ms": "1000"})
@@ -188,7 +188,7 @@ def test_a_client_made_from_the_description_does_everything(server: Api) -> None
     assert set(call.operations) - call.called == {"postAdvance"}
 
 
-def test_time_moves_as_described() -> None:
+def test_advance_as_described() -> None:
     with serving("-p", "0", "--virtual-time") as api:
         call = DescribedClient(api.url)
         before = call("getState")["time_ms"]
@@ -209,5 +209,5 @@ def test_time_moves_as_described() -> None:
         ("postNodes", {"port": 99_999}),
     ],
 )
-def test_what_cannot_be_done_is_told_as_described(server: Api, name: str, arguments: dict[str, Any]) -> None:
+def test_failures_as_described(server: Api, name: str, arguments: dict[str, Any]) -> None:
     assert DescribedClient(server.url)(name, **arguments)["error"]

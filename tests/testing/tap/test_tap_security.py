@@ -1,4 +1,4 @@
-"""The tap in front of a Kafka with TLS and logins: TLS on either side, logins passed through, secrets kept."""
+"""A tap with TLS on either side and forwarded SASL; secrets are not captured."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def client(tap: Tap, mechanism: str = "SCRAM-SHA-256", **more: Any) -> dict[str,
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("tls", [False, True])
-def test_clients_log_in_through_it(cluster: Cluster, tmp_path: Path, mechanism: str, tls: bool) -> None:
+def test_sasl_is_forwarded(cluster: Cluster, tmp_path: Path, mechanism: str, tls: bool) -> None:
     path = tmp_path / "capture.jsonl"
     capture = CaptureFile(str(path), target(cluster))
     seen: list[CapturedFrame] = []
@@ -81,7 +81,7 @@ def test_clients_log_in_through_it(cluster: Cluster, tmp_path: Path, mechanism: 
     assert PASSWORD.encode() not in frames
 
 
-def test_control_functions_act_behind_tls(cluster: Cluster) -> None:
+def test_rules_act_behind_tls(cluster: Cluster) -> None:
     with Tap(target(cluster), properties=towards(cluster), tls=True) as tap:
         rule = tap.on("Produce", topic="t").error("NOT_LEADER_OR_FOLLOWER")
         assert send(Producer(client(tap)), "t", "a").error is None
@@ -92,9 +92,7 @@ def test_control_functions_act_behind_tls(cluster: Cluster) -> None:
         reader.close()
 
 
-def test_a_kafka_that_the_tap_does_not_trust_is_not_passed_on_to(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_untrusted_broker_certificate_closes_connection(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     strange = {"security.protocol": "SSL", "ssl.truststore.certificates": Authority().certificate_pem.decode()}
     with Tap(target(cluster), properties=strange) as tap:
         writer = Producer(client(tap, **{"message.timeout.ms": 500}))
@@ -102,7 +100,7 @@ def test_a_kafka_that_the_tap_does_not_trust_is_not_passed_on_to(
         eventually(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text, "a word on why")  # it tries again and again
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_invalid_tls_settings_raise() -> None:
     with pytest.raises(ValueError, match=r"security\.protocol"):
         Tap("localhost:1", properties={"security.protocol": "TLS"})
     with pytest.raises(ValueError, match=r"ssl\.keystore"):
@@ -111,7 +109,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         _ = Tap("localhost:1").ca_pem
 
 
-def test_tokens_without_headers_pass_and_are_not_shown() -> None:
+def test_raw_sasl_tokens_are_forwarded_and_not_captured() -> None:
     seen: list[CapturedFrame] = []
     with (
         Cluster(topics=["t"], users={"alice": PASSWORD}) as cluster,
@@ -131,7 +129,7 @@ def test_tokens_without_headers_pass_and_are_not_shown() -> None:
     assert [frame.api for frame in seen] == ["SaslHandshake"] * 2 + ["Metadata"] * 2
 
 
-def test_on_all_addresses_it_names_the_one_that_a_client_came_to() -> None:
+def test_wildcard_listener_names_the_address_of_the_client() -> None:
     with Cluster(topics=["t"]) as cluster, Tap(cluster.bootstrap, "0.0.0.0:0") as tap:
         settings = {"bootstrap.servers": f"127.0.0.1:{tap.bootstrap.rpartition(':')[2]}"}
         found = Producer(settings).list_topics(timeout=60).brokers
@@ -139,7 +137,7 @@ def test_on_all_addresses_it_names_the_one_that_a_client_came_to() -> None:
 
 
 @pytest.mark.parametrize("how", ["--dev-tls", "--listen-config"])
-def test_the_command_listens_and_connects_with_tls(cluster: Cluster, tmp_path: Path, how: str) -> None:
+def test_command_listens_and_connects_with_tls(cluster: Cluster, tmp_path: Path, how: str) -> None:
     (tmp_path / "kafka-ca.pem").write_text(cluster.ca_pem)
     (tmp_path / "client.properties").write_text(
         f"security.protocol=SASL_SSL\nssl.truststore.location={tmp_path / 'kafka-ca.pem'}\n"
@@ -157,7 +155,7 @@ def test_the_command_listens_and_connects_with_tls(cluster: Cluster, tmp_path: P
         tap = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True)
     assert tap.stderr is not None
     if how == "--dev-tls":
-        told = re.fullmatch(r"clients have to trust (.*)\n", tap.stderr.readline())
+        told = re.fullmatch(r"clients must trust (.*)\n", tap.stderr.readline())
         assert told is not None
         with open(told[1]) as file:
             trust = file.read()
@@ -183,7 +181,7 @@ def test_the_command_listens_and_connects_with_tls(cluster: Cluster, tmp_path: P
         assert base64.b64encode(PASSWORD.encode()).decode().rstrip("=") not in text
 
 
-def test_the_command_refuses_secrets_on_its_line() -> None:
+def test_command_refuses_secrets_on_command_line() -> None:
     command = [sys.executable, "-m", "ottla", "tap", "0", "localhost:1", "-X", "ssl.keystore.password=x"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Each rule, and what a real client does about it."""
+"""Each action of a rule, and how real clients react."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_observed_requests_are_served(cluster: Cluster) -> None:
     assert rule.active
 
 
-def test_requests_that_were_seen_can_be_asked_for(cluster: Cluster) -> None:
+def test_received_requests_are_selected(cluster: Cluster) -> None:
     send(producer(cluster, client_id="me"), "t", "a")
     send(producer(cluster, client_id="you"), "u", "b")
     assert [seen.client_id for seen in cluster.requests("Produce")] == ["me", "you"]
@@ -63,7 +63,7 @@ def test_requests_that_were_seen_can_be_asked_for(cluster: Cluster) -> None:
 # Answering
 
 
-def test_an_answer_in_place_of_the_broker(cluster: Cluster) -> None:
+def test_answer_replaces_brokers_response(cluster: Cluster) -> None:
     refused = CreateTopicsResponse(
         topics=[CreatableTopicResult(name="x", error_code=ErrorCode.POLICY_VIOLATION, error_message="not here")]
     )
@@ -75,7 +75,7 @@ def test_an_answer_in_place_of_the_broker(cluster: Cluster) -> None:
     assert "x" in cluster.topics()
 
 
-def test_a_function_that_returns_nothing_leaves_the_request_alone(cluster: Cluster) -> None:
+def test_answer_function_returning_none_serves_request(cluster: Cluster) -> None:
     asked: list[str] = []
 
     def only_x(seen: ReceivedRequest) -> CreateTopicsResponse | None:
@@ -94,7 +94,7 @@ def test_a_function_that_returns_nothing_leaves_the_request_alone(cluster: Clust
     assert not rule.active
 
 
-def test_a_coroutine_sleeps_while_others_go_on(cluster: Cluster) -> None:
+def test_answer_coroutine_does_not_block_others(cluster: Cluster) -> None:
     gate = asyncio.Event()
 
     async def when_open(_: ReceivedRequest) -> None:
@@ -110,7 +110,7 @@ def test_a_coroutine_sleeps_while_others_go_on(cluster: Cluster) -> None:
     assert values(cluster, "t") == ["b", "a"]
 
 
-def test_an_edited_response(cluster: Cluster) -> None:
+def test_edit_changes_response(cluster: Cluster) -> None:
     def rename(response: Any) -> Any:
         response.cluster_id = "made-up"
         return response
@@ -120,7 +120,7 @@ def test_an_edited_response(cluster: Cluster) -> None:
     assert admin.list_topics(timeout=60).cluster_id == "made-up"
 
 
-def test_an_edit_changes_only_the_response_that_it_was_given(cluster: Cluster) -> None:
+def test_edit_changes_only_its_own_response(cluster: Cluster) -> None:
     def nothing_newer(response: Any) -> Any:
         for each in response.api_keys:
             each.max_version = each.min_version
@@ -137,7 +137,7 @@ def test_an_edit_changes_only_the_response_that_it_was_given(cluster: Cluster) -
 # Errors
 
 
-def test_an_error_that_can_be_retried_is(cluster: Cluster) -> None:
+def test_retriable_error_is_retried(cluster: Cluster) -> None:
     rule = cluster.on("FindCoordinator", times=2).error("COORDINATOR_NOT_AVAILABLE")
     send(producer(cluster), "t", "a")
     reader = consumer(cluster, "t")
@@ -146,13 +146,13 @@ def test_an_error_that_can_be_retried_is(cluster: Cluster) -> None:
     reader.close()
 
 
-def test_an_error_that_cannot_be_retried_is_told(cluster: Cluster) -> None:
+def test_fatal_error_is_reported(cluster: Cluster) -> None:
     cluster.on("Produce").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     client = producer(cluster)
     assert send(client, "t", "a").error_name == "TOPIC_AUTHORIZATION_FAILED"
 
 
-def test_an_error_for_one_partition_leaves_the_others_alone(cluster: Cluster) -> None:
+def test_error_for_one_partition_serves_others(cluster: Cluster) -> None:
     cluster.on("Produce", topic="t", partition=1, times=None).error("MESSAGE_TOO_LARGE")
     client = producer(cluster, linger_ms=50, enable_idempotence=False)
     both = [Delivery(client, "t", "a", 0), Delivery(client, "t", "b", 1)]
@@ -162,14 +162,14 @@ def test_an_error_for_one_partition_leaves_the_others_alone(cluster: Cluster) ->
     assert (values(cluster, "t", 0), values(cluster, "t", 1)) == (["a"], [])
 
 
-def test_a_leader_that_moved_is_looked_for(cluster: Cluster) -> None:
+def test_not_leader_error_refreshes_metadata(cluster: Cluster) -> None:
     rule = cluster.on("Produce", topic="t", partition=0, times=2).error("NOT_LEADER_OR_FOLLOWER")
     assert send(producer(cluster), "t", "a").error is None
     assert rule.hits == 2
     assert values(cluster, "t") == ["a"]
 
 
-def test_an_error_for_a_fetched_partition(cluster: Cluster) -> None:
+def test_error_for_fetched_partition(cluster: Cluster) -> None:
     client = producer(cluster)
     send(client, "t", "a", 0)
     send(client, "t", "b", 1)
@@ -180,7 +180,7 @@ def test_an_error_for_a_fetched_partition(cluster: Cluster) -> None:
     reader.close()
 
 
-def test_an_error_in_a_fetch_session_reaches_the_consumer(cluster: Cluster) -> None:
+def test_error_in_fetch_session_reaches_consumer(cluster: Cluster) -> None:
     send(producer(cluster), "t", "a")
     reader = consumer(cluster, auto_offset_reset="error")
     reader.assign([TopicPartition("t", 0, 0)])
@@ -200,7 +200,7 @@ def test_an_error_in_a_fetch_session_reaches_the_consumer(cluster: Cluster) -> N
     reader.close()
 
 
-def test_a_commit_of_one_partition_fails(cluster: Cluster) -> None:
+def test_commit_error_for_one_partition(cluster: Cluster) -> None:
     cluster.on("OffsetCommit", topic="t", partition=1).error("OFFSET_METADATA_TOO_LARGE")
     reader = consumer(cluster)
     wanted = [TopicPartition("t", 0, 5), TopicPartition("t", 1, 7)]
@@ -213,7 +213,7 @@ def test_a_commit_of_one_partition_fails(cluster: Cluster) -> None:
 # Time
 
 
-def test_a_delayed_request_is_handled_later(slow: Cluster) -> None:
+def test_delay_holds_request(slow: Cluster) -> None:
     rule = slow.on("Produce").delay(5)
     delivery = Delivery(producer(slow), "t", "a")
     rule.wait()
@@ -225,7 +225,7 @@ def test_a_delayed_request_is_handled_later(slow: Cluster) -> None:
     assert delivery.wait().error is None
 
 
-def test_a_delayed_response_comes_later(slow: Cluster) -> None:
+def test_delay_response_holds_response(slow: Cluster) -> None:
     rule = slow.on("Produce").delay_response(5)
     delivery = Delivery(producer(slow), "t", "a")
     rule.wait()
@@ -236,7 +236,7 @@ def test_a_delayed_response_comes_later(slow: Cluster) -> None:
     assert delivery.wait().error is None
 
 
-def test_a_sleeping_request_wakes(cluster: Cluster) -> None:
+def test_sleep_holds_request_until_wake(cluster: Cluster) -> None:
     rule = cluster.on("Produce").sleep()
     delivery = Delivery(producer(cluster), "t", "a")
     rule.wait()
@@ -246,7 +246,7 @@ def test_a_sleeping_request_wakes(cluster: Cluster) -> None:
     assert delivery.wait().error is None
 
 
-def test_requests_may_overtake_a_sleeping_one(cluster: Cluster) -> None:
+def test_sleep_out_of_order_lets_later_requests_pass(cluster: Cluster) -> None:
     rule = cluster.on("Produce").sleep(out_of_order=True)
     client = producer(cluster, enable_idempotence=False)
     first = Delivery(client, "t", "first", 0)
@@ -264,7 +264,7 @@ def test_requests_may_overtake_a_sleeping_one(cluster: Cluster) -> None:
 # The wire
 
 
-def test_a_lost_response_is_asked_for_again_and_stored_once(cluster: Cluster) -> None:
+def test_dropped_response_is_retried_and_stored_once(cluster: Cluster) -> None:
     rule = cluster.on("Produce").drop_response()
     client = producer(cluster, enable_idempotence=True, request_timeout_ms=500, socket_timeout_ms=1000)
     assert send(client, "t", "a").error is None
@@ -273,7 +273,7 @@ def test_a_lost_response_is_asked_for_again_and_stored_once(cluster: Cluster) ->
     assert values(cluster, "t") == ["a"]
 
 
-def test_a_connection_that_breaks_before_the_request(cluster: Cluster) -> None:
+def test_drop_connection_before_handling(cluster: Cluster) -> None:
     rule = cluster.on("Produce").drop_connection()
     assert send(producer(cluster), "t", "a").error is None
     assert rule.hits == 1
@@ -282,20 +282,20 @@ def test_a_connection_that_breaks_before_the_request(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("idempotent", "stored"), [(True, ["a"]), (False, ["a", "a"])])
-def test_a_connection_that_breaks_after_the_request(cluster: Cluster, idempotent: bool, stored: list[str]) -> None:
+def test_drop_connection_after_handling(cluster: Cluster, idempotent: bool, stored: list[str]) -> None:
     cluster.on("Produce").drop_connection(after_handling=True)
     assert send(producer(cluster, enable_idempotence=idempotent), "t", "a").error is None
     assert values(cluster, "t") == stored
 
 
-def test_a_response_that_ends_in_the_middle(cluster: Cluster) -> None:
+def test_cut_response_is_retried(cluster: Cluster) -> None:
     rule = cluster.on("Produce").cut()
     assert send(producer(cluster, enable_idempotence=True), "t", "a").error is None
     assert rule.hits == 1
     assert values(cluster, "t") == ["a"]
 
 
-def test_corrupt_records_are_noticed(cluster: Cluster) -> None:
+def test_corrupt_records_are_detected(cluster: Cluster) -> None:
     send(producer(cluster), "t", "a")
     rule = cluster.on("Fetch", topic="t", partition=0, where=lambda seen: seen.request.max_wait_ms == 50).corrupt(-6)
     reader = consumer(cluster, "t", check_crcs=True)
@@ -318,7 +318,7 @@ def test_corrupt_records_are_noticed(cluster: Cluster) -> None:
 # Choosing
 
 
-def test_once_and_then_no_more(cluster: Cluster) -> None:
+def test_rule_acts_once_by_default(cluster: Cluster) -> None:
     rule = cluster.on("Produce").error("MESSAGE_TOO_LARGE")
     client = producer(cluster, enable_idempotence=False)
     assert send(client, "t", "a").error is not None
@@ -326,7 +326,7 @@ def test_once_and_then_no_more(cluster: Cluster) -> None:
     assert send(client, "t", "b").error is None
 
 
-def test_it_is_kept_until_it_is_removed(cluster: Cluster) -> None:
+def test_rule_with_times_none_acts_until_removed(cluster: Cluster) -> None:
     rule = cluster.on("Produce").error("MESSAGE_TOO_LARGE")
     rule.keep()
     client = producer(cluster, enable_idempotence=False)
@@ -336,20 +336,20 @@ def test_it_is_kept_until_it_is_removed(cluster: Cluster) -> None:
     assert send(client, "t", "b").error is None
 
 
-def test_only_one_client_is_meant(cluster: Cluster) -> None:
+def test_rule_selects_client(cluster: Cluster) -> None:
     cluster.on("Produce", client_id="me", times=None).error("MESSAGE_TOO_LARGE")
     assert send(producer(cluster, client_id="me", enable_idempotence=False), "t", "a").error is not None
     assert send(producer(cluster, client_id="you"), "t", "a").error is None
 
 
-def test_only_one_topic_is_meant(cluster: Cluster) -> None:
+def test_rule_selects_topic(cluster: Cluster) -> None:
     cluster.on("Produce", topic="u", times=None).error("MESSAGE_TOO_LARGE")
     client = producer(cluster, enable_idempotence=False)
     assert send(client, "u", "a").error is not None
     assert send(client, "t", "a").error is None
 
 
-def test_only_one_node_is_meant() -> None:
+def test_rule_selects_node() -> None:
     with Cluster(brokers=2, topics=["t:2"]) as cluster:
         leader = cluster.partition("t", 0).leader
         cluster.on("Produce", node=leader, times=None).error("MESSAGE_TOO_LARGE")
@@ -358,7 +358,7 @@ def test_only_one_node_is_meant() -> None:
         assert send(client, "t", "a", 1).error is None
 
 
-def test_control_functions_are_tried_in_order(cluster: Cluster) -> None:
+def test_rules_are_tried_in_order(cluster: Cluster) -> None:
     first = cluster.on("Produce").error("MESSAGE_TOO_LARGE")
     second = cluster.on("Produce").error("INVALID_RECORD")
     client = producer(cluster, enable_idempotence=False)
@@ -367,7 +367,7 @@ def test_control_functions_are_tried_in_order(cluster: Cluster) -> None:
     assert (first.hits, second.hits) == (1, 1)
 
 
-def test_a_function_that_fails_is_told_where_it_is_waited_for(cluster: Cluster) -> None:
+def test_failing_function_raises_in_wait(cluster: Cluster) -> None:
     def wrong(_: ReceivedRequest) -> None:
         raise LookupError("a mistake in the test")
 
@@ -377,12 +377,12 @@ def test_a_function_that_fails_is_told_where_it_is_waited_for(cluster: Cluster) 
         rule.wait()
 
 
-def test_what_does_not_come_is_not_waited_for_for_ever(cluster: Cluster) -> None:
+def test_wait_times_out(cluster: Cluster) -> None:
     with pytest.raises(TimeoutError, match="acted on 0 of 1 requests"):
         cluster.on("Fetch").observe().wait(timeout=0.01)
 
 
-def test_a_wrong_choice_is_told() -> None:
+def test_wrong_condition_raises() -> None:
     with Cluster() as cluster:
         with pytest.raises(ValueError, match="no API 'Produc'"):
             cluster.on("Produc")
@@ -394,7 +394,7 @@ def test_a_wrong_choice_is_told() -> None:
             cluster.on("Produce", times=0)
 
 
-def test_it_is_in_the_event_log(cluster: Cluster) -> None:
+def test_hit_is_in_event_log(cluster: Cluster) -> None:
     rule = cluster.on("Produce").drop_connection()
     send(producer(cluster), "t", "a")
     (event,) = cluster.events("rule")
@@ -404,7 +404,7 @@ def test_it_is_in_the_event_log(cluster: Cluster) -> None:
 # Other clients
 
 
-def test_kafka_python_tries_again(cluster: Cluster) -> None:
+def test_kafka_python_retries(cluster: Cluster) -> None:
     rule = cluster.on("Produce").error("NOT_LEADER_OR_FOLLOWER")
     client = KafkaProducer(
         bootstrap_servers=cluster.bootstrap, retries=5, retry_backoff_ms=10, bootstrap_timeout_ms=60_000
@@ -414,7 +414,7 @@ def test_kafka_python_tries_again(cluster: Cluster) -> None:
     assert rule.hits == 1
 
 
-async def test_aiokafka_tries_again(cluster: Cluster) -> None:
+async def test_aiokafka_retries(cluster: Cluster) -> None:
     rule = cluster.on("Produce").drop_connection()
     async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, retry_backoff_ms=10) as client:
         await client.send_and_wait("t", b"a", partition=0)
@@ -422,7 +422,7 @@ async def test_aiokafka_tries_again(cluster: Cluster) -> None:
     assert values(cluster, "t") == ["a"]
 
 
-def test_requests_with_bytes_behind_them_are_held_and_read() -> None:
+def test_request_with_trailing_bytes_is_held_and_decoded() -> None:
     """librdkafka's question for all topics has some, and brokers let them be."""
     with Cluster(topics=["t"]) as cluster:
         rule = cluster.on("Metadata", times=None).delay(0.01)

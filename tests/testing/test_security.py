@@ -1,4 +1,4 @@
-"""`users=` and `superusers=`: who can log in with what, and what each may do."""
+"""`users=` and `superusers=`: mechanisms and ACLs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def seen(cluster: Cluster, mechanism: str, name: str) -> list[str]:
         return [each.name for each in client.topics()]
 
 
-def test_a_user_has_a_mechanism_and_rights_of_its_own() -> None:
+def test_user_has_own_mechanism_and_acls() -> None:
     users = [
         User("SCRAM-SHA-256", "alice", "secret", [allow("alice", "read", topic="orders")]),
         ("PLAIN", "bob", "secret"),
@@ -41,13 +41,13 @@ def test_a_user_has_a_mechanism_and_rights_of_its_own() -> None:
 @pytest.mark.parametrize(
     "superusers", [{"root": "secret"}, [User("PLAIN", "root", "secret")], [("PLAIN", "root", "secret"), "alice"]]
 )
-def test_super_users_log_in_and_may_do_everything(superusers: Any) -> None:
+def test_superusers_are_allowed_everything(superusers: Any) -> None:
     with Cluster(topics=["orders"], users={"alice": "secret"}, superusers=superusers) as cluster:
         assert seen(cluster, "PLAIN", "root") == ["orders"]
         assert seen(cluster, "PLAIN", "alice") == (["orders"] if "alice" in superusers else [])
 
 
-def test_without_rights_of_anybody_users_may_do_everything() -> None:
+def test_without_acls_users_are_allowed_everything() -> None:
     with Cluster(topics=["orders"], users=[("SCRAM-SHA-512", "alice", "secret")]) as cluster:
         assert seen(cluster, "SCRAM-SHA-512", "alice") == ["orders"]
 
@@ -65,10 +65,10 @@ def test_without_rights_of_anybody_users_may_do_everything() -> None:
         ({"users": [("PLAIN", "alice", "a", [allow("bob", "read", topic="t")])]}, "has ACLs of User:bob"),
     ],
 )
-def test_users_that_make_no_sense_are_refused(options: dict[str, Any], problem: str) -> None:
+def test_invalid_users_raise(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Cluster(**options)
 
 
-def test_a_password_is_not_shown() -> None:
+def test_password_is_not_in_repr() -> None:
     assert "secret" not in repr(User("PLAIN", "alice", "secret"))

@@ -1,4 +1,4 @@
-"""Nodes that die, hang, come and go; disks that fill; leaders, coordinators and time that are moved by hand."""
+"""Node and disk faults, and changes of leaders, coordinators, sessions and logs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def brokers(cluster: Cluster) -> set[int]:
 # Nodes
 
 
-def test_others_lead_what_a_dead_node_led(three: Cluster) -> None:
+def test_stopped_nodes_partitions_fail_over(three: Cluster) -> None:
     client = producer(three)
     send(client, "t", "a", 0)
     dead = three.partition("t", 0).leader
@@ -47,7 +47,7 @@ def test_others_lead_what_a_dead_node_led(three: Cluster) -> None:
     assert values(three, "t", 0) == ["a", "b"]
 
 
-def test_what_nobody_else_holds_waits_for_its_node(three: Cluster) -> None:
+def test_unreplicated_partition_waits_for_its_node(three: Cluster) -> None:
     client = producer(three)
     node = three.partition("single", 0).leader
     three.stop_node(node)
@@ -59,7 +59,7 @@ def test_what_nobody_else_holds_waits_for_its_node(three: Cluster) -> None:
     assert delivery.wait().error is None
 
 
-def test_a_group_survives_its_coordinator(three: Cluster) -> None:
+def test_group_survives_coordinator_stop(three: Cluster) -> None:
     client = producer(three)
     send(client, "t", "a", 0)
     reader = consumer(three, "t")
@@ -85,7 +85,7 @@ def _commits(reader: Consumer, offset: int) -> bool:
     return True
 
 
-def test_a_node_that_hangs_answers_when_it_goes_on(three: Cluster) -> None:
+def test_paused_node_answers_after_resume(three: Cluster) -> None:
     node = three.partition("single", 0).leader
     three.pause_node(node)
     delivery = Delivery(producer(three, bootstrap_servers=three.nodes()[node % 3 + 1]), "single", "a", 0)
@@ -96,7 +96,7 @@ def test_a_node_that_hangs_answers_when_it_goes_on(three: Cluster) -> None:
     assert delivery.wait().error is None
 
 
-def test_a_new_node_can_lead(three: Cluster) -> None:
+def test_added_node_can_lead(three: Cluster) -> None:
     node = three.add_node()
     assert node == 4
     three.move_leader("t", 0, node)
@@ -106,7 +106,7 @@ def test_a_new_node_can_lead(three: Cluster) -> None:
     assert {seen.node for seen in three.requests("Produce") if seen.request.topic_data} >= {4}
 
 
-def test_a_node_that_leaves_is_forgotten(three: Cluster) -> None:
+def test_removed_node_is_gone(three: Cluster) -> None:
     client = producer(three)
     send(client, "single", "a", 0)
     node = three.partition("single", 0).leader
@@ -117,17 +117,17 @@ def test_a_node_that_leaves_is_forgotten(three: Cluster) -> None:
     assert values(three, "single") == ["a", "b"]
 
 
-def test_the_last_node_stays() -> None:
+def test_last_node_cannot_be_removed() -> None:
     with Cluster() as cluster, pytest.raises(ValueError, match="last node"):
         cluster.remove_node(1)
 
 
-def test_a_node_that_is_not_there_is_told() -> None:
+def test_unknown_node_raises() -> None:
     with Cluster() as cluster, pytest.raises(ValueError, match="no node 7"):
         cluster.stop_node(7)
 
 
-def test_a_client_that_is_cut_off_comes_back(three: Cluster) -> None:
+def test_partitioned_client_reconnects(three: Cluster) -> None:
     node = three.partition("single", 0).leader
     cut = three.partition_client("me", node)
     mine = Delivery(producer(three, client_id="me"), "single", "mine", 0)
@@ -142,7 +142,7 @@ def test_a_client_that_is_cut_off_comes_back(three: Cluster) -> None:
 # Disks
 
 
-def test_a_slow_disk_holds_up_what_has_to_be_durable() -> None:
+def test_slow_disk_delays_synced_produce() -> None:
     with Cluster(topics=["t"], sync=True, clock=VirtualClock()) as cluster:
         client = producer(cluster)
         send(client, "t", "warm")
@@ -157,7 +157,7 @@ def test_a_slow_disk_holds_up_what_has_to_be_durable() -> None:
         assert send(client, "t", "b").error is None
 
 
-def test_a_slow_disk_without_sync_delays_the_answers() -> None:
+def test_slow_disk_without_sync_delays_responses() -> None:
     with Cluster(topics=["t"], clock=VirtualClock()) as cluster:
         cluster.slow_disk(2.0, node=1)
         delivery = Delivery(producer(cluster), "t", "a")
@@ -170,7 +170,7 @@ def test_a_slow_disk_without_sync_delays_the_answers() -> None:
         assert send(producer(cluster), "t", "b").error is None
 
 
-def test_a_full_disk_is_told_to_the_producer() -> None:
+def test_full_disk_fails_produce() -> None:
     with Cluster(topics=["t"]) as cluster:
         client = producer(cluster, retries=0)
         send(client, "t", "a")
@@ -181,7 +181,7 @@ def test_a_full_disk_is_told_to_the_producer() -> None:
 # Leaders and coordinators
 
 
-def test_clients_follow_a_leader(three: Cluster) -> None:
+def test_clients_follow_moved_leader(three: Cluster) -> None:
     client = producer(three)
     reader = consumer(three, "t")
     for node in (1, 2, 3):
@@ -193,7 +193,7 @@ def test_clients_follow_a_leader(three: Cluster) -> None:
     reader.close()
 
 
-def test_leaders_are_shuffled(three: Cluster) -> None:
+def test_shuffle_leaders_moves_every_leader(three: Cluster) -> None:
     before = [partition.leader for partition in three.partitions("t")]
     three.shuffle_leaders("t")
     after = [partition.leader for partition in three.partitions("t")]
@@ -202,7 +202,7 @@ def test_leaders_are_shuffled(three: Cluster) -> None:
     assert all(send(client, "t", "a", index).error is None for index in range(3))
 
 
-def test_followers_are_set(three: Cluster) -> None:
+def test_set_followers(three: Cluster) -> None:
     leader = three.partition("single", 0).leader
     other = leader % 3 + 1
     three.set_followers("single", 0, [other])
@@ -211,7 +211,7 @@ def test_followers_are_set(three: Cluster) -> None:
     assert three.partition("single", 0).leader == other
 
 
-def test_a_coordinator_moves_and_the_group_goes_on(three: Cluster) -> None:
+def test_group_survives_coordinator_move(three: Cluster) -> None:
     client = producer(three)
     send(client, "t", "a", 0)
     reader = consumer(three, "t")
@@ -225,7 +225,7 @@ def test_a_coordinator_moves_and_the_group_goes_on(three: Cluster) -> None:
     reader.close()
 
 
-def test_a_transaction_goes_on_when_its_coordinator_moves(three: Cluster) -> None:
+def test_transaction_survives_coordinator_move(three: Cluster) -> None:
     client = producer(three, transactional_id="x")
     client.init_transactions(60)
     client.begin_transaction()
@@ -241,7 +241,7 @@ def test_a_transaction_goes_on_when_its_coordinator_moves(three: Cluster) -> Non
 # Time
 
 
-def test_a_transaction_times_out_when_told(three: Cluster) -> None:
+def test_expire_transaction_aborts_it(three: Cluster) -> None:
     client = producer(three, transactional_id="x")
     client.init_transactions(60)
     client.begin_transaction()
@@ -257,7 +257,7 @@ def test_a_transaction_times_out_when_told(three: Cluster) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_member_is_evicted_when_told_and_comes_back(protocol: str) -> None:
+def test_expire_member_evicts_it_and_it_rejoins(protocol: str) -> None:
     with Cluster(topics=["t"]) as cluster:
         client = producer(cluster)
         send(client, "t", "a")
@@ -280,7 +280,7 @@ def test_a_member_is_evicted_when_told_and_comes_back(protocol: str) -> None:
 # Logs
 
 
-def test_compaction_is_done_at_once() -> None:
+def test_compact_runs_at_once() -> None:
     with Cluster(topics={"t": {"configs": {"cleanup.policy": "compact"}}}) as cluster:
         client = producer(cluster)
         for number in range(10):
@@ -290,7 +290,7 @@ def test_compaction_is_done_at_once() -> None:
         assert values(cluster, "t") == ["8", "9"]
 
 
-def test_retention_is_applied_at_once() -> None:
+def test_apply_retention_runs_at_once() -> None:
     configs = {"retention.ms": "3600000", "file.delete.delay.ms": "0"}
     with Cluster(topics={"t": {"configs": configs}}) as cluster:
         client = producer(cluster)
@@ -306,7 +306,7 @@ def test_retention_is_applied_at_once() -> None:
 # All of it again
 
 
-def test_reset_makes_it_as_new(three: Cluster) -> None:
+def test_reset_restores_initial_state(three: Cluster) -> None:
     client = producer(three, transactional_id="x")
     client.init_transactions(60)
     client.begin_transaction()

@@ -1,4 +1,4 @@
-"""The control API over HTTP: as a test in another language uses it, through `ottla serve --control`."""
+"""The control API as a test in another language uses it, through `ottla serve --control`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def client(api: Api, **configs: Any) -> Producer:
     return producer(api, **configs)  # type: ignore[arg-type]
 
 
-def test_the_description_is_valid_and_whole() -> None:
+def test_openapi_lists_every_operation() -> None:
     described = openapi()
     assert described["openapi"].startswith("3.")
     assert {(method.upper(), path) for path, each in described["paths"].items() for method in each} == {
@@ -93,7 +93,7 @@ def test_the_description_is_valid_and_whole() -> None:
     json.dumps(described)
 
 
-def test_state(api: Api) -> None:
+def test_state_topics_and_records(api: Api) -> None:
     assert api.get("/openapi.json")["paths"]
     state = api.get("/state")
     assert ([each["node"] for each in state["nodes"]], state["topics"]) == ([1, 2, 3], ["t"])
@@ -110,7 +110,7 @@ def test_state(api: Api) -> None:
     assert any(each["client_id"] == "me" for each in api.get("/connections"))
 
 
-def test_a_node_that_is_added_listens_as_the_others_do() -> None:
+def test_added_node_has_same_listeners() -> None:
     with serving("-p", "0", "--dev-tls", "--seed-topic", "t") as api:
         address = api.post("/nodes")["address"]
         host, _, port = address.rpartition(":")
@@ -120,7 +120,7 @@ def test_a_node_that_is_added_listens_as_the_others_do() -> None:
             assert wire.version() == "TLSv1.3"
 
 
-def test_groups_and_their_end(api: Api) -> None:
+def test_groups_are_described_and_expired(api: Api) -> None:
     send(client(api), "t", "a")
     reader = consumer(api, "t")  # type: ignore[arg-type]
     read(reader, 1)
@@ -136,7 +136,7 @@ def test_groups_and_their_end(api: Api) -> None:
     reader.close()
 
 
-def test_a_control_function_and_the_wait_for_it(api: Api) -> None:
+def test_rule_is_added_and_waited_for(api: Api) -> None:
     rule = api.post("/rules", api="Produce", topic="t", partitions=[0], error="MESSAGE_TOO_LARGE", action="error")
     sender = client(api, enable_idempotence=False)
     assert send(sender, "t", "a", 0).error_name == "MSG_SIZE_TOO_LARGE"
@@ -153,7 +153,7 @@ def test_a_control_function_and_the_wait_for_it(api: Api) -> None:
     assert [each["rule"] for each in api.get("/rules")] == [rule["rule"]]
 
 
-def test_an_answer_is_given_as_json(api: Api) -> None:
+def test_answer_rule_takes_response_as_json(api: Api) -> None:
     refused = {"topics": [{"name": "x", "error_code": 44, "error_message": "not here"}]}
     api.post("/rules", api="CreateTopics", action="answer", response=refused)
     admin = AdminClient({"bootstrap.servers": api.bootstrap})
@@ -167,7 +167,7 @@ def test_an_answer_is_given_as_json(api: Api) -> None:
 
 
 @pytest.mark.parametrize("action", sorted(set(ACTIONS) - {"answer", "error", "sleep"}))
-def test_every_action_can_be_asked_for(api: Api, action: str) -> None:
+def test_every_action_is_accepted(api: Api, action: str) -> None:
     more = {"seconds": 0.01} if action.startswith("delay") else {}
     rule = api.post("/rules", api="Metadata", action=action, times=1, **more)["rule"]
     sender = client(api, socket_timeout_ms=1000)
@@ -175,7 +175,7 @@ def test_every_action_can_be_asked_for(api: Api, action: str) -> None:
     eventually(lambda: api.get(f"/rules/{rule}")["hits"] == 1)
 
 
-def test_nodes_and_moves(api: Api) -> None:
+def test_nodes_leaders_and_coordinators(api: Api) -> None:
     sender = client(api)
     api.post("/topics/t/0/leader", node=2)
     assert api.get("/topics/t")["partitions"][0]["leader"] == 2
@@ -198,7 +198,7 @@ def test_nodes_and_moves(api: Api) -> None:
     api.post("/compact")
 
 
-def test_what_cannot_be_done_is_told(api: Api) -> None:
+def test_failed_operations_explain_themselves(api: Api) -> None:
     for ask, status, problem in (
         (lambda: api.get("/nothing"), 404, "openapi.json"),
         (lambda: api.get("/groups/none"), 404, "none"),
@@ -219,7 +219,7 @@ def test_what_cannot_be_done_is_told(api: Api) -> None:
         assert problem in json.load(raised.value)["error"]
 
 
-def test_time_is_moved_through_the_port() -> None:
+def test_advance_moves_virtual_time() -> None:
     with serving("-p", "0", "--seed-topic", "t", "--virtual-time") as api:
         sender = client(api, transactional_id="x", transaction_timeout_ms=120_000)
         sender.init_transactions(60)
