@@ -42,10 +42,10 @@ def test_every_command_and_option_of_the_page_is_there() -> None:
         "export",
         *(f"pipeline {each}" for each in ("init", "run", "dry-run", "test", "status")),
     }
-    root: Any = typer.main.get_command(build(["export", "pipeline"]))
-    pipeline = root.commands["pipeline"]
+    root: Any = typer.main.get_command(build())
+    pipeline = root.get_command(None, "pipeline")
     for name, rest in commands:
-        command = root.commands["export"] if name == "export" else pipeline.commands[name.split()[1]]
+        command = root.get_command(None, "export") if name == "export" else pipeline.commands[name.split()[1]]
         known = {option for parameter in command.params for option in parameter.opts}
         assert set(re.findall(r" (--[a-z-]+)", rest.partition("#")[0])) <= known, name
 
