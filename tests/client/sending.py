@@ -53,7 +53,7 @@ def send_batches(
                 ],
             )
             if acks == 0:
-                client.node(node).send_without_answer(request)
+                client.node(node).send_without_response(request)
                 for each in partitions:
                     del left[each]
                     sent[each] = Sent(-1, -1)

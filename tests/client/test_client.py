@@ -173,7 +173,7 @@ def test_an_old_broker_is_asked_in_versions_that_it_knows() -> None:
         connection = BrokerConnection(host, int(port), timeout=60)
         assert connection.best_version(3) == 1
         assert connection.send(MetadataRequest(topics=[]), MetadataResponse).controller_id == 1
-        with pytest.raises(KafkaError, match="does not serve Fetch"):
+        with pytest.raises(KafkaError, match="does not support Fetch"):
             connection.best_version(1)
         connection.close()
 

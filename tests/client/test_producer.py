@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client import Client
-from ottla.client.partitioner import murmur2, partition_of_key
+from ottla.client.partitioner import murmur2, partition_for_key
 from ottla.client.producer import Producer
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.testing import Cluster
@@ -66,7 +66,7 @@ def test_keys_go_where_the_java_client_and_librdkafka_send_them(key: bytes) -> N
     from kafka.partitioner.default import murmur2 as others  # kafka-python's own, an independent one
 
     assert murmur2(key) == others(key) & 0xFFFFFFFF
-    assert 0 <= partition_of_key(key, 7) < 7
+    assert 0 <= partition_for_key(key, 7) < 7
 
 
 def test_batches_arrive_in_order_with_keys_headers_and_nulls(cluster: Cluster, client: Client) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import StructType, _parse_datatype_string
 
-from ottla.client.partitioner import partition_of_key
+from ottla.client.partitioner import partition_for_key
 from ottla.spark.options import OptionError
 from ottla.spark.sink.writer import make_writer
 from ottla.testing import Cluster
@@ -50,7 +50,7 @@ def test_columns_choose_topic_partition_key_and_headers(spark: SparkSession, clu
     right = {seen.key: seen for seen in consume(cluster.bootstrap, "right")}
     assert (right[None].partition, right[None].value) == (2, b"v2")
     keyed = right[b"some key"]
-    assert (keyed.partition, keyed.value) == (partition_of_key(b"some key", 3), None)
+    assert (keyed.partition, keyed.value) == (partition_for_key(b"some key", 3), None)
 
 
 def test_many_rows_from_many_tasks_arrive_once_each(spark: SparkSession, cluster: Cluster) -> None:

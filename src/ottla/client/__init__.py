@@ -1,6 +1,6 @@
-"""A small protocol client for any Kafka: connect, route, retry; whole batches in and out.
+"""A protocol client for any Kafka: routing, retries, whole record batches. It never joins a group.
 
-The command line, the tap and Spark use it. It has no consumer-group logic; applications have better clients.
+The command line, the tap and Spark use it; it never imports the broker.
 """
 
 from ottla.client.auth import Security

@@ -1,4 +1,4 @@
-"""One blocking connection to one broker: framing, version negotiation, TLS. Where a request belongs is `client`'s."""
+"""One blocking connection to one broker: framing, version negotiation, TLS and login. Routing is in `client`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOFTWARE = "ottla"
 
 
 class ConnectionFailedError(Exception):
-    """A broker could not be reached, or stopped answering."""
+    """A broker cannot be reached, or stopped answering."""
 
 
 class BrokerConnection:
@@ -58,19 +58,19 @@ class BrokerConnection:
 
     @property
     def address(self) -> str:
-        """Where it leads."""
+        """`host:port` of the broker."""
         return f"{self.host}:{self.port}"
 
     @property
     def versions(self) -> dict[int, range]:
-        """What the broker serves, by API key."""
+        """The versions that the broker supports, by API key."""
         self._connect()
         return self._versions
 
     def send(
         self, request: Message, response: type[R], *, version: int | None = None, timeout: float | None = None
     ) -> R:
-        """Send a request and wait for its answer, in the newest version both sides know unless one is given."""
+        """Send a request and return its response. The version is the newest of both sides unless one is given."""
         self._connect()
         key = request.__schema__.api_key
         assert key is not None
@@ -78,37 +78,35 @@ class BrokerConnection:
             version = self.best_version(key)
         return cast("R", self._exchange(request, version, timeout or self._timeout))
 
-    def send_without_answer(self, request: Message, *, version: int | None = None) -> None:
-        """Send a request that Kafka answers with nothing: a produce with acks 0."""
+    def send_without_response(self, request: Message, *, version: int | None = None) -> None:
+        """Send a request that has no response: Produce with acks=0."""
         self._connect()
         key = request.__schema__.api_key
         assert key is not None
         self._write(request, self.best_version(key) if version is None else version)
 
     def best_version(self, key: int) -> int:
-        """The newest version of an API that the broker serves and we speak."""
+        """Return the newest version of an API that broker and client support; raise UNSUPPORTED_VERSION without one."""
         self._connect()
         api = find_api(key)
-        theirs = self._versions.get(key)
-        if api is None or theirs is None:
+        supported = self._versions.get(key)
+        if api is None or supported is None:
             name = f"API {key}" if api is None else api.name
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not serve {name}.")
-        newest = min(api.max_stable_version, theirs[-1])
-        if newest < max(api.min_version, theirs[0]):
-            ours = f"v{api.min_version}-{api.max_stable_version}"
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not support {name}.")
+        newest = min(api.max_stable_version, supported[-1])
+        if newest < max(api.min_version, supported[0]):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{self.address} serves {api.name} v{theirs[0]}-{theirs[-1]}, we speak {ours}.",
+                f"{self.address} supports {api.name} v{supported[0]}-{supported[-1]}, this client "
+                f"v{api.min_version}-{api.max_stable_version}.",
             )
         return newest
 
     def close(self) -> None:
-        """Hang up. Closing twice is fine."""
+        """Close the socket, if it is open."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-    # Inside.
 
     def _connect(self) -> None:
         if self._socket is not None:
@@ -132,7 +130,7 @@ class BrokerConnection:
             raise
 
     def _log_in(self) -> None:
-        """Prove who we are, on a new connection or before the session ends (KIP-368)."""
+        """Authenticate a new connection, or re-authenticate before the session ends (KIP-368)."""
         login = self._security.login
         if login is None:
             return
@@ -158,20 +156,20 @@ class BrokerConnection:
             raise login_failure(error, self.address) from error
 
     def _negotiate(self) -> None:
-        """Ask what the broker speaks; one that does not know our version says so in version 0 (KIP-511)."""
+        """Read the broker's API versions. A broker without ApiVersions v4 answers in version 0 (KIP-511)."""
         request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version=_our_version())
         correlation_id = self._write(request, 4)
         frame = self._read_frame(self._timeout)
         position = self._check_header(frame, correlation_id, API_VERSIONS, 4)
         if int.from_bytes(frame[position : position + 2], "big") == ErrorCode.UNSUPPORTED_VERSION:
             offered = ApiVersionsResponse.decode_from(frame, position, 0)[0]
-            best = max((each.max_version for each in offered.api_keys if each.api_key == API_VERSIONS), default=0)
+            best = max((api.max_version for api in offered.api_keys if api.api_key == API_VERSIONS), default=0)
             answer = cast("ApiVersionsResponse", self._exchange(request, min(best, 4), self._timeout))
         else:
             answer = ApiVersionsResponse.decode_from(frame, position, 4)[0]
         if answer.error_code:
             raise KafkaError(answer.error_code, f"{self.address} refused ApiVersions.")
-        self._versions = {each.api_key: range(each.min_version, each.max_version + 1) for each in answer.api_keys}
+        self._versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys}
 
     def _exchange(self, request: Message, version: int, timeout: float) -> Message:
         key = request.__schema__.api_key
@@ -183,10 +181,10 @@ class BrokerConnection:
             response, end = response_class(key).decode_from(frame, position, version)
         except ProtocolError as error:
             self.close()
-            raise ConnectionFailedError(f"{self.address} sent what is no answer: {error}") from error
+            raise ConnectionFailedError(f"{self.address} sent a malformed response: {error}") from error
         if end != len(frame):
             self.close()
-            raise ConnectionFailedError(f"{self.address} sent {len(frame) - end} bytes too many")
+            raise ConnectionFailedError(f"{self.address} sent {len(frame) - end} bytes after the response")
         return response
 
     def _write(self, request: Message, version: int) -> int:
@@ -200,20 +198,20 @@ class BrokerConnection:
             self._socket.sendall(data)
         except OSError as error:
             self.close()
-            raise ConnectionFailedError(f"{self.address} took no more: {error}") from error
+            raise ConnectionFailedError(f"cannot send to {self.address}: {error}") from error
         return self._correlation_id
 
     def _read_frame(self, timeout: float) -> memoryview:
         size = LENGTH.unpack(self._read_exactly(4, timeout))[0]
         if not 4 <= size <= LARGEST_RESPONSE:
             self.close()
-            raise ConnectionFailedError(f"{self.address} announced an answer of {size} bytes; is it a Kafka broker?")
+            raise ConnectionFailedError(f"{self.address} announced a response of {size} bytes; is it a Kafka broker?")
         return self._read_exactly(size, timeout)
 
     def _read_exactly(self, count: int, timeout: float) -> memoryview:
         assert self._socket is not None
         self._socket.settimeout(timeout)
-        # Grown as bytes arrive, so that a lying length costs nothing.
+        # Grown as bytes arrive, so that a wrong length allocates no memory.
         buffer = bytearray(min(count, 1024 * 1024))
         filled = 0
         try:
@@ -235,7 +233,7 @@ class BrokerConnection:
         if header.correlation_id != correlation_id:
             self.close()
             raise ConnectionFailedError(
-                f"{self.address} answered request {header.correlation_id} while {correlation_id} was asked"
+                f"{self.address} answered request {header.correlation_id} instead of {correlation_id}"
             )
         return int(position)
 

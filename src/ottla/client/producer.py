@@ -1,7 +1,7 @@
-"""Sends records in batches, each once: an idempotent producer, and a transactional one if it is given an id.
+"""An idempotent producer; with a transactional id, a transactional one. For one thread.
 
-It speaks the transaction protocol that every Kafka since 2.5 knows: partitions and groups are added to a transaction by
-requests of their own. For one thread; what is sent waits here until a batch is full or `flush` is called.
+It adds partitions and groups to a transaction with AddPartitionsToTxn and AddOffsetsToTxn (transaction protocol v1,
+before KIP-890), which every Kafka since 2.5 supports.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ottla.client.client import TRANSACTION, Client
+from ottla.client.client import TRANSACTION, Client, TopicPartition
 from ottla.client.connection import ConnectionFailedError
-from ottla.client.partitioner import partition_of_key
+from ottla.client.partitioner import partition_for_key
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -39,36 +39,34 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Message
 
 R = TypeVar("R", bound="Message")
-Place = tuple[str, int]
-
-BATCH_BYTES: Final = 512 * 1024  # a batch stays below the broker's default of 1 MiB
-WAITING_BYTES: Final = 4 * 1024 * 1024  # full batches that wait before they are sent together
+BATCH_BYTES: Final = 512 * 1024  # below the default max.message.bytes of 1 MiB
+BUFFER_BYTES: Final = 4 * 1024 * 1024  # closed batches that are buffered before they are sent together
 _RECORD_OVERHEAD: Final = 32
 _LARGEST_SEQUENCE: Final = 2**31
-# The last versions of the protocol in which a client adds partitions itself (before KIP-890).
+# The newest versions of transaction protocol v1, in which the client adds partitions (before KIP-890).
 _PRODUCE: Final = 11
 _TXN_OFFSET_COMMIT: Final = 4
 _END_TXN: Final = 4
 _ADD_PARTITIONS: Final = 3
-_MOVED: Final = frozenset(
+_COORDINATOR_MOVED: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
 
 
 class Delivered(NamedTuple):
-    """Records that are written, next to each other; a partition's are told in the order in which they were sent."""
+    """An acknowledged batch. Batches of one partition are delivered in the order in which they were sent."""
 
     topic: str
     partition: int
     records: int
     base_offset: int
-    """-1 if it is not known: without acknowledgements, or after a retry that came too late to be told."""
+    """-1 if unknown: with acks=0, or if the broker answered DUPLICATE_SEQUENCE_NUMBER without the offset."""
     append_time: int
-    """What the broker stamped them with; -1 for the producer's own time."""
+    """The broker's timestamp with LogAppendTime; -1 if the records keep the producer's timestamps."""
 
 
 class Producer:
-    """Writes to topics; with a transactional id, all up to `commit` is seen at once or never.
+    """Batches records and sends them to partition leaders. `flush` or a full buffer sends; `commit` ends a transaction.
 
     >>> with Client("localhost:9092") as client:  # doctest: +SKIP
     ...     producer = Producer(client)
@@ -91,9 +89,9 @@ class Producer:
         delivered: Callable[[Delivered], None] | None = None,
     ) -> None:
         if idempotent and acks != -1:
-            raise ValueError("an idempotent producer needs acks=all")
+            raise ValueError("an idempotent producer requires acks=all")
         if transactional_id is not None and not idempotent:
-            raise ValueError("a transactional producer is idempotent")
+            raise ValueError("a transactional producer requires idempotence")
         self._client = client
         self._id = transactional_id
         self._idempotent = idempotent
@@ -104,13 +102,13 @@ class Producer:
         self._request_timeout_ms = request_timeout_ms
         self._producer_id = NO_PRODUCER_ID
         self._epoch = NO_PRODUCER_EPOCH
-        self._sequences: dict[Place, int] = {}
-        self._open: dict[Place, BatchBuilder] = {}
-        self._full: dict[Place, list[bytearray]] = {}
+        self._sequences: dict[TopicPartition, int] = {}
+        self._open: dict[TopicPartition, BatchBuilder] = {}
+        self._full: dict[TopicPartition, list[bytearray]] = {}
         self._full_bytes = 0
-        self._added: set[Place] = set()
+        self._added: set[TopicPartition] = set()
         self._groups: set[str] = set()
-        self._turn: dict[str, int] = {}
+        self._sticky: dict[str, int] = {}
         self._first_partition = first_partition
         self._delivered = delivered
         self.records_sent = 0
@@ -120,10 +118,10 @@ class Producer:
         """Producer id and epoch."""
         return self._producer_id, self._epoch
 
-    # The life of a transaction.
+    # Transactions.
 
     def initialize(self) -> None:
-        """Take a producer id; with a transactional id, abort what an earlier producer of it left open, and fence it."""
+        """Get a producer id. With a transactional id, fence its earlier producer and abort an open transaction."""
         request = InitProducerIdRequest(
             transactional_id=self._id,
             transaction_timeout_ms=self._transaction_timeout_ms if self._id is not None else 2**31 - 1,
@@ -138,11 +136,11 @@ class Producer:
         else:
             self._coordinated(self._id, TRANSACTION, request, InitProducerIdResponse, None, take)
         self._sequences.clear()
-        self._forget_transaction()
+        self._clear_transaction()
 
-    def add_offsets(self, group: str, offsets: Mapping[Place, tuple[int, str]]) -> None:
-        """Commit a group's offsets, each with a word of metadata, as part of the transaction."""
-        assert self._id is not None, "offsets belong to a transaction; the producer has no transactional id"
+    def add_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Commit a group's offsets, each with metadata, as part of the transaction."""
+        assert self._id is not None, "add_offsets requires a transactional id"
         if group not in self._groups:
             self._coordinated(
                 self._id,
@@ -170,23 +168,26 @@ class Producer:
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             group_id=group,
-            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
+            topics=[
+                TxnOffsetCommitRequestTopic(name=name, partitions=partitions) for name, partitions in topics.items()
+            ],
         )
 
         def check(answer: TxnOffsetCommitResponse) -> None:
             for topic in answer.topics:
-                for each in topic.partitions:
-                    _check(each.error_code, f"offset of group {group} on {topic.name}-{each.partition_index}")
+                for partition in topic.partitions:
+                    where = f"{topic.name}-{partition.partition_index}"
+                    _check(partition.error_code, f"offset of group {group} on {where}")
 
         self._coordinated(group, 0, request, TxnOffsetCommitResponse, _TXN_OFFSET_COMMIT, check)
 
     def commit(self) -> None:
-        """Send what waits and commit the transaction."""
+        """Flush, then commit the transaction."""
         self.flush()
         self._end(committed=True)
 
     def abort(self) -> None:
-        """Drop what waits and abort the transaction; the next one begins with a new epoch, as sequences have gaps."""
+        """Drop unsent records and abort the transaction. The next one initializes again: dropped batches leave gaps."""
         self._open.clear()
         self._full.clear()
         self._full_bytes = 0
@@ -194,7 +195,7 @@ class Producer:
         self._producer_id = NO_PRODUCER_ID
 
     def _end(self, *, committed: bool) -> None:
-        assert self._id is not None, "a producer without a transactional id has no transactions"
+        assert self._id is not None, "commit and abort require a transactional id"
         if self._added or self._groups:
             request = EndTxnRequest(
                 transactional_id=self._id,
@@ -210,9 +211,9 @@ class Producer:
                 _END_TXN,
                 lambda answer: _check(answer.error_code, f"end of the transaction of {self._id}"),
             )
-        self._forget_transaction()
+        self._clear_transaction()
 
-    def _forget_transaction(self) -> None:
+    def _clear_transaction(self) -> None:
         self._added.clear()
         self._groups.clear()
 
@@ -227,34 +228,34 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> int:
-        """Take a record, for the partition returned; it is on its way when a batch is full or after `flush`."""
+        """Add a record to a batch; return the partition that it goes to."""
         index = self._partition(topic, key) if partition is None else self._checked(topic, partition)
-        place = topic, index
-        builder = self._open.get(place)
+        target = topic, index
+        builder = self._open.get(target)
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         if builder is not None and builder.uncompressed_size + size > self._batch_bytes:
-            self._seal(place)
+            self._seal(target)
             builder = None
-            if self._full_bytes >= WAITING_BYTES:
+            if self._full_bytes >= BUFFER_BYTES:
                 self._send_full()
         if builder is None:
-            builder = self._open[place] = self._new_batch()
+            builder = self._open[target] = self._new_batch()
         builder.append(key, value, headers, int(time.time() * 1000) if timestamp is None else timestamp)
         self.records_sent += 1
         return index
 
     def flush(self) -> None:
-        """Send all that waits; returns when it is acknowledged."""
-        for place in list(self._open):
-            self._seal(place)
+        """Send all batches; return when the leaders have acknowledged them."""
+        for partition in list(self._open):
+            self._seal(partition)
         self._send_full()
 
     def _partition(self, topic: str, key: bytes | None) -> int:
         count = len(self._client.topic(topic).partitions)
         if key is not None:
-            return partition_of_key(key, count)
-        # Records without a key fill one partition's batch, then the next one's.
-        return self._turn.setdefault(topic, self._first_partition) % count
+            return partition_for_key(key, count)
+        # Like Kafka's sticky partitioner: records without a key fill one partition's batch, then the next one's.
+        return self._sticky.setdefault(topic, self._first_partition) % count
 
     def _checked(self, topic: str, partition: int) -> int:
         count = len(self._client.topic(topic).partitions)
@@ -274,39 +275,39 @@ class Producer:
             transactional=self._id is not None,
         )
 
-    def _seal(self, place: Place) -> None:
-        builder = self._open.pop(place)
+    def _seal(self, partition: TopicPartition) -> None:
+        builder = self._open.pop(partition)
         if self._idempotent:
-            builder.base_sequence = self._sequences.get(place, 0)
-            self._sequences[place] = (builder.base_sequence + builder.record_count) % _LARGEST_SEQUENCE
+            builder.base_sequence = self._sequences.get(partition, 0)
+            self._sequences[partition] = (builder.base_sequence + builder.record_count) % _LARGEST_SEQUENCE
         else:
             builder.base_sequence = NO_SEQUENCE
         batch = builder.build()
-        self._full.setdefault(place, []).append(batch)
+        self._full.setdefault(partition, []).append(batch)
         self._full_bytes += len(batch)
-        topic = place[0]
-        if topic in self._turn:
-            self._turn[topic] += 1
+        topic = partition[0]
+        if topic in self._sticky:
+            self._sticky[topic] += 1
 
     def _send_full(self) -> None:
-        """Send the full batches: one per partition and request, because a broker takes no more."""
+        """Send the closed batches, one per partition in a request: brokers refuse more."""
         if self._id is not None:
             self._add_partitions(sorted(set(self._full) - self._added))
         while self._full:
-            waiting = {place: batches[0] for place, batches in self._full.items()}
-            self._produce(waiting)
-            for place in waiting:
-                del self._full[place][0]
-                if not self._full[place]:
-                    del self._full[place]
+            unacknowledged = {partition: batches[0] for partition, batches in self._full.items()}
+            self._produce(unacknowledged)
+            for partition in unacknowledged:
+                del self._full[partition][0]
+                if not self._full[partition]:
+                    del self._full[partition]
         self._full_bytes = 0
 
-    def _add_partitions(self, places: Sequence[Place]) -> None:
-        if not places:
+    def _add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        if not partitions:
             return
         assert self._id is not None
         topics: dict[str, list[int]] = {}
-        for topic, partition in places:
+        for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self._id,
@@ -316,71 +317,76 @@ class Producer:
         )
 
         def check(answer: AddPartitionsToTxnResponse) -> None:
-            found = [
-                (each.partition_error_code, f"{topic.name}-{each.partition_index} in the transaction of {self._id}")
+            errors = [
+                (
+                    partition.partition_error_code,
+                    f"{topic.name}-{partition.partition_index} in the transaction of {self._id}",
+                )
                 for topic in answer.results_by_topic_v3_and_below
-                for each in topic.results_by_partition
+                for partition in topic.results_by_partition
             ]
-            # Next to the partition that is refused, the others are only said not to have been tried.
-            for code, where in sorted(found, key=lambda each: each[0] == ErrorCode.OPERATION_NOT_ATTEMPTED):
+            # The error of the refused partition comes first: the others have OPERATION_NOT_ATTEMPTED.
+            for code, where in sorted(errors, key=lambda error: error[0] == ErrorCode.OPERATION_NOT_ATTEMPTED):
                 _check(code, where)
 
         self._coordinated(self._id, TRANSACTION, request, AddPartitionsToTxnResponse, _ADD_PARTITIONS, check)
-        self._added.update(places)
+        self._added.update(partitions)
 
-    def _produce(self, batches: dict[Place, bytearray]) -> None:
-        """Send these until every one is acknowledged; a repeated batch has its old sequence and is not stored twice."""
-        waiting = dict(batches)
+    def _produce(self, batches: dict[TopicPartition, bytearray]) -> None:
+        """Send batches until all are acknowledged. A retry keeps its sequence, so that brokers drop duplicates."""
+        unacknowledged = dict(batches)
 
         def attempt() -> None:
-            leaders: dict[int, list[Place]] = {}
-            for place in waiting:
-                leaders.setdefault(self._client.leader(*place), []).append(place)
-            for node, places in leaders.items():
-                self._produce_to(node, places, waiting)
+            leaders: dict[int, list[TopicPartition]] = {}
+            for partition in unacknowledged:
+                leaders.setdefault(self._client.leader(*partition), []).append(partition)
+            for node, partitions in leaders.items():
+                self._produce_to(node, partitions, unacknowledged)
 
         self._client.retrying(attempt, topics=sorted({topic for topic, _ in batches}))
 
-    def _produce_to(self, node: int, places: Sequence[Place], waiting: dict[Place, bytearray]) -> None:
+    def _produce_to(
+        self, node: int, partitions: Sequence[TopicPartition], unacknowledged: dict[TopicPartition, bytearray]
+    ) -> None:
         topics: dict[str, list[PartitionProduceData]] = {}
-        for place in places:
-            data = PartitionProduceData(index=place[1], records=waiting[place])
-            topics.setdefault(place[0], []).append(data)
+        for partition in partitions:
+            data = PartitionProduceData(index=partition[1], records=unacknowledged[partition])
+            topics.setdefault(partition[0], []).append(data)
         request = ProduceRequest(
             transactional_id=self._id,
             acks=self._acks,
             timeout_ms=self._request_timeout_ms,
-            topic_data=[TopicProduceData(name=name, partition_data=each) for name, each in topics.items()],
+            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
         connection = self._client.node(node)
         version = min(_PRODUCE, connection.best_version(0))
         if self._acks == 0:
-            connection.send_without_answer(request, version=version)
-            for place in places:
-                self._done(place, waiting.pop(place), -1, -1)
+            connection.send_without_response(request, version=version)
+            for partition in partitions:
+                self._done(partition, unacknowledged.pop(partition), -1, -1)
             return
         answer = connection.send(
             request, ProduceResponse, version=version, timeout=self._request_timeout_ms / 1000 + 10
         )
         problems = []
         for topic in answer.responses:
-            for each in topic.partition_responses:
-                if each.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    place = topic.name, each.index
-                    self._done(place, waiting.pop(place), each.base_offset, each.log_append_time_ms)
+            for result in topic.partition_responses:
+                if result.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    partition = topic.name, result.index
+                    self._done(partition, unacknowledged.pop(partition), result.base_offset, result.log_append_time_ms)
                 else:
-                    reason = f": {each.error_message}" if each.error_message else ""
-                    if each.error_code == ErrorCode.MESSAGE_TOO_LARGE:
-                        size = len(waiting[topic.name, each.index])
+                    reason = f": {result.error_message}" if result.error_message else ""
+                    if result.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+                        size = len(unacknowledged[topic.name, result.index])
                         reason = f": a batch of {size} bytes is more than its max.message.bytes"
-                    problems.append(KafkaError(each.error_code, f"{topic.name}-{each.index}{reason}"))
-        # One that cannot be helped is told before one that trying again may help.
-        for problem in sorted(problems, key=lambda each: each.retriable):
+                    problems.append(KafkaError(result.error_code, f"{topic.name}-{result.index}{reason}"))
+        # An error that is not retriable comes first.
+        for problem in sorted(problems, key=lambda problem: problem.retriable):
             raise problem
 
-    def _done(self, place: Place, batch: bytearray, base_offset: int, append_time: int) -> None:
+    def _done(self, partition: TopicPartition, batch: bytearray, base_offset: int, append_time: int) -> None:
         if self._delivered is not None:
-            self._delivered(Delivered(*place, read_header(batch).record_count, base_offset, append_time))
+            self._delivered(Delivered(*partition, read_header(batch).record_count, base_offset, append_time))
 
     # Coordinators.
 
@@ -390,10 +396,10 @@ class Producer:
         kind: int,
         request: Message,
         response: type[R],
-        newest: int | None,
-        take: Callable[[R], None],
+        max_version: int | None,
+        handle: Callable[[R], None],
     ) -> None:
-        """Send a request to a coordinator until it is answered for good, wherever the coordinator moves."""
+        """Send a request to a coordinator; find the coordinator again and retry if it has moved."""
         api_key = request.__schema__.api_key
         assert api_key is not None
 
@@ -401,12 +407,16 @@ class Producer:
             try:
                 connection: BrokerConnection = self._client.node(self._client.coordinator(key, kind))
                 version = connection.best_version(api_key)
-                take(connection.send(request, response, version=version if newest is None else min(newest, version)))
+                handle(
+                    connection.send(
+                        request, response, version=version if max_version is None else min(max_version, version)
+                    )
+                )
             except ConnectionFailedError:
                 self._client.forget_coordinator(key, kind)
                 raise
             except KafkaError as error:
-                if error.code in _MOVED:
+                if error.code in _COORDINATOR_MOVED:
                     self._client.forget_coordinator(key, kind)
                 raise
 
@@ -414,12 +424,12 @@ class Producer:
 
 
 def _compression(name: str) -> CompressionType:
-    found = {kind.name.lower(): kind for kind in CompressionType}.get(name.lower())
-    if found is None:
+    compression = {kind.name.lower(): kind for kind in CompressionType}.get(name.lower())
+    if compression is None:
         raise ValueError(
             f"compression is one of {', '.join(kind.name.lower() for kind in CompressionType)}, not {name}"
         )
-    return found
+    return compression
 
 
 def _check(code: int, where: str) -> None:

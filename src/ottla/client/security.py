@@ -1,4 +1,4 @@
-"""ACLs, users and quotas of a cluster, as an administrator asks for and changes them."""
+"""Lists and changes ACLs, SCRAM users and client quotas. Errors are KafkaErrors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Entity = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Which entries are meant; what is not said matches everything."""
+    """Selects ACLs; a field that is not given matches every value."""
 
     resource_type: int = ResourceType.ANY
     resource_name: str | None = None
@@ -49,17 +49,17 @@ class AclFilter:
     permission: int = AclPermission.ANY
 
 
-def list_acls(client: Client, wanted: AclFilter) -> list[Acl]:
-    """The entries that match."""
+def list_acls(client: Client, entry_filter: AclFilter) -> list[Acl]:
+    """Return the ACLs that match."""
     answer = client.to_any(
         DescribeAclsRequest(
-            resource_type_filter=wanted.resource_type,
-            resource_name_filter=wanted.resource_name,
-            pattern_type_filter=wanted.pattern_type,
-            principal_filter=wanted.principal,
-            host_filter=wanted.host,
-            operation=wanted.operation,
-            permission_type=wanted.permission,
+            resource_type_filter=entry_filter.resource_type,
+            resource_name_filter=entry_filter.resource_name,
+            pattern_type_filter=entry_filter.pattern_type,
+            principal_filter=entry_filter.principal,
+            host_filter=entry_filter.host,
+            operation=entry_filter.operation,
+            permission_type=entry_filter.permission,
         ),
         DescribeAclsResponse,
     )
@@ -80,7 +80,7 @@ def list_acls(client: Client, wanted: AclFilter) -> list[Acl]:
 
 
 def create_acls(client: Client, acls: Sequence[Acl]) -> None:
-    """Add entries; KafkaError for the first that is refused."""
+    """Create ACLs; raise the first error."""
     answer = client.to_controller(
         CreateAclsRequest(
             creations=[
@@ -102,19 +102,19 @@ def create_acls(client: Client, acls: Sequence[Acl]) -> None:
         _check(result.error_code, result.error_message)
 
 
-def delete_acls(client: Client, wanted: AclFilter) -> list[Acl]:
-    """Remove the entries that match, and return them."""
+def delete_acls(client: Client, entry_filter: AclFilter) -> list[Acl]:
+    """Delete the ACLs that match, and return them."""
     answer = client.to_controller(
         k31_delete_acls.DeleteAclsRequest(
             filters=[
                 k31_delete_acls.DeleteAclsFilter(
-                    resource_type_filter=wanted.resource_type,
-                    resource_name_filter=wanted.resource_name,
-                    pattern_type_filter=wanted.pattern_type,
-                    principal_filter=wanted.principal,
-                    host_filter=wanted.host,
-                    operation=wanted.operation,
-                    permission_type=wanted.permission,
+                    resource_type_filter=entry_filter.resource_type,
+                    resource_name_filter=entry_filter.resource_name,
+                    pattern_type_filter=entry_filter.pattern_type,
+                    principal_filter=entry_filter.principal,
+                    host_filter=entry_filter.host,
+                    operation=entry_filter.operation,
+                    permission_type=entry_filter.permission,
                 )
             ]
         ),
@@ -140,24 +140,24 @@ def delete_acls(client: Client, wanted: AclFilter) -> list[Acl]:
 
 
 def list_users(client: Client, names: Sequence[str] = ()) -> dict[str, dict[str, int]]:
-    """Users with a SCRAM credential: name to mechanism to iterations. KafkaError for a named one that has none."""
+    """Return the iterations of each SCRAM mechanism of each user; raise KafkaError for a named user without any."""
     answer = client.to_any(
         DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names]),
         DescribeUserScramCredentialsResponse,
     )
     _check(answer.error_code, answer.error_message)
-    found: dict[str, dict[str, int]] = {}
+    users: dict[str, dict[str, int]] = {}
     for result in answer.results:
         _check(result.error_code, result.error_message)
-        found[result.user] = {
-            MECHANISM_NAMES.get(each.mechanism, str(each.mechanism)): each.iterations
-            for each in result.credential_infos
+        users[result.user] = {
+            MECHANISM_NAMES.get(info.mechanism, str(info.mechanism)): info.iterations
+            for info in result.credential_infos
         }
-    return found
+    return users
 
 
 def set_password(client: Client, name: str, password: str, mechanism: str, iterations: int) -> None:
-    """Give a user a SCRAM credential; only the salted password leaves this machine."""
+    """Set a user's SCRAM credential; only the salted password is sent."""
     salt = os.urandom(SALT_BYTES)
     salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
     _alter_users(
@@ -177,7 +177,7 @@ def set_password(client: Client, name: str, password: str, mechanism: str, itera
 
 
 def delete_user(client: Client, name: str, mechanisms: Sequence[str]) -> None:
-    """Take a user's credentials away, one request per mechanism, as Kafka wants it."""
+    """Delete a user's credentials, with one request per mechanism: Kafka refuses two changes of a user in one."""
     for mechanism in mechanisms:
         deletion = ScramCredentialDeletion(name=name, mechanism=MECHANISM_IDS[mechanism])
         _alter_users(client, AlterUserScramCredentialsRequest(deletions=[deletion]))
@@ -190,7 +190,7 @@ def _alter_users(client: Client, request: AlterUserScramCredentialsRequest) -> N
 
 
 def list_quotas(client: Client, entity: Mapping[str, str | None] | None = None) -> dict[Entity, dict[str, float]]:
-    """Quotas of everybody, or of one entity (a name of None is the default)."""
+    """Return all quotas, or those of one entity; the name None means Kafka's default entity."""
     components = [
         k48_describe_client_quotas.ComponentData(entity_type=kind, match_type=1 if name is None else 0, match=name)
         for kind, name in (entity or {}).items()
@@ -202,14 +202,14 @@ def list_quotas(client: Client, entity: Mapping[str, str | None] | None = None) 
     _check(answer.error_code, answer.error_message)
     return {
         tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)): {
-            each.key: each.value for each in entry.values
+            quota.key: quota.value for quota in entry.values
         }
         for entry in answer.entries or []
     }
 
 
 def alter_quotas(client: Client, entity: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
-    """Set quotas of one entity; a value of None removes one."""
+    """Set quotas of one entity; the value None removes a quota."""
     answer = client.to_controller(
         k49_alter_client_quotas.AlterClientQuotasRequest(
             entries=[

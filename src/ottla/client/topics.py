@@ -1,4 +1,4 @@
-"""Topics, asked for and changed: create, delete, more partitions, delete records. A refusal is a KafkaError."""
+"""Creates and deletes topics, adds partitions, deletes records. Errors are KafkaErrors that name the topic."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def create_topic(
     assignment: Mapping[int, Sequence[int]] | None = None,
     validate_only: bool = False,
 ) -> CreatableTopicResult:
-    """Create a topic; what is left out is the broker's default. Tells what was, or would be, created."""
+    """Create a topic with the broker's defaults for what is not given; return its properties."""
     topic = CreatableTopic(
         name=name,
         num_partitions=-1 if assignment else partitions,
@@ -58,19 +58,19 @@ def create_topic(
     request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only)
     result = client.to_controller(request, CreateTopicsResponse).topics[0]
     if result.error_code:
-        raise _refused(result.error_code, result.error_message, name)
+        raise _topic_error(result.error_code, result.error_message, name)
     return result
 
 
 def delete_topic(client: Client, name: str) -> None:
-    """Delete a topic with all that is in it."""
+    """Delete a topic with all its records."""
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=TIMEOUT_MS)
-    # Up to version 5 topics are named in another field.
+    # Versions up to 5 have the names in another field.
     if client.node(client.controller).best_version(20) < 6:
         request.topics = []
     result = client.to_controller(request, DeleteTopicsResponse).responses[0]
     if result.error_code:
-        raise _refused(result.error_code, result.error_message, name)
+        raise _topic_error(result.error_code, result.error_message, name)
 
 
 def create_partitions(client: Client, name: str, count: int, *, validate_only: bool = False) -> None:
@@ -82,33 +82,33 @@ def create_partitions(client: Client, name: str, count: int, *, validate_only: b
     )
     result = client.to_controller(request, CreatePartitionsResponse).results[0]
     if result.error_code:
-        raise _refused(result.error_code, result.error_message, name)
+        raise _topic_error(result.error_code, result.error_message, name)
 
 
 def delete_records(client: Client, topic: str, before: Mapping[int, int]) -> dict[int, int]:
-    """Delete what lies before an offset (-1: the high watermark) in each partition; the new starts."""
-    found: dict[int, int] = {}
+    """Delete the records before an offset (-1: the high watermark) of each partition; return the new start offsets."""
+    starts: dict[int, int] = {}
     for node, partitions in client.by_leader(topic, before).items():
         request = DeleteRecordsRequest(
             topics=[
                 DeleteRecordsTopic(
                     name=topic,
                     partitions=[
-                        DeleteRecordsPartition(partition_index=each, offset=before[each]) for each in partitions
+                        DeleteRecordsPartition(partition_index=index, offset=before[index]) for index in partitions
                     ],
                 )
             ],
             timeout_ms=TIMEOUT_MS,
         )
-        for answer in client.to_node(node, request, DeleteRecordsResponse).topics[0].partitions:
-            if answer.error_code:
-                raise KafkaError(answer.error_code, f"{topic}-{answer.partition_index}")
-            found[answer.partition_index] = answer.low_watermark
-    return found
+        for result in client.to_node(node, request, DeleteRecordsResponse).topics[0].partitions:
+            if result.error_code:
+                raise KafkaError(result.error_code, f"{topic}-{result.partition_index}")
+            starts[result.partition_index] = result.low_watermark
+    return starts
 
 
-def _refused(code: int, message: str | None, topic: str) -> KafkaError:
-    """Kafka's refusal, which does not always say what it is about."""
+def _topic_error(code: int, message: str | None, topic: str) -> KafkaError:
+    """Return the error of a topic; name the topic if Kafka's message does not."""
     if message and topic in message:
         return KafkaError(code, message)
     return KafkaError(code, f"topic {topic}: {message}" if message else f"topic {topic}")

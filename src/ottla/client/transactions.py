@@ -1,4 +1,4 @@
-"""Transactions as an administrator sees them: list, describe, find those that hang, and end one on a partition."""
+"""Lists and describes transactions and producers; aborts a hanging transaction on a partition (KIP-664)."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def list_transactions(
     longer_than_ms: int = -1,
     pattern: str | None = None,
 ) -> list[tuple[int, Listed]]:
-    """The transactional ids of all brokers with the coordinator of each."""
-    found = []
+    """Return transactional ids of all brokers with their coordinators; raise KafkaError if a broker cannot filter."""
+    listed = []
     client.refresh([])
     for node in sorted(client.brokers):
         version = client.node(node).best_version(66)
         if longer_than_ms >= 0 and version < 1:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker cannot filter transactions by duration")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"broker {node} cannot filter transactions by duration")
         if pattern is not None and version < 2:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker cannot filter transactions by a pattern")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"broker {node} cannot filter transactions by a pattern")
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=list(producer_ids),
@@ -62,12 +62,12 @@ def list_transactions(
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"no such transaction state: {', '.join(answer.unknown_state_filters)}"
             )
-        found += [(node, each) for each in answer.transaction_states]
-    return sorted(found, key=lambda each: each[1].transactional_id)
+        listed += [(node, state) for state in answer.transaction_states]
+    return sorted(listed, key=lambda entry: entry[1].transactional_id)
 
 
 def describe_transaction(client: Client, transactional_id: str) -> tuple[int, TransactionState]:
-    """The coordinator of a transactional id and what it knows of it."""
+    """Return the coordinator of a transactional id, and the state of its transaction."""
 
     def attempt() -> tuple[int, TransactionState]:
         node = client.coordinator(transactional_id, TRANSACTION)
@@ -82,21 +82,21 @@ def describe_transaction(client: Client, transactional_id: str) -> tuple[int, Tr
 
 
 def describe_producers(client: Client, topic: str, partitions: Iterable[int]) -> dict[int, list[ProducerState]]:
-    """Who produces to each partition, as its leader knows."""
-    found: dict[int, list[ProducerState]] = {}
+    """Return the producer states of each partition, as its leader has them."""
+    states: dict[int, list[ProducerState]] = {}
     for node, group in client.by_leader(topic, partitions).items():
         request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=group)])
-        for each in client.to_node(node, request, DescribeProducersResponse).topics[0].partitions:
-            if each.error_code:
-                raise KafkaError(each.error_code, each.error_message or f"{topic}-{each.partition_index}")
-            found[each.partition_index] = each.active_producers
-    return found
+        for result in client.to_node(node, request, DescribeProducersResponse).topics[0].partitions:
+            if result.error_code:
+                raise KafkaError(result.error_code, result.error_message or f"{topic}-{result.partition_index}")
+            states[result.partition_index] = result.active_producers
+    return states
 
 
 def abort_on_partition(
     client: Client, topic: str, partition: int, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
-    """Write an abort marker to one partition, for a transaction that its coordinator no longer knows (KIP-664)."""
+    """Write an abort marker to one partition, for a hanging transaction that its coordinator does not know."""
     marker = WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
