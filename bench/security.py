@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from confluent_kafka import Producer
 
 from ottla.client import Client
-from ottla.client.security import create_acls
+from ottla.client.access import create_acls
 from ottla.protocol.framing import encode_request
 from ottla.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from ottla.cli import build
 from ottla.client import Client
+from ottla.client.access import AclFilter, create_acls, delete_acls, list_acls, list_users, set_password
 from ottla.client.auth import Login, Security
-from ottla.client.security import AclFilter, create_acls, delete_acls, list_acls, list_users, set_password
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k38_create_delegation_token import (
     CreateDelegationTokenRequest,

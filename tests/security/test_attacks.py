@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ottla.client.access import AclFilter, create_acls, delete_acls
 from ottla.client.auth import Login, SessionClock
 from ottla.client.connection import BrokerConnection
-from ottla.client.security import AclFilter, create_acls, delete_acls
 from ottla.protocol.api import response_class, response_header_version
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.framing import encode_request

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla.client import Client
-from ottla.client.security import alter_quotas, list_quotas
+from ottla.client.access import alter_quotas, list_quotas
 from ottla.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,

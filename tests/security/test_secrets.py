@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from ottla.cli import build
 from ottla.client import Client
+from ottla.client.access import list_users, set_password
 from ottla.client.auth import Login, Security, security_from_properties
-from ottla.client.security import list_users, set_password
 from ottla.cluster.server_config import ServerConfigError, parse_server_properties
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.framing import encode_request

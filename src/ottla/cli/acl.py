@@ -9,7 +9,7 @@ from ottla.cli.commands import add_command, add_group
 from ottla.cli.connect import AsJson, ClusterOptions
 from ottla.cli.output import echo, print_rows, usage, warn
 from ottla.cli.quantities import format_count
-from ottla.client.security import AclFilter, create_acls, delete_acls, list_acls
+from ottla.client.access import AclFilter, create_acls, delete_acls, list_acls
 from ottla.cluster.acls import (
     CLUSTER_RESOURCE_NAME,
     AclOperation,
