@@ -1,7 +1,7 @@
-"""What a listener asks of those who connect: SASL mechanisms with their credentials, and how sessions end.
+"""SASL of one listener: enabled mechanisms, and where their credentials come from.
 
-The mechanisms and their order are `ottla.security.sasl`'s; this finds the passwords, credentials, tokens and keys that
-the configuration and the metadata hold.
+`ottla.security.sasl` has the mechanisms and their order. This module finds passwords, SCRAM credentials, delegation
+tokens and issuers' keys in the configuration and in the metadata.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ NONCE_BYTES: Final = 24
 
 
 class ListenerAuthentication:
-    """The SASL of one listener of one node. ValueError if its configuration cannot work."""
+    """The SASL settings of one listener of one node.
+
+    Raise ValueError if the configuration cannot work.
+    """
 
     def __init__(self, broker: Broker, endpoint: Endpoint) -> None:
         self._broker = broker
@@ -51,36 +54,36 @@ class ListenerAuthentication:
         self._token_credentials: dict[tuple[str, str], ScramCredential] = {}
         self._validator: TokenValidator | None = None
         self._keys: KeyRefresh | None = None
-        wanted = self._config("sasl.enabled.mechanisms")
-        assert isinstance(wanted, tuple)
-        self.mechanisms = tuple(each for each in wanted if each in MECHANISMS)
+        enabled = self._config("sasl.enabled.mechanisms")
+        assert isinstance(enabled, tuple)
+        self.mechanisms = tuple(mechanism for mechanism in enabled if mechanism in MECHANISMS)
         if not self.mechanisms:
             raise ValueError(
-                f"sasl.enabled.mechanisms of listener {endpoint.listener} are {', '.join(wanted) or 'none'}; "
-                f"served are {', '.join(MECHANISMS)}"
+                f"sasl.enabled.mechanisms of listener {endpoint.listener} are {', '.join(enabled) or 'none'}; "
+                f"supported are {', '.join(MECHANISMS)}"
             )
         self._passwords = self._read_passwords() if PLAIN in self.mechanisms else {}
         if OAUTHBEARER in self.mechanisms:
             self._validator = self._token_validator()
 
     def conversation(self) -> Conversation:
-        """For one connection."""
+        """Return the SASL exchange of a new connection."""
         return Conversation(self.mechanisms, self._start, self._lifetime_ms, self._clock.now_ms)
 
     def configs_changed(self) -> None:
-        """Take over passwords that were changed while the broker runs; a section that is none changes nothing."""
+        """Read the passwords of PLAIN again; keep the old ones if the new section is invalid."""
         if PLAIN in self.mechanisms:
             try:
                 self._passwords = self._read_passwords()
             except ValueError as error:
-                log.error("the passwords of listener %s stay as they were: %s", self._listener, error)
+                log.error("listener %s keeps its old passwords: %s", self._listener, error)
 
     def close(self) -> None:
-        """Read keys no more."""
+        """Stop refreshing the issuer's keys."""
         if self._keys is not None:
             self._keys.stop()
 
-    # Inside.
+    # Private parts
 
     def _config(self, name: str, mechanism: str | None = None) -> Value:
         return listener_value(self._broker.layers, self._listener, name, mechanism)
@@ -183,11 +186,11 @@ class ListenerAuthentication:
             return TokenValidator(rules, now_ms=self._clock.now_ms)
         validator = TokenValidator(rules, self._first_keys(url), self._clock.now_ms)
         self._keys = KeyRefresh(self._broker, url, validator)
-        validator.on_unknown_key = self._keys.soon
+        validator.on_unknown_key = self._keys.refresh_soon
         return validator
 
     def _first_keys(self, url: str) -> Mapping[str, Any]:
-        """The issuer's keys. They are waited for only at the start: a node that comes later takes those of another."""
+        """Return the issuer's keys: those of another node if one has them, else read them, which blocks at start only."""
         for node in self._broker.cluster.nodes.values():
             for other in node.authentication.values():
                 if other._validator is not None and other._validator.keys is not None and other._keys_url == url:
@@ -200,7 +203,7 @@ class ListenerAuthentication:
 
 
 class KeyRefresh:
-    """Reads the issuer's keys again now and then, and when a token names one that is not known, off the loop."""
+    """Refreshes the issuer's keys periodically, and when a token names an unknown key, in a worker."""
 
     def __init__(self, broker: Broker, url: str, validator: TokenValidator) -> None:
         self._broker = broker
@@ -213,13 +216,13 @@ class KeyRefresh:
         self._timer: Timer | None = None
         self._schedule()
 
-    def soon(self) -> None:
-        """A token names an unknown key: read the keys again, but not for each such token."""
+    def refresh_soon(self) -> None:
+        """Refresh the keys because a token names an unknown one, at most once per backoff."""
         if not self._reading and not self._stopped and self._clock.monotonic() >= self._not_before:
             self._read()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop refreshing."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -243,7 +246,7 @@ class KeyRefresh:
             self._validator.keys = keys
             self._schedule()
         else:
-            log.warning("the old keys stay in use: %s", error)
+            log.warning("the issuer's keys could not be refreshed, the old ones stay in use: %s", error)
             self._schedule(backoff)
 
 

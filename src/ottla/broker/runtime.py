@@ -257,9 +257,9 @@ class BrokerRuntime:
                 node.configs_changed()
         if changes.client_quotas:
             for node in self.nodes.values():
-                node.quotas.changed()
+                node.quotas.quotas_changed()
         if changes.acls and self.authorizer is not None:
-            self.authorizer.changed()
+            self.authorizer.acls_changed()
         if self.events.enabled:
             _emit_topic_events(self.events, changes)
         for topic in changes.deleted_topics:

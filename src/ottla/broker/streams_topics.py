@@ -1,6 +1,6 @@
-"""The internal topics of Kafka Streams applications, which the broker creates when a heartbeat shows that they lack.
+"""Creates the internal topics of Kafka Streams applications when a heartbeat reports them missing.
 
-Why a topic could not be created is remembered for a while: it is told to the members, and not tried again before.
+The error of a failed creation is kept for a while: members are told, and the creation is not repeated before.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _MOST_ERRORS: Final = 1_000
 
 
 class StreamsTopics:
-    """Creates internal topics, and knows which it could not create."""
+    """Creates internal topics and keeps the errors of those that failed."""
 
     __slots__ = ("_cluster", "_errors")
 
     def __init__(self, cluster: BrokerRuntime) -> None:
         self._cluster = cluster
-        self._errors: dict[str, tuple[str, int]] = {}  # why, and until when that is remembered; the oldest first
+        self._errors: dict[str, tuple[str, int]] = {}  # reason and expiry, the oldest first
 
     def create(self, topics: Sequence[InternalTopic], remember_ms: int) -> None:
-        """Create those that did not fail just now, in one request as Kafka does, which may be too much for one."""
+        """Create the topics that did not fail recently, in one request as Kafka does."""
         failed = self.errors(topic.name for topic in topics)
         wanted = [
             CreatableTopic(
@@ -56,7 +56,7 @@ class StreamsTopics:
         self._errors[name] = (message, self._cluster.world.clock.now_ms() + remember_ms)
 
     def errors(self, names: Iterable[str]) -> dict[str, str]:
-        """Why topics could not be created, of those that failed not long ago."""
+        """Return the errors of topics that failed recently."""
         now = self._cluster.world.clock.now_ms()
         found = {}
         for name in names:

@@ -1,1 +1,4 @@
-"""Who somebody is and what they may do: SASL mechanisms, TLS contexts, ACL decisions, quotas. No sockets in here."""
+"""Authentication and authorization: SASL mechanisms, TLS contexts, ACL decisions, quotas.
+
+SASL, ACLs and quotas do no I/O. `tls` and `stores` read files, `tokens` and `fetching` an issuer's keys over HTTP.
+"""

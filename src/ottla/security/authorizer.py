@@ -1,7 +1,7 @@
-"""ACL decisions, as Apache Kafka's StandardAuthorizer takes them.
+"""ACL decisions, as Kafka's StandardAuthorizer makes them.
 
-Deny comes before allow, whatever the order of the entries; super users pass everything. The entries are the metadata
-image's: they are indexed when they change, and decisions are remembered until they change again.
+DENY wins over ALLOW in any order of entries; super users are allowed everything. Entries come from the metadata image;
+they are indexed when they change, and decisions are cached until the next change.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 STANDARD_AUTHORIZER: Final = "StandardAuthorizer"
 ANYBODY: Final = "User:*"
-MOST_REMEMBERED: Final = 50_000
-"""Decisions that are kept; names come from clients, so there must be an end."""
+MAX_CACHED_DECISIONS: Final = 50_000
+"""Bound of the cache of decisions: names come from clients."""
 
 IMPLIED_BY: Final = {
     AclOperation.DESCRIBE: frozenset({AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}),
     AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.ALTER_CONFIGS}),
 }
-"""Being allowed one of these allows the operation too; being denied one of them does not deny it."""
+"""ALLOW of one of these also allows the operation; DENY of one of them does not deny it."""
 
 OPERATIONS: Final = {
     ResourceType.TOPIC: (
@@ -59,19 +59,19 @@ OPERATIONS: Final = {
     ResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
     ResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
-"""What can be done to each type of resource."""
+"""The operations of each resource type."""
 
 
 @dataclass(slots=True)
 class _Entries:
-    """The entries about one type of resource, found by name in as many steps as there are lengths of prefixes."""
+    """The entries of one resource type, indexed by name and by length of prefix."""
 
     literal: dict[str, list[Acl]] = field(default_factory=dict)
     prefixed: dict[str, list[Acl]] = field(default_factory=dict)
     prefix_lengths: list[int] = field(default_factory=list)
 
     def matching(self, name: str) -> Iterator[Acl]:
-        """Entries whose pattern matches a name."""
+        """Yield the entries whose pattern matches a name."""
         yield from self.literal.get(name, ())
         if name != WILDCARD:
             yield from self.literal.get(WILDCARD, ())
@@ -82,7 +82,7 @@ class _Entries:
 
 
 class Authorizer:
-    """Answers whether a principal may do something, from the ACLs of the metadata image."""
+    """Decides whether a principal may perform an operation, from the ACLs of the metadata image."""
 
     def __init__(
         self,
@@ -97,23 +97,23 @@ class Authorizer:
         self._entries: dict[int, _Entries] | None = None
         self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
 
-    def changed(self) -> None:
-        """The image's ACLs are others now: nothing that was decided counts any more."""
+    def acls_changed(self) -> None:
+        """Drop the index and all cached decisions, because the image's ACLs changed."""
         self._entries = None
         self._decisions.clear()
 
     def allowed(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
-        """Whether somebody may do one thing to one resource."""
+        """Return whether a principal may perform an operation on a resource."""
         key = (principal, host, operation, resource_type, name)
         known = self._decisions.get(key)
         if known is None:
-            if len(self._decisions) >= MOST_REMEMBERED:
+            if len(self._decisions) >= MAX_CACHED_DECISIONS:
                 self._decisions.clear()
             known = self._decisions[key] = self._decide(*key)
         return known
 
     def allowed_on_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Whether there can be a resource of a type on which somebody may do something (KIP-679)."""
+        """Return whether a principal may perform an operation on any resource of a type (KIP-679)."""
         key = (principal, host, operation, resource_type, "")  # no resource has an empty name
         known = self._decisions.get(key)
         if known is None:
@@ -121,14 +121,14 @@ class Authorizer:
         return known
 
     def operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
-        """What somebody may do to a resource, as a bit field (KIP-430)."""
+        """Return the allowed operations on a resource as a bit field (KIP-430)."""
         return sum(
             1 << operation
             for operation in OPERATIONS[resource_type]
             if self.allowed(principal, host, operation, resource_type, name)
         )
 
-    # Inside.
+    # Private parts
 
     def _decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         if principal in self._super_users:
@@ -147,7 +147,7 @@ class Authorizer:
         return found_allow or (not any_entry and self._allow_without_acl)
 
     def _decide_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        # A name that nobody uses: it is allowed to super users, and to all where there are no entries.
+        # A name that no resource has: allowed to super users, and to all where there are no entries.
         if self._decide(principal, host, operation, resource_type, "hardcode"):
             return True
         allowed: list[tuple[int, str]] = []
@@ -190,7 +190,7 @@ _NO_ENTRIES: Final = _Entries()
 
 
 def _dominated(kind: int, name: str, denied: set[tuple[int, str]]) -> bool:
-    """Whether everything that a pattern allows is denied by another one."""
+    """Return whether another pattern denies everything that a pattern allows."""
     if (kind, name) == (PatternType.LITERAL, WILDCARD):
         return False
     if kind == PatternType.LITERAL and (PatternType.LITERAL, name) in denied:
@@ -199,7 +199,7 @@ def _dominated(kind: int, name: str, denied: set[tuple[int, str]]) -> bool:
 
 
 def parse_super_users(text: str) -> list[str]:
-    """Read `super.users`: principals with semicolons between, because a distinguished name has commas."""
+    """Parse `super.users`: principals separated by semicolons, because distinguished names contain commas."""
     found = []
     for part in text.split(";"):
         principal = part.strip()

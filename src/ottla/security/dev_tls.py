@@ -1,4 +1,4 @@
-"""A throw-away certificate authority, for `ottla serve --dev-tls` and for tests. Nothing of it is for keeping."""
+"""A throw-away certificate authority for `ottla serve --dev-tls` and for tests. Not for production."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ DAYS = 30
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Identity:
-    """A private key with its certificate."""
+    """A private key and its certificate."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
     @property
     def pem(self) -> bytes:
-        """Key and certificate in one text."""
+        """Return key and certificate as PEM."""
         return self.key_pem + self.certificate_pem
 
     @property
     def key_pem(self) -> bytes:
-        """The key."""
+        """Return the key as PEM."""
         return self.key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate."""
+        """Return the certificate as PEM."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def pkcs12(self, password: str, authority: x509.Certificate | None = None) -> bytes:
-        """Both as a PKCS12 store."""
+        """Return key and certificate as a PKCS12 store."""
         return pkcs12.serialize_key_and_certificates(
             b"ottla",
             self.key,
@@ -56,7 +56,7 @@ class Identity:
 
 
 class Authority:
-    """Signs certificates of servers and clients for some days."""
+    """Signs certificates of servers and clients that are valid for a few days."""
 
     def __init__(self, name: str = "ottla throw-away CA", days: int = DAYS) -> None:
         self._days = days
@@ -69,15 +69,15 @@ class Authority:
 
     @property
     def certificate_pem(self) -> bytes:
-        """What others have to trust."""
+        """Return the certificate that clients have to trust, as PEM."""
         return self.identity.certificate_pem
 
     def server(self, hosts: Sequence[str] = ("localhost", "127.0.0.1", "::1"), name: str = "localhost") -> Identity:
-        """A certificate for a broker that is reached by these names and addresses."""
+        """Return a certificate for a broker with these host names and addresses."""
         return self._issue([(NameOID.COMMON_NAME, name)], ExtendedKeyUsageOID.SERVER_AUTH, hosts)
 
     def client(self, name: str, organization: str | None = None) -> Identity:
-        """A certificate for a client."""
+        """Return a certificate for a client."""
         subject = [(NameOID.COMMON_NAME, name)]
         if organization is not None:
             subject.insert(0, (NameOID.ORGANIZATION_NAME, organization))
@@ -114,7 +114,7 @@ class Authority:
 
 
 def write_private(path: str, data: bytes) -> None:
-    """Write a file that only its owner may read."""
+    """Write a file that only its owner can read."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""Fetching something small over HTTP from somebody who may be slow, ill or hostile. It waits, so not on a loop."""
+"""Downloads a small resource over HTTP from a server that may be slow or hostile. Blocks; call it in a worker."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 
-def fetched(url: str, seconds: float, most: int) -> bytes:
-    """What is at an address, or the first bytes of it, one more than `most`; OSError or ValueError if it cannot be had.
+def download(url: str, seconds: float, most: int) -> bytes:
+    """Return a resource, or its first `most` + 1 bytes; raise OSError or ValueError if it cannot be read.
 
-    However slowly it comes, there is an end to the waiting.
+    The whole download has a deadline.
     """
     end = time.monotonic() + seconds
     data = bytearray()
@@ -31,12 +31,12 @@ def fetched(url: str, seconds: float, most: int) -> bytes:
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Goes where the issuer points to, but not from TLS to plain text, nor to anything but HTTP."""
+    """Follows redirects to HTTP addresses, but not from HTTPS to HTTP."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        """The request to make instead."""
+        """Return the redirected request."""
         scheme = urlsplit(newurl).scheme
         if scheme not in ("http", "https") or (req.type == "https" and scheme != "https"):
             raise ValueError(f"it redirects from {req.type} to {scheme}")

@@ -1,4 +1,4 @@
-"""JAAS login sections as `sasl.jaas.config` holds them: `Module required key="value" ... ;`."""
+"""Parses JAAS login sections, as in `sasl.jaas.config`: `Module required key="value" ... ;`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JaasSection:
-    """One login module with its options. The options hold secrets, so they are not shown."""
+    """One login module with its options. They hold secrets, so `repr` hides them."""
 
     module: str
     options: dict[str, str]
@@ -22,12 +22,12 @@ class JaasSection:
 
     @property
     def users(self) -> dict[str, str]:
-        """What `user_<name>="password"` options say."""
+        """Return the passwords of `user_<name>="password"` options by user."""
         return {key[5:]: value for key, value in self.options.items() if key.startswith("user_")}
 
 
 def parse_jaas(text: str) -> JaasSection:
-    """Read the one section of a `sasl.jaas.config`; ValueError says what is wrong without repeating secrets."""
+    """Parse the one section of a `sasl.jaas.config`; raise ValueError without repeating secrets."""
     words = _words(text)
     module = _take(words, "a login module's class name")
     flag = _take(words, "required, requisite, sufficient or optional")

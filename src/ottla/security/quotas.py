@@ -1,8 +1,8 @@
-"""Client quotas: how much somebody may send, receive and ask for, and how long they wait when it was more.
+"""Client quotas: rates of bytes, request time and mutations per client, and throttle times.
 
-Rates are measured as Apache Kafka measures them: samples of `quota.window.size.seconds`, `quota.window.num` of them,
-and a wait that brings the average of the whole window back to the limit (KIP-124). What is done with the wait (tell
-it, then take nothing from the connection, KIP-219) is the server's business.
+Rates are measured as Kafka's SampledStat does: `quota.window.num` samples of `quota.window.size.seconds`, and a
+throttle time that brings the average of the window back to the limit (KIP-124). The server reports the throttle time
+and mutes the connection (KIP-219).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FETCH: Final = "consumer_byte_rate"
 REQUEST: Final = "request_percentage"
 CONNECTIONS: Final = "connection_creation_rate"
 MOST_RATES: Final = 10_000
-"""Rates that are kept; names of clients come from outside, so there must be an end."""
+"""Bound of the cached rates: client names come from outside."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Rate:
     _values: deque[tuple[float, float]] = field(default_factory=deque)
 
     def record(self, value: float, now: float) -> None:
-        """Count something that happened now."""
+        """Add an amount at the current time."""
         self._forget(now)
         if self._values and now - self._values[-1][0] < self.sample_seconds:
             began, total = self._values[-1]
@@ -44,12 +44,15 @@ class Rate:
             self._values.append((now, value))
 
     def measure(self, now: float) -> float:
-        """The average now."""
+        """Return the average now."""
         self._forget(now)
         return sum(total for _, total in self._values) / self.window(now)
 
     def window(self, now: float) -> float:
-        """Seconds that the average is of: at least all samples but one, so that a first burst is not a high rate."""
+        """Return the length of the window in seconds.
+
+        At least all samples but one, so that a first burst is no high rate.
+        """
         elapsed = now - self._values[0][0] if self._values else 0.0
         full = (self.samples - 1) * self.sample_seconds
         whole = int(elapsed / self.sample_seconds) * self.sample_seconds
@@ -62,7 +65,7 @@ class Rate:
 
 
 class Quotas:
-    """The limits that the metadata image holds, and how close everybody is to theirs."""
+    """The quotas of the metadata image and the measured rates of clients."""
 
     def __init__(
         self,
@@ -79,15 +82,15 @@ class Quotas:
         self._rates: dict[tuple[str, QuotaEntity], Rate] = {}
         self._limits: dict[tuple[str, str, str], tuple[float, QuotaEntity] | None] = {}
         self.active = False
-        self.changed()
+        self.quotas_changed()
 
-    def changed(self) -> None:
-        """The image's quotas are others now. What was measured stays."""
+    def quotas_changed(self) -> None:
+        """Drop the resolved limits, because the image's quotas changed. Measured rates stay."""
         self._limits.clear()
         self.active = bool(self._image())
 
     def wait(self, key: str, user: str, client_id: str, amount: float, *, most: float | None = None) -> float:
-        """Count an amount, and tell how many seconds somebody has to wait; `most` bounds the wait."""
+        """Record an amount and return the throttle time in seconds, at most `most`."""
         limit = self._limit(key, user, client_id)
         if limit is None:
             return 0.0
@@ -99,18 +102,18 @@ class Quotas:
         return found if most is None else min(found, most)
 
     def take_back(self, key: str, user: str, client_id: str, amount: float) -> None:
-        """Uncount an amount that was not sent after all."""
+        """Subtract an amount that was not sent."""
         limit = self._limit(key, user, client_id)
         if limit is not None:
             self._rate(key, limit[1]).record(-amount, self._now())
 
     def most_in_window(self, key: str, user: str, client_id: str) -> float | None:
-        """The largest amount that a whole window allows; None without a limit."""
+        """Return the largest amount that a whole window allows; None without a limit."""
         limit = self._limit(key, user, client_id)
         return None if limit is None else limit[0] * max(self._samples - 1, 1) * self._sample_seconds
 
     def connection_wait(self, host: str) -> float:
-        """Count a connection of an address, and tell how many seconds it has to wait."""
+        """Record a connection of an address and return its throttle time in seconds."""
         image = self._image()
         for entity in (((IP, host),), ((IP, None),)):
             bound = image.get(entity, {}).get(CONNECTIONS)
@@ -121,11 +124,11 @@ class Quotas:
             rate.record(1, now)
             found = self._wait(rate, bound, now)
             if found:
-                rate.record(-1, now)  # one that is turned away is no connection
+                rate.record(-1, now)  # a refused connection does not count
             return found
         return 0.0
 
-    # Inside.
+    # Private parts
 
     @staticmethod
     def _wait(rate: Rate, bound: float, now: float) -> float:
@@ -151,7 +154,7 @@ class Quotas:
         return self._limits[asked]
 
     def _find(self, key: str, user: str, client_id: str) -> tuple[float, QuotaEntity] | None:
-        """The most special quota, and who shares it: everybody whom it was set for, not one connection."""
+        """Return the most specific quota and the entity that shares it: all clients that it was set for."""
         image = self._image()
         both: QuotaEntity = ((CLIENT_ID, client_id), (USER, user))
         for entity, shared in (

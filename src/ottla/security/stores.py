@@ -1,4 +1,4 @@
-"""Key and trust stores in Java's formats, made into PEM: PKCS12, and the older JKS.
+"""Converts Java's key and trust stores to PEM: PKCS12 and JKS.
 
 `cryptography` is needed for keys and for PKCS12, and imported only here.
 """
@@ -25,16 +25,16 @@ _LONG: Final = Struct(">i")
 _SHORT: Final = Struct(">H")
 _DIGEST: Final = 20
 _SEQUENCE, _OCTETS = 0x30, 0x04
-_WHITENER: Final = b"Mighty Aphrodite"  # what Java puts into the digest of a store
+_WHITENER: Final = b"Mighty Aphrodite"  # the constant that Java adds to the digest of a store
 _NEEDS_PACKAGE: Final = "stores in Java's formats need the package cryptography: pip install 'ottla[security]'"
 
 
 class StoreError(ValueError):
-    """A store that cannot be read, and why."""
+    """A store that cannot be read, with the reason."""
 
 
 def kind_of(declared: str | None, data: bytes) -> str:
-    """The format of a store. JKS is Kafka's default and says little: Java too then looks at what the file holds."""
+    """Return the format of a store. JKS is Kafka's default; Java then detects PKCS12 from the file's contents."""
     if declared is not None and declared.upper() != JKS:
         return declared.upper()
     if data.startswith(_JKS_MAGIC):
@@ -43,7 +43,7 @@ def kind_of(declared: str | None, data: bytes) -> str:
 
 
 def key_and_chain(kind: str, data: bytes, password: str | None, key_password: str | None) -> tuple[bytes, str]:
-    """The private key and its certificates as PEM, and the password that the key is encrypted with in there."""
+    """Return the private key and its certificates as PEM, and the password that encrypts the key there."""
     if kind == PKCS12:
         key, chain = _pkcs12_key(data, password)
     elif kind == JKS:
@@ -52,7 +52,7 @@ def key_and_chain(kind: str, data: bytes, password: str | None, key_password: st
         raise StoreError(f"{kind} cannot be read here; use PEM, PKCS12 or JKS")
     from cryptography.hazmat.primitives import serialization
 
-    transit = os.urandom(16).hex()  # the key touches the disk only encrypted
+    transit = os.urandom(16).hex()  # the key is written to disk only encrypted
     encrypted = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -62,7 +62,7 @@ def key_and_chain(kind: str, data: bytes, password: str | None, key_password: st
 
 
 def trusted_certificates(kind: str, data: bytes, password: str | None) -> str:
-    """The certificates of a trust store as PEM."""
+    """Return the certificates of a trust store as PEM."""
     if kind == JKS:
         return "".join(ssl.DER_cert_to_PEM_cert(each) for each in _JksStore(data, password).trusted)
     if kind != PKCS12:
@@ -95,11 +95,11 @@ def _pkcs12_key(data: bytes, password: str | None) -> tuple[PrivateKeyTypes, lis
     return key, [each.public_bytes(serialization.Encoding.PEM).decode() for each in (certificate, *others)]
 
 
-# JKS: a list of entries and a digest of it; keys are hidden by a stream of SHA-1s of the password and a salt.
+# JKS: entries followed by a digest. Keys are encrypted with a stream of SHA-1 digests of password and salt.
 
 
 class _JksStore:
-    """What a JKS file holds."""
+    """The entries of a JKS file."""
 
     def __init__(self, data: bytes, password: str | None) -> None:
         self.trusted: list[bytes] = []
@@ -111,7 +111,7 @@ class _JksStore:
         except (IndexError, ValueError) as error:
             raise StoreError("the store is damaged: it ends in the middle, or is no JKS of version 2") from error
         digest = hashlib.sha1(_wide(password or "") + _WHITENER + data[: self._position]).digest()
-        # Java leaves out this check, too, when it is given no password.
+        # Java skips this check as well without a password.
         if password is not None and not hmac.compare_digest(digest, data[self._position :]):
             raise StoreError("the store cannot be opened with this password")
 
@@ -121,7 +121,7 @@ class _JksStore:
         for _ in range(self._number(_LONG)):
             tag = self._number(_LONG)
             self._text()  # the alias
-            self._take(8)  # when it was made
+            self._take(8)  # the creation time
             if tag == _KEY:
                 key = self._take(self._number(_LONG))
                 self.keys.append((key, [self._certificate() for _ in range(self._number(_LONG))]))
@@ -131,7 +131,7 @@ class _JksStore:
                 raise ValueError
 
     def _certificate(self) -> bytes:
-        self._text()  # its type, X.509
+        self._text()  # the certificate type, X.509
         return self._take(self._number(_LONG))
 
     def _text(self) -> bytes:
@@ -158,14 +158,14 @@ def _jks_key(data: bytes, password: str | None, key_password: str | None) -> tup
         raise StoreError(_NEEDS_PACKAGE) from None
     hidden, chain = store.keys[0]
     try:
-        found = load_der_private_key(_revealed(_hidden_bytes(hidden), key_password or password or ""), None)
+        found = load_der_private_key(_decrypt(_encrypted_bytes(hidden), key_password or password or ""), None)
     except (IndexError, ValueError):
         raise StoreError("the private key cannot be opened with this password (ssl.key.password)") from None
     return found, [ssl.DER_cert_to_PEM_cert(each) for each in chain]
 
 
-def _revealed(hidden: bytes, password: str) -> bytes:
-    """The key under Java's protection: a salt, the key under a stream of digests, and a digest of the key."""
+def _decrypt(hidden: bytes, password: str) -> bytes:
+    """Return a key that Java's key protector encrypted: a salt, the encrypted key, and a digest of the key."""
     secret = _wide(password)
     salt, body, check = hidden[:_DIGEST], hidden[_DIGEST:-_DIGEST], hidden[-_DIGEST:]
     stream, last = bytearray(), salt
@@ -178,15 +178,15 @@ def _revealed(hidden: bytes, password: str) -> bytes:
     return plain
 
 
-def _hidden_bytes(der: bytes) -> bytes:
-    """The last field of an EncryptedPrivateKeyInfo: SEQUENCE { algorithm, OCTET STRING }."""
+def _encrypted_bytes(der: bytes) -> bytes:
+    """Return the last field of an EncryptedPrivateKeyInfo: SEQUENCE { algorithm, OCTET STRING }."""
     body, _ = _element(der, 0, _SEQUENCE)
     _, after = _element(body, 0, _SEQUENCE)
     return _element(body, after, _OCTETS)[0]
 
 
 def _element(der: bytes, position: int, tag: int) -> tuple[bytes, int]:
-    """The contents of an element of DER, and where the next begins."""
+    """Return the contents of a DER element and the position after it."""
     if der[position] != tag:
         raise ValueError("not the element that was expected")
     length, start = der[position + 1], position + 2

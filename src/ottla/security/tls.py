@@ -1,6 +1,6 @@
-"""TLS contexts from Kafka's `ssl.*` settings: key and trust stores, client certificates, and names out of them.
+"""TLS contexts from Kafka's `ssl.*` settings: key and trust stores, client certificates, and principals from them.
 
-Contexts are the standard library's. What is not PEM is `ottla.security.stores`' business.
+Contexts are those of the standard library. `ottla.security.stores` converts other formats to PEM.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ EMAIL_OID: Final = "1.2.840.113549.1.9.1"
 
 
 class TlsError(ValueError):
-    """Settings that no context can be made of, told with the name of the setting."""
+    """Invalid `ssl.*` settings; the message names the setting."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TlsSettings:
-    """What `ssl.*` says for one listener or one client. It holds secrets, so it is not shown."""
+    """The `ssl.*` settings of one listener or client. They hold secrets, so `repr` hides them."""
 
     keystore_type: str | None = None
     keystore_location: str | None = None
@@ -63,7 +63,7 @@ class TlsSettings:
 
     @classmethod
     def read(cls, value: Callable[[str], Any]) -> TlsSettings:
-        """Take settings from wherever `value(name)` finds them; a missing one is None."""
+        """Read the settings with `value(name)`; a missing one is None."""
 
         def text(name: str) -> str | None:
             found = value(name)
@@ -96,11 +96,11 @@ class TlsSettings:
 
     @property
     def files(self) -> list[str]:
-        """Files that the context is made of."""
+        """Return the files of key store and trust store."""
         return [each for each in (self.keystore_location, self.truststore_location) if each is not None]
 
     def stamps(self) -> list[tuple[str, int, int]]:
-        """What changes when a file changes."""
+        """Return modification stamps of the files, to notice changes."""
         found = []
         for path in self.files:
             try:
@@ -113,7 +113,7 @@ class TlsSettings:
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """A context for a listener."""
+    """Return a context for a listener."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_versions(context, settings)
     if not _load_key(context, settings):
@@ -128,7 +128,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """A context for a client: the system's certificates are trusted unless a trust store is given."""
+    """Return a context for a client; without a trust store the system's certificates are trusted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _set_versions(context, settings)
     context.check_hostname = settings.check_hostname
@@ -144,7 +144,7 @@ def _set_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise TlsError(f"ssl.enabled.protocols: {', '.join(unknown)} is not served, only {', '.join(VERSIONS)}")
     versions = sorted(VERSIONS[each] for each in settings.protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
-    # The names of Java are those of OpenSSL for TLS 1.3, which has no others; for 1.2 OpenSSL's own are taken.
+    # TLS 1.3 suites have the same names in Java and OpenSSL; for TLS 1.2 OpenSSL's names are used.
     older = [each for each in settings.cipher_suites if not each.startswith("TLS_AES") and "CHACHA20" not in each]
     if older:
         try:
@@ -176,13 +176,13 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
 
 
 def _load_pem(context: ssl.SSLContext, data: bytes, password: str | None, setting: str) -> None:
-    import tempfile  # OpenSSL's interface in the standard library takes files only
+    import tempfile  # the standard library loads certificates from files only
 
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        # Without a password nobody must be asked for one on the terminal.
+        # Without a password OpenSSL would prompt on the terminal.
         context.load_cert_chain(path, password=password or (lambda: b""))
     except (ssl.SSLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or type(error).__name__
@@ -222,11 +222,11 @@ def _read(path: str, setting: str) -> bytes:
         raise TlsError(f"{setting}: {path}: {error.strerror}") from None
 
 
-# Names out of certificates.
+# Principals from certificates
 
 
 def distinguished_name(certificate: Mapping[str, Any]) -> str:
-    """The subject of a certificate as Java writes it (RFC 2253): most special part first, no blanks between."""
+    """Return the subject of a certificate as Java prints it (RFC 2253): most specific part first, no spaces."""
     names = reversed(certificate.get("subject", ()))
     return ",".join("+".join(_attribute(name, value) for name, value in relative) for relative in names)
 
@@ -245,7 +245,7 @@ def _attribute(name: str, value: str) -> str:
 
 @dataclass(slots=True)
 class PrincipalMapper:
-    """`ssl.principal.mapping.rules`: the first rule whose pattern matches the whole name makes the principal."""
+    """Applies `ssl.principal.mapping.rules`: the first rule that matches the whole name decides."""
 
     rules: str = "DEFAULT"
     _parsed: list[tuple[Any, str, str]] = field(init=False, default_factory=list)
@@ -274,7 +274,7 @@ class PrincipalMapper:
             position = len(text) - len(rest) + 1 if rest else len(text)
 
     def principal(self, name: str) -> str:
-        """The principal of a distinguished name; itself where no rule says otherwise."""
+        """Return the principal of a distinguished name; the name itself if no rule matches."""
         for compiled, replacement, case in self._parsed:
             if compiled is None:
                 return name

@@ -1,7 +1,7 @@
-"""Signed tokens (JWT): who signed them, for whom, until when, and whose they are.
+"""Validates signed tokens (JWT): signature, issuer, audience, lifetime and principal.
 
-Only signatures with a private key count: `none` and secrets shared with the issuer do not, whatever a token's header
-says. joserfc is needed for signatures, and imported only here.
+Only asymmetric signatures are accepted: `none` and shared secrets are refused, whatever the token's header has. joserfc
+verifies signatures and is imported only here.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ LARGEST_KEY_SET: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must say."""
+    """The claims that a token must have."""
 
     issuer: str | None = None
     audiences: tuple[str, ...] = ()
     principal_claim: str = "sub"
     clock_skew_seconds: int = 30
     allow_unsigned: bool = False
-    """Only for tests: take the claims of a token as they are."""
+    """Accept unsigned tokens; for tests only."""
 
 
 def read_key_set(url: str) -> dict[str, Any]:
-    """The issuer's public keys, from a file or over HTTP; ValueError if there are none. It waits for the network."""
+    """Return the issuer's public keys from a file or over HTTP; raise ValueError if there are none. Blocks."""
     parts = urlsplit(url)
     try:
         if parts.scheme in ("", "file"):
             with open(unquote(parts.path), "rb") as file:
                 data = file.read(LARGEST_KEY_SET + 1)
         elif parts.scheme in ("http", "https"):
-            from ottla.security.fetching import fetched  # HTTP is a lot to load for those who have no issuer
+            from ottla.security.fetching import (
+                fetched,
+            )  # imported only if there is an issuer: HTTP takes long to import
 
-            data = fetched(url, FETCH_SECONDS, LARGEST_KEY_SET)
+            data = download(url, FETCH_SECONDS, LARGEST_KEY_SET)
         else:
             raise ValueError(f"sasl.oauthbearer.jwks.endpoint.url: {parts.scheme} is neither file nor http(s)")
         if len(data) > LARGEST_KEY_SET:
@@ -63,17 +65,17 @@ def read_key_set(url: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class TokenValidator:
-    """Checks tokens against rules and a set of public keys, which can be replaced while clients come and go."""
+    """Validates tokens against rules and public keys, which can be replaced at any time."""
 
     rules: TokenRules
     keys: Mapping[str, Any] | None = None
     now_ms: Callable[[], int] = field(default=lambda: 0)
     on_unknown_key: Callable[[], None] = field(default=lambda: None)
-    """Called when a token names a key that is not known: the issuer may have a new one."""
+    """Called when a token names an unknown key: the issuer may have a new one."""
     _parsed: tuple[Mapping[str, Any], list[tuple[str | None, Any]]] | None = field(default=None, init=False)
 
     def __call__(self, token: str) -> Authenticated:
-        """Whose token it is; `SaslError` if it does not count."""
+        """Return the authenticated principal of a token; raise SaslError if it is not valid."""
         header, claims = _parts(token)
         if not (self.rules.allow_unsigned and header.get("alg") == "none"):
             claims = self._verified(token, header)
@@ -106,7 +108,7 @@ class TokenValidator:
         return claims
 
     def _public_keys(self, keys: Mapping[str, Any]) -> list[tuple[str | None, Any]]:
-        """The keys that signatures can be checked with, by name. Those of kinds that nobody here knows are left out."""
+        """Return the keys that verify signatures, by key id; keys of unknown types are ignored."""
         if self._parsed is None or self._parsed[0] is not keys:
             from joserfc.errors import JoseError
             from joserfc.jwk import JWKRegistry

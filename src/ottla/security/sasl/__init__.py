@@ -1,1 +1,1 @@
-"""SASL without sockets: each mechanism is a machine that takes tokens and gives tokens, driven by one conversation."""
+"""SASL mechanisms as state machines without I/O, driven by one exchange per connection."""

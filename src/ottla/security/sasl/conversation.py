@@ -1,8 +1,8 @@
-"""How a connection authenticates: which request may come when, and what it leads to. No sockets, no bytes of frames.
+"""The order of authentication on a connection; Kafka's SaslServerAuthenticator. No sockets, no frames.
 
-Kafka's order: at most one ApiVersions that is answered, a SaslHandshake that chooses the mechanism, then tokens, either
-in SaslAuthenticate requests (handshake v1) or bare (v0). Afterwards every request, until the session is over; before
-that a client which knows its lifetime authenticates again, as the same principal and with the same mechanism (KIP-368).
+The order: at most one answered ApiVersions, a SaslHandshake that chooses the mechanism, then tokens in SaslAuthenticate
+requests (handshake v1) or bare (v0). After that any request until the session ends; before that a client may
+re-authenticate with the same principal and mechanism (KIP-368).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """How far a connection has come."""
+    """The states of an authentication."""
 
     START = "start"
     VERSIONS_KNOWN = "versions are known"
@@ -31,7 +31,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens on a connection."""
+    """The events of an authentication."""
 
     API_VERSIONS = "ApiVersions"
     HANDSHAKE_V0 = "SaslHandshake v0"
@@ -59,18 +59,18 @@ TRANSITIONS: Final = {
     (State.AGAIN, Event.TOKEN): State.AGAIN,
     (State.AGAIN, Event.SUCCESS): State.AUTHENTICATED,
 } | {(state, Event.FAILURE): State.FAILED for state in State}
-"""What may follow what. What is not here is refused, and the connection ends."""
+"""Allowed transitions. Any other event is refused and the connection closes."""
 
 
 class IllegalStepError(Exception):
-    """A request that may not come now."""
+    """A request that is not allowed in the current state."""
 
 
 class Conversation:
-    """One connection on its way to a principal.
+    """The authentication of one connection.
 
-    `start(mechanism)` makes the server's side of a mechanism; `lifetime_ms(mechanism)` is the longest life of a
-    session, 0 for none.
+    `start(mechanism)` returns the server side of a mechanism; `lifetime_ms(mechanism)` is the maximum session lifetime,
+    0 for unlimited.
     """
 
     __slots__ = (
@@ -101,32 +101,32 @@ class Conversation:
         self.state = State.START
         self.result: Authenticated | None = None
         self.expires_ms: int | None = None
-        """When the session ends, on the wall clock."""
+        """End of the session in wall clock milliseconds."""
 
     @property
     def expired(self) -> bool:
-        """Whether the session is over and only a new authentication may come."""
+        """Return whether the session has ended, so that only re-authentication is allowed."""
         return self.expires_ms is not None and self._now_ms() >= self.expires_ms
 
     @property
     def authenticated(self) -> bool:
-        """Whether somebody is known and requests may come."""
+        """Return whether the client is authenticated and requests are allowed."""
         return self.state is State.AUTHENTICATED
 
     @property
     def renewable(self) -> bool:
-        """Whether authenticating again means anything: only a session with an end can be renewed."""
+        """Return whether re-authentication is allowed: only sessions with a lifetime have it."""
         return self.state is State.AUTHENTICATED and self.expires_ms is not None
 
     def step(self, event: Event) -> None:
-        """Take an event that the table allows."""
+        """Take an event; raise IllegalStepError if the table does not allow it."""
         after = TRANSITIONS.get((self.state, event))
         if after is None:
             raise IllegalStepError(f"{event.value} in state '{self.state.value}'")
         self.state = after
 
     def handshake(self, mechanism: str, version: int) -> bool:
-        """Choose a mechanism; False, and the end of it, for one that is not offered."""
+        """Choose a mechanism; return False, and fail, if it is not enabled."""
         self.step(Event.HANDSHAKE_V0 if version == 0 else Event.HANDSHAKE_V1)
         if mechanism not in self.mechanisms:
             self.step(Event.FAILURE)
@@ -141,7 +141,7 @@ class Conversation:
         return True
 
     def token(self, token: bytes, *, bare: bool = False) -> tuple[bytes, int]:
-        """Take a token; the answer, and (at the end) the session's lifetime in ms. `SaslError` if it failed."""
+        """Take a token; return the response and, at the end, the session lifetime in ms. Raise SaslError on failure."""
         self.step(Event.BARE_TOKEN if bare else Event.TOKEN)
         assert self._server is not None
         assert self._mechanism is not None

@@ -1,4 +1,4 @@
-"""What all mechanisms have in common: a token in, a token out, and at the end a principal or a failure."""
+"""The interface of all mechanisms: tokens in, tokens out, and a principal or a failure at the end."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ OTHER_AUTHORIZATION_ID: Final = (
 
 
 class SaslError(Exception):
-    """Authentication failed; the text is for the client and holds no secret."""
+    """Authentication failed; the message is sent to the client and holds no secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """Who somebody turned out to be, and until when that holds."""
+    """The authenticated principal and its expiry."""
 
     principal: str
     expires_ms: int | None = None
-    """When what was presented (a token) ends, on the wall clock; None if it does not."""
+    """Expiry of the credential (a token) in wall clock milliseconds; None if it does not expire."""
     by_delegation_token: bool = False
 
 
 class ServerMechanism(Protocol):
-    """The server's side of one exchange."""
+    """The server side of one exchange."""
 
     @property
     def result(self) -> Authenticated | None:
-        """Who it is, once the exchange is over."""
+        """Return the authenticated principal after the exchange."""
         ...
 
     def evaluate(self, token: bytes) -> bytes:
-        """Take the client's token and give the answer; `SaslError` ends the exchange."""
+        """Take the client's token and return the response; raise SaslError to end the exchange."""
         ...

@@ -1,7 +1,7 @@
-"""OAUTHBEARER (RFC 7628): the client shows a token that somebody else has signed.
+"""OAUTHBEARER (RFC 7628): the client presents a token that an issuer signed.
 
-A token that is refused is answered with the reason in JSON; the client has to acknowledge that with one byte, and only
-then the exchange fails.
+A rejected token is answered with the reason in JSON; the client acknowledges with one byte, and then the exchange
+fails.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CLIENT_FIRST: Final = re.compile(rf"n,(?:a=(?P<authzid>{_SASLNAME}))?,\x01(?P<pa
 BEARER: Final = re.compile(r"[Bb]earer\s+(?P<token>[-_~+/.A-Za-z0-9]+=*)\s*")
 ACKNOWLEDGED: Final = b"\x01"
 REFUSED: Final = b'{"status":"invalid_token"}'
-LONGEST_MESSAGE: Final = 64 * 1024
+MAX_MESSAGE_LENGTH: Final = 64 * 1024
 
 
 class State(Enum):
-    """Where an exchange is."""
+    """The states of an exchange."""
 
     TOKEN = "waits for the client's token"
     REFUSED = "waits for the client to acknowledge the refusal"
@@ -34,7 +34,7 @@ class State(Enum):
 
 
 class OAuthBearerServer:
-    """Hands the token to `validate`, which tells whose it is or raises `SaslError`."""
+    """Validates the token with `validate`, which returns the principal or raises SaslError."""
 
     __slots__ = ("_problem", "_validate", "result", "state")
 
@@ -71,13 +71,13 @@ class OAuthBearerServer:
 
 
 def oauthbearer_token(token: str, extensions: dict[str, str] | None = None) -> bytes:
-    """What a client sends."""
+    """Return the client's first message."""
     pairs = "".join(f"{key}={value}\x01" for key, value in {"auth": f"Bearer {token}", **(extensions or {})}.items())
     return f"n,,\x01{pairs}\x01".encode()
 
 
 def _parse(message: bytes) -> tuple[str, str]:
-    if len(message) > LONGEST_MESSAGE:
+    if len(message) > MAX_MESSAGE_LENGTH:
         raise SaslError("Invalid OAUTHBEARER client first message: it is too long")
     try:
         match = CLIENT_FIRST.fullmatch(message.decode())

@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616): name and password in one message. Only as secret as the connection it travels on."""
+"""PLAIN (RFC 4616): user and password in one message, without encryption of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REFUSAL = "Authentication failed: Invalid username or password"
 
 
 class PlainServer:
-    """Compares a password with the one that is known for a user."""
+    """Compares the password with the user's configured one."""
 
     __slots__ = ("_password_of", "result")
 
@@ -23,7 +23,7 @@ class PlainServer:
         self.result: Authenticated | None = None
 
     def evaluate(self, token: bytes) -> bytes:
-        """The only message: authorization id, user, password, with zero bytes between."""
+        """Take the only message: authorization id, user and password, separated by zero bytes."""
         if self.result is not None:
             raise SaslError("Unexpected SASL token after authentication has completed")
         parts = token.split(b"\0")
@@ -38,7 +38,7 @@ class PlainServer:
         if not password:
             raise SaslError("Authentication failed: password not specified")
         known = self._password_of(name)
-        # Compared in constant time, with something even if there is no such user.
+        # Compare in constant time, also for unknown users.
         same = hmac.compare_digest((known if known is not None else password + "x").encode(), password.encode())
         if known is None or not same:
             raise SaslError(REFUSAL)
@@ -49,5 +49,5 @@ class PlainServer:
 
 
 def plain_token(name: str, password: str) -> bytes:
-    """What a client sends."""
+    """Return the client's message."""
     return b"\0".join((b"", name.encode(), password.encode()))

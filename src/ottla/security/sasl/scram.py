@@ -1,7 +1,7 @@
-"""SCRAM (RFC 5802, 7677): both sides prove that they know a password without sending it.
+"""SCRAM (RFC 5802, 7677): both sides prove knowledge of the password without sending it.
 
-A user that does not exist goes through the same exchange, with a salt that is always the same for that name, and fails
-at its end like a wrong password: nobody learns which names exist.
+An unknown user goes through the same exchange with a stable salt and fails at the end like a wrong password, so that
+clients cannot find out which users exist.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MECHANISM_IDS: Final = {SCRAM_SHA_256: SHA_256_ID, SCRAM_SHA_512: SHA_512_ID}
 HASHES: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-LONGEST_MESSAGE: Final = 16 * 1024
+MAX_MESSAGE_LENGTH: Final = 16 * 1024
 NO_CHANNEL_BINDING: Final = b"n,,"
 TOKEN_AUTH: Final = "tokenauth"
 
@@ -51,7 +51,7 @@ SERVER_FIRST: Final = re.compile(rf"r=(?P<nonce>{_NONCE}),s=(?P<salt>{_BASE64}),
 
 
 class State(Enum):
-    """Where an exchange is."""
+    """The states of an exchange."""
 
     CLIENT_FIRST = "waits for the client's first message"
     CLIENT_FINAL = "waits for the client's proof"
@@ -60,11 +60,11 @@ class State(Enum):
 
 
 TRANSITIONS: Final = {State.CLIENT_FIRST: State.CLIENT_FINAL, State.CLIENT_FINAL: State.DONE}
-"""Which message leads where; in a state that is not here there is no message to be taken."""
+"""The state after each accepted message; other states accept none."""
 
 
 class Login(NamedTuple):
-    """A credential that a name logs in with, and who that makes them."""
+    """The credential of a login name and its principal."""
 
     credential: ScramCredential
     principal: str
@@ -73,7 +73,7 @@ class Login(NamedTuple):
 
 
 class ScramServer:
-    """The server's side. `find(name, is_token)` gives the credential of a user, or of a delegation token."""
+    """The server side. `find(name, is_token)` returns the login of a user or delegation token."""
 
     __slots__ = (
         "_client_first_bare",
@@ -108,12 +108,12 @@ class ScramServer:
         self.result: Authenticated | None = None
 
     def evaluate(self, token: bytes) -> bytes:
-        """Take one message of the client."""
+        """Take one message of the client and return the response."""
         after = TRANSITIONS.get(self.state)
         if after is None:
             raise SaslError(f"Unexpected SASL token: the exchange {self.state.value}")
         try:
-            if len(token) > LONGEST_MESSAGE:
+            if len(token) > MAX_MESSAGE_LENGTH:
                 raise SaslError("Invalid SCRAM message: it is too long")
             answer = self._first(token) if self.state is State.CLIENT_FIRST else self._final(token)
         except SaslError:
@@ -164,7 +164,7 @@ class ScramServer:
 
 
 class ScramClient:
-    """The client's side: `first()`, then `final(server_first)`, then `check(server_final)`."""
+    """The client side: `first()`, then `final(server_first)`, then `check(server_final)`."""
 
     __slots__ = ("_bare", "_hash", "_message", "_name", "_nonce", "_password", "_salted")
 
@@ -177,11 +177,11 @@ class ScramClient:
         self._message = self._salted = b""
 
     def first(self) -> bytes:
-        """The first message."""
+        """Return the first message."""
         return NO_CHANNEL_BINDING + self._bare.encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """The proof, if the server's message makes sense."""
+        """Return the client proof; raise SaslError if the server's message is invalid."""
         match = SERVER_FIRST.fullmatch(_text(server_first, "first"))
         if match is None:
             raise SaslError("the server's first SCRAM message is not one")
@@ -199,7 +199,7 @@ class ScramClient:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, server_final: bytes) -> None:
-        """Refuse a server that does not know the password either."""
+        """Raise SaslError if the server did not prove knowledge of the password."""
         server_key = hmac.digest(self._salted, b"Server Key", self._hash)
         expected = b"v=" + base64.b64encode(hmac.digest(server_key, self._message, self._hash))
         if not hmac.compare_digest(expected, bytes(server_final).split(b",")[0]):
@@ -251,12 +251,12 @@ def mock_iterations(counts: Mapping[int, int], mechanism: str, secret: bytes, na
 
 
 def escape(name: str) -> str:
-    """A name as it stands in a message."""
+    """Return a name escaped for a message."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def unescape(name: str) -> str:
-    """A name out of a message."""
+    """Return the name of an escaped one."""
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
