@@ -190,7 +190,7 @@ class ListenerAuthentication:
         return validator
 
     def _first_keys(self, url: str) -> Mapping[str, Any]:
-        """Return the issuer's keys: those of another node if one has them, else read them, which blocks at start only."""
+        """Return the issuer's keys: those of another node if it has them, else read them (blocking, at start only)."""
         for node in self._broker.cluster.nodes.values():
             for other in node.authentication.values():
                 if other._validator is not None and other._validator.keys is not None and other._keys_url == url:

@@ -105,20 +105,20 @@ class Authorizer:
     def allowed(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         """Return whether a principal may perform an operation on a resource."""
         key = (principal, host, operation, resource_type, name)
-        known = self._decisions.get(key)
-        if known is None:
+        decision = self._decisions.get(key)
+        if decision is None:
             if len(self._decisions) >= MAX_CACHED_DECISIONS:
                 self._decisions.clear()
-            known = self._decisions[key] = self._decide(*key)
-        return known
+            decision = self._decisions[key] = self._decide(*key)
+        return decision
 
     def allowed_on_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         """Return whether a principal may perform an operation on any resource of a type (KIP-679)."""
         key = (principal, host, operation, resource_type, "")  # no resource has an empty name
-        known = self._decisions.get(key)
-        if known is None:
-            known = self._decisions[key] = self._decide_any(principal, host, operation, resource_type)
-        return known
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decisions[key] = self._decide_any(principal, host, operation, resource_type)
+        return decision
 
     def operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
         """Return the allowed operations on a resource as a bit field (KIP-430)."""
@@ -176,14 +176,14 @@ class Authorizer:
         return self._entries.get(resource_type) or _NO_ENTRIES
 
     def _index(self) -> dict[int, _Entries]:
-        found: dict[int, _Entries] = {}
+        entries_of: dict[int, _Entries] = {}
         for acl in self._acls():
-            entries = found.setdefault(acl.resource_type, _Entries())
+            entries = entries_of.setdefault(acl.resource_type, _Entries())
             group = entries.prefixed if acl.pattern_type == PatternType.PREFIXED else entries.literal
             group.setdefault(acl.resource_name, []).append(acl)
-        for entries in found.values():
+        for entries in entries_of.values():
             entries.prefix_lengths = sorted({len(prefix) for prefix in entries.prefixed})
-        return found
+        return entries_of
 
 
 _NO_ENTRIES: Final = _Entries()
@@ -200,15 +200,15 @@ def _dominated(kind: int, name: str, denied: set[tuple[int, str]]) -> bool:
 
 def parse_super_users(text: str) -> list[str]:
     """Parse `super.users`: principals separated by semicolons, because distinguished names contain commas."""
-    found = []
+    principals = []
     for part in text.split(";"):
         principal = part.strip()
         if not principal:
             continue
         if ":" not in principal:
             raise ValueError(f"super.users: {principal!r} is no principal; write User:name, several with ; between")
-        found.append(principal)
-    return found
+        principals.append(principal)
+    return principals
 
 
 def authorizer_from_config(config: ServerConfig, acls: Callable[[], Collection[Acl]]) -> Authorizer | None:

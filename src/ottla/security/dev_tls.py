@@ -94,7 +94,7 @@ class Authority:
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         if hosts:
             builder = builder.add_extension(
-                x509.SubjectAlternativeName([_name(each) for each in hosts]), critical=False
+                x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False
             )
         return Identity(key, builder.sign(self.identity.key, hashes.SHA256()))
 

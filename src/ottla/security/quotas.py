@@ -98,8 +98,8 @@ class Quotas:
         rate = self._rate(key, entity)
         now = self._now()
         rate.record(amount, now)
-        found = self._wait(rate, bound, now)
-        return found if most is None else min(found, most)
+        seconds = self._wait(rate, bound, now)
+        return seconds if most is None else min(seconds, most)
 
     def take_back(self, key: str, user: str, client_id: str, amount: float) -> None:
         """Subtract an amount that was not sent."""
@@ -122,10 +122,10 @@ class Quotas:
             rate = self._rate(CONNECTIONS, ((IP, host),))
             now = self._now()
             rate.record(1, now)
-            found = self._wait(rate, bound, now)
-            if found:
+            seconds = self._wait(rate, bound, now)
+            if seconds:
                 rate.record(-1, now)  # a refused connection does not count
-            return found
+            return seconds
         return 0.0
 
     # Private parts
@@ -146,12 +146,12 @@ class Quotas:
         return rate
 
     def _limit(self, key: str, user: str, client_id: str) -> tuple[float, QuotaEntity] | None:
-        asked = (key, user, client_id)
-        if asked not in self._limits:
+        entity = (key, user, client_id)
+        if entity not in self._limits:
             if len(self._limits) >= MOST_RATES:
                 self._limits.clear()
-            self._limits[asked] = self._find(key, user, client_id)
-        return self._limits[asked]
+            self._limits[entity] = self._find(key, user, client_id)
+        return self._limits[entity]
 
     def _find(self, key: str, user: str, client_id: str) -> tuple[float, QuotaEntity] | None:
         """Return the most specific quota and the entity that shares it: all clients that it was set for."""

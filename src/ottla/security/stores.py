@@ -64,7 +64,7 @@ def key_and_chain(kind: str, data: bytes, password: str | None, key_password: st
 def trusted_certificates(kind: str, data: bytes, password: str | None) -> str:
     """Return the certificates of a trust store as PEM."""
     if kind == JKS:
-        return "".join(ssl.DER_cert_to_PEM_cert(each) for each in _JksStore(data, password).trusted)
+        return "".join(ssl.DER_cert_to_PEM_cert(certificate) for certificate in _JksStore(data, password).trusted)
     if kind != PKCS12:
         raise StoreError(f"{kind} cannot be read here; use PEM, PKCS12 or JKS")
     try:
@@ -76,8 +76,10 @@ def trusted_certificates(kind: str, data: bytes, password: str | None) -> str:
         store = pkcs12.load_pkcs12(data, password.encode() if password else None)
     except ValueError:
         raise StoreError("the store cannot be opened with this password") from None
-    found = [each.certificate for each in (store.cert, *store.additional_certs) if each is not None]
-    return "".join(each.public_bytes(serialization.Encoding.PEM).decode() for each in found)
+    certificates = [
+        certificate.certificate for certificate in (store.cert, *store.additional_certs) if certificate is not None
+    ]
+    return "".join(certificate.public_bytes(serialization.Encoding.PEM).decode() for certificate in certificates)
 
 
 def _pkcs12_key(data: bytes, password: str | None) -> tuple[PrivateKeyTypes, list[str]]:
@@ -92,7 +94,7 @@ def _pkcs12_key(data: bytes, password: str | None) -> tuple[PrivateKeyTypes, lis
         raise StoreError("the store cannot be opened with this password") from None
     if key is None or certificate is None:
         raise StoreError("the store holds no private key with a certificate")
-    return key, [each.public_bytes(serialization.Encoding.PEM).decode() for each in (certificate, *others)]
+    return key, [item.public_bytes(serialization.Encoding.PEM).decode() for item in (certificate, *others)]
 
 
 # JKS: entries followed by a digest. Keys are encrypted with a stream of SHA-1 digests of password and salt.
@@ -158,10 +160,10 @@ def _jks_key(data: bytes, password: str | None, key_password: str | None) -> tup
         raise StoreError(_NEEDS_PACKAGE) from None
     hidden, chain = store.keys[0]
     try:
-        found = load_der_private_key(_decrypt(_encrypted_bytes(hidden), key_password or password or ""), None)
+        private_key = load_der_private_key(_decrypt(_encrypted_bytes(hidden), key_password or password or ""), None)
     except (IndexError, ValueError):
         raise StoreError("the private key cannot be opened with this password (ssl.key.password)") from None
-    return found, [ssl.DER_cert_to_PEM_cert(each) for each in chain]
+    return private_key, [ssl.DER_cert_to_PEM_cert(certificate) for certificate in chain]
 
 
 def _decrypt(hidden: bytes, password: str) -> bytes:

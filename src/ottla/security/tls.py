@@ -66,14 +66,14 @@ class TlsSettings:
         """Read the settings with `value(name)`; a missing one is None."""
 
         def text(name: str) -> str | None:
-            found = value(name)
-            return found if isinstance(found, str) and found else None
+            configured = value(name)
+            return configured if isinstance(configured, str) and configured else None
 
         def several(name: str) -> tuple[str, ...]:
-            found = value(name) or ()
-            if isinstance(found, str):
-                found = tuple(part.strip() for part in found.split(",") if part.strip())
-            return tuple(found)
+            configured = value(name) or ()
+            if isinstance(configured, str):
+                configured = tuple(part.strip() for part in configured.split(",") if part.strip())
+            return tuple(configured)
 
         algorithm = value("ssl.endpoint.identification.algorithm")
         return cls(
@@ -97,19 +97,19 @@ class TlsSettings:
     @property
     def files(self) -> list[str]:
         """Return the files of key store and trust store."""
-        return [each for each in (self.keystore_location, self.truststore_location) if each is not None]
+        return [path for path in (self.keystore_location, self.truststore_location) if path is not None]
 
     def stamps(self) -> list[tuple[str, int, int]]:
         """Return modification stamps of the files, to notice changes."""
-        found = []
+        stamps = []
         for path in self.files:
             try:
                 stat = os.stat(path)
             except OSError:
-                found.append((path, 0, -1))
+                stamps.append((path, 0, -1))
             else:
-                found.append((path, stat.st_mtime_ns, stat.st_size))
-        return found
+                stamps.append((path, stat.st_mtime_ns, stat.st_size))
+        return stamps
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -139,13 +139,13 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _set_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    unknown = [each for each in settings.protocols if each not in VERSIONS]
+    unknown = [name for name in settings.protocols if name not in VERSIONS]
     if unknown:
         raise TlsError(f"ssl.enabled.protocols: {', '.join(unknown)} is not served, only {', '.join(VERSIONS)}")
-    versions = sorted(VERSIONS[each] for each in settings.protocols)
+    versions = sorted(VERSIONS[name] for name in settings.protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
     # TLS 1.3 suites have the same names in Java and OpenSSL; for TLS 1.2 OpenSSL's names are used.
-    older = [each for each in settings.cipher_suites if not each.startswith("TLS_AES") and "CHACHA20" not in each]
+    older = [name for name in settings.cipher_suites if not name.startswith("TLS_AES") and "CHACHA20" not in name]
     if older:
         try:
             context.set_ciphers(":".join(older))
@@ -235,7 +235,7 @@ def _attribute(name: str, value: str) -> str:
     if name == "emailAddress":
         raw = value.encode("ascii", "replace")
         return f"{EMAIL_OID}=#16{len(raw):02x}{raw.hex()}"
-    escaped = "".join(f"\\{each}" if each in ',+"\\<>;=' else each for each in value)
+    escaped = "".join(f"\\{character}" if character in ',+"\\<>;=' else character for character in value)
     if escaped.startswith(("#", " ")):
         escaped = "\\" + escaped
     if escaped.endswith(" ") and not escaped.endswith("\\ "):
@@ -262,7 +262,7 @@ class PrincipalMapper:
             if match.group(1):
                 self._parsed.append((None, "", ""))
             else:
-                pattern, replacement, case = (each or "" for each in match.group(2, 3, 4))
+                pattern, replacement, case = (group or "" for group in match.group(2, 3, 4))
                 try:
                     compiled = re2.compile(pattern.replace("\\/", "/"))
                 except re2.error as error:

@@ -45,22 +45,20 @@ def read_key_set(url: str) -> dict[str, Any]:
             with open(unquote(parts.path), "rb") as file:
                 data = file.read(LARGEST_KEY_SET + 1)
         elif parts.scheme in ("http", "https"):
-            from ottla.security.fetching import (
-                fetched,
-            )  # imported only if there is an issuer: HTTP takes long to import
+            from ottla.security.fetching import download  # only with an issuer: HTTP takes long to import
 
             data = download(url, FETCH_SECONDS, LARGEST_KEY_SET)
         else:
             raise ValueError(f"sasl.oauthbearer.jwks.endpoint.url: {parts.scheme} is neither file nor http(s)")
         if len(data) > LARGEST_KEY_SET:
             raise ValueError("it is too large to be a set of keys")
-        found = json.loads(data)
+        document = json.loads(data)
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"the keys of {url} cannot be read: {error}") from error
-    keys = found.get("keys") if isinstance(found, dict) else None
-    if not isinstance(keys, list) or not any(isinstance(each, dict) for each in keys):
+    keys = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(keys, list) or not any(isinstance(key, dict) for key in keys):
         raise ValueError(f"{url} holds no set of keys (JWKS)")
-    return {"keys": [each for each in keys if isinstance(each, dict)]}
+    return {"keys": [key for key in keys if isinstance(key, dict)]}
 
 
 @dataclass(slots=True)
@@ -89,8 +87,8 @@ class TokenValidator:
             raise SaslError("Authentication failed: the token is not signed with an algorithm that is accepted")
         if self.keys is None:
             raise SaslError("Authentication failed: there are no keys to check tokens with")
-        wanted, known = header.get("kid"), self._public_keys(self.keys)
-        fitting = [key for name, key in known if wanted is None or name == wanted]
+        key_id, public_keys = header.get("kid"), self._public_keys(self.keys)
+        fitting = [key for name, key in public_keys if key_id is None or name == key_id]
         if not fitting:
             self.on_unknown_key()
             raise SaslError("Authentication failed: the token is signed with a key that is not known")
@@ -113,13 +111,13 @@ class TokenValidator:
             from joserfc.errors import JoseError
             from joserfc.jwk import JWKRegistry
 
-            found: list[tuple[str | None, Any]] = []
-            for each in keys["keys"]:
-                if each.get("use", "sig") != "sig" or each.get("kty") not in KEY_TYPES:
+            parsed: list[tuple[str | None, Any]] = []
+            for key in keys["keys"]:
+                if key.get("use", "sig") != "sig" or key.get("kty") not in KEY_TYPES:
                     continue
                 with contextlib.suppress(JoseError, ValueError, KeyError, TypeError):
-                    found.append((each.get("kid"), JWKRegistry.import_key(each)))
-            self._parsed = (keys, found)
+                    parsed.append((key.get("kid"), JWKRegistry.import_key(key)))
+            self._parsed = (keys, parsed)
         return self._parsed[1]
 
     def _judge(self, claims: Mapping[str, Any]) -> Authenticated:
@@ -138,7 +136,7 @@ class TokenValidator:
         if rules.audiences:
             named = claims.get("aud")
             named = [named] if isinstance(named, str) else named if isinstance(named, list) else []
-            if not any(each in named for each in rules.audiences):
+            if not any(audience in named for audience in rules.audiences):
                 raise SaslError("Authentication failed: the token is for another audience")
         name = claims.get(rules.principal_claim)
         if not isinstance(name, str) or not name.strip():

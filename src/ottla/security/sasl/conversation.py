@@ -147,25 +147,25 @@ class Conversation:
         assert self._mechanism is not None
         try:
             answer = self._server.evaluate(token)
-            found = self._server.result
-            if found is None:
+            authenticated = self._server.result
+            if authenticated is None:
                 return answer, 0
-            if self.result is not None and self.result.principal != found.principal:
+            if self.result is not None and self.result.principal != authenticated.principal:
                 raise SaslError("Cannot change principals during re-authentication")
-            lifetime = self._lifetime(found)
+            lifetime = self._lifetime(authenticated)
         except SaslError:
             self.step(Event.FAILURE)
             raise
         self._server = None
-        self.result = found
+        self.result = authenticated
         self.expires_ms = self._now_ms() + lifetime if lifetime else None
         self.step(Event.SUCCESS)
         return answer, lifetime
 
-    def _lifetime(self, found: Authenticated) -> int:
+    def _lifetime(self, authenticated: Authenticated) -> int:
         assert self._mechanism is not None
         most = self._lifetime_ms(self._mechanism)
-        if found.expires_ms is None:
+        if authenticated.expires_ms is None:
             return most
-        left = max(found.expires_ms - self._now_ms(), 1)
+        left = max(authenticated.expires_ms - self._now_ms(), 1)
         return min(left, most) if most else left

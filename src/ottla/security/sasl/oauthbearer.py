@@ -55,18 +55,18 @@ class OAuthBearerServer:
         self.state = State.FAILED
         authorization_id, bearer = _parse(token)
         try:
-            found = self._validate(bearer)
+            authenticated = self._validate(bearer)
         except SaslError as error:
             self._problem = str(error)
             self.state = State.REFUSED
             return REFUSED
-        if authorization_id and f"User:{authorization_id}" != found.principal:
+        if authorization_id and f"User:{authorization_id}" != authenticated.principal:
             raise SaslError(
                 "Authentication failed: Client requested an authorization id that is different from the token's "
                 "principal name"
             )
         self.state = State.DONE
-        self.result = found
+        self.result = authenticated
         return b""
 
 

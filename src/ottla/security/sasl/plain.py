@@ -37,10 +37,10 @@ class PlainServer:
             raise SaslError("Authentication failed: username not specified")
         if not password:
             raise SaslError("Authentication failed: password not specified")
-        known = self._password_of(name)
+        expected = self._password_of(name)
         # Compare in constant time, also for unknown users.
-        same = hmac.compare_digest((known if known is not None else password + "x").encode(), password.encode())
-        if known is None or not same:
+        same = hmac.compare_digest((expected if expected is not None else password + "x").encode(), password.encode())
+        if expected is None or not same:
             raise SaslError(REFUSAL)
         if authorization_id not in ("", name):
             raise SaslError(OTHER_AUTHORIZATION_ID)

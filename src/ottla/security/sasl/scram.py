@@ -130,7 +130,7 @@ class ScramServer:
         authorization_id = match["authzid"]
         if authorization_id and unescape(authorization_id) != name:
             raise SaslError(OTHER_AUTHORIZATION_ID)
-        extensions = dict(each.split("=", 1) for each in match["extensions"].split(",") if each)
+        extensions = dict(extension.split("=", 1) for extension in match["extensions"].split(",") if extension)
         is_token = extensions.get(TOKEN_AUTH, "").lower() == "true"
         login = self._find(name, is_token)
         credential = login.credential if login is not None else self._mock(name, is_token)
