@@ -1,4 +1,4 @@
-"""Groups of a newer protocol are refused where the cluster's features or the broker's configs leave it out."""
+"""Group protocols that the cluster's features or the broker's configs disable: every API of them is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conversations.local_talk import LocalTalk
 
 SAFE_DOWNGRADE = 2
 MEMBER = {"group_id": "g", "member_id": "AAAAAAAAAAAAAAAAAAAAAA"}
-ASKED: dict[str, tuple[tuple[Any, Any], tuple[Any, Any]]] = {
+REQUESTS: dict[str, tuple[tuple[Any, Any], tuple[Any, Any]]] = {
     "consumer": (
         (k68.ConsumerGroupHeartbeatRequest(**MEMBER), k68.ConsumerGroupHeartbeatResponse),
         (k69.ConsumerGroupDescribeRequest(group_ids=["g"]), k69.ConsumerGroupDescribeResponse),
@@ -36,25 +36,23 @@ FEATURES = {"consumer": "group.version", "share": "share.version", "streams": "s
 
 
 def refuses(local: LocalTalk, protocol: str) -> bool:
-    """Whether both, a heartbeat and a description, are told that there is no such thing."""
-    (beat, beaten), (describe, described) = ASKED[protocol]
-    found = [
-        local.quietly(beat, beaten).error_code == ErrorCode.UNSUPPORTED_VERSION,
-        local.quietly(describe, described).groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION,
-    ]
-    assert found[0] == found[1]
-    return found[0]
+    """Return whether heartbeats and descriptions get UNSUPPORTED_VERSION."""
+    (heartbeat, heartbeat_response), (describe, describe_response) = REQUESTS[protocol]
+    code = local.quietly(heartbeat, heartbeat_response).error_code
+    described = local.quietly(describe, describe_response).groups[0].error_code
+    assert (code == ErrorCode.UNSUPPORTED_VERSION) == (described == ErrorCode.UNSUPPORTED_VERSION)
+    return bool(code == ErrorCode.UNSUPPORTED_VERSION)
 
 
-@pytest.mark.parametrize("protocol", ASKED)
-def test_without_its_feature_a_protocol_is_refused(protocol: str) -> None:
+@pytest.mark.parametrize("protocol", REQUESTS)
+def test_protocol_without_its_feature_is_refused(protocol: str) -> None:
     local = LocalTalk({})
     local.create("__consumer_offsets")
-    assert not any(refuses(local, each) for each in ASKED)
+    assert not any(refuses(local, protocol_name) for protocol_name in REQUESTS)
     change = k57.FeatureUpdateKey(feature=FEATURES[protocol], max_version_level=0, upgrade_type=SAFE_DOWNGRADE)
     request = k57.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[change])
     assert local.quietly(request, k57.UpdateFeaturesResponse).error_code == 0
-    assert [each for each in ASKED if refuses(local, each)] == [protocol]
+    assert [protocol_name for protocol_name in REQUESTS if refuses(local, protocol_name)] == [protocol]
     local.close()
 
 
@@ -62,9 +60,9 @@ def test_without_its_feature_a_protocol_is_refused(protocol: str) -> None:
     ("spoken", "refused"),
     [("classic", ["consumer", "streams"]), ("classic,consumer", ["streams"]), ("classic,streams", ["consumer"])],
 )
-def test_a_broker_refuses_the_protocols_that_it_does_not_speak(spoken: str, refused: list[str]) -> None:
-    """Share groups are left to their feature alone, in Kafka as well."""
-    local = LocalTalk({"group.coordinator.rebalance.protocols": spoken})
+def test_protocol_that_the_config_does_not_list_is_refused(enabled: str, refused: list[str]) -> None:
+    """The config does not concern share groups, as in Kafka."""
+    local = LocalTalk({"group.coordinator.rebalance.protocols": enabled})
     local.create("__consumer_offsets")
-    assert [each for each in ASKED if refuses(local, each)] == refused
+    assert [protocol_name for protocol_name in REQUESTS if refuses(local, protocol_name)] == refused
     local.close()
