@@ -184,7 +184,7 @@ class Sharing:
             return []
         offset = partition.next_fetch_offset
         if self.batches and offset < self.batches[0].base_offset:
-            partition.log_start_moved(self.batches[0].base_offset)
+            partition.log_start_offset_changed(self.batches[0].base_offset)
             offset = partition.next_fetch_offset
         found = [batch for batch in self.batches if batch.last_offset >= offset]
         return acquire(

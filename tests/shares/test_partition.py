@@ -7,7 +7,7 @@ import pytest
 from ottla.protocol.errors import ErrorCode
 from ottla.shares.acquire import RECORD_LIMIT, Acquired, LogBatch
 from ottla.shares.environment import StateBatch
-from ottla.shares.partition import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledgement, Phase
+from ottla.shares.partition import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledgement, SharePartitionState
 from tests.shares.sharing import KEY, AbortedTransaction, Sharing, log_of
 
 ANN, BOB = "ann", "bob"
@@ -243,7 +243,7 @@ def test_what_the_log_lost_is_over() -> None:
     sharing.fetch(BOB, 1)
     assert acknowledge(sharing, ANN, 0, 9, RELEASE) is ErrorCode.NONE
     sharing.batches = sharing.batches[1:]
-    sharing.partition.log_start_moved(15)
+    sharing.partition.log_start_offset_changed(15)
     assert sharing.partition.start_offset == 15
     assert acknowledge(sharing, BOB, 10, 19, ACCEPT) is ErrorCode.NONE
     assert sharing.fetch(ANN) == [Acquired(20, 29, 1)]
@@ -309,7 +309,7 @@ def test_a_partition_whose_state_cannot_be_read_fails() -> None:
     sharing = Sharing(log_of(10))
     sharing.store.delete(KEY)
     partition = sharing.lead()
-    assert partition.phase is Phase.FAILED
+    assert partition.partition_state is SharePartitionState.FAILED
     assert partition.failure is not None
     assert partition.failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -46,7 +46,7 @@ from ottla.records.control import ControlType
 from ottla.records.iterate import Record, iter_all_records
 from ottla.shares.environment import SharePartitionKey
 from ottla.shares.partition import ACCEPT, REJECT, RELEASE, RENEW
-from ottla.shares.sessions import Place
+from ottla.shares.sessions import TopicIdPartition
 from tests.conversations.local_talk import LocalTalk
 from tests.shares.sharing import DictionaryStore
 
@@ -457,7 +457,7 @@ def test_open_transactions_neither_count_nor_come_and_aborted_ones_never_do(talk
     # The marker is in the range; a client acknowledges it as a gap.
     assert acquired(answer) == {0: [(2, 3, 1)]}
     assert talk.acknowledge(ANN, 1, {0: [(2, 3, [ACCEPT, 0])]}) == [ErrorCode.NONE]
-    shared = talk.node.share_partitions.get(GROUP, Place(talk.topic_id, 0))
+    shared = talk.node.share_partitions.get(GROUP, TopicIdPartition(talk.topic_id, 0))
     assert shared is not None
     assert shared.start_offset == 4
 

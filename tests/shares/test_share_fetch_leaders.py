@@ -27,7 +27,7 @@ class TwoNodes(Talk):
 
     asked = 1
 
-    def _open(self) -> None:
+    def open(self) -> None:
         configs, advertised = [], {}
         for node in (1, 2):
             self.world.disk.make_dirs(f"/data{node}")

@@ -8,22 +8,22 @@ import pytest
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.schema import Uuid
-from ottla.shares.sessions import Place, SessionKey, ShareContext, ShareSessions
+from ottla.shares.sessions import SessionKey, ShareContext, ShareSessions, TopicIdPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ANN = SessionKey("group", "ann")
 BOB = SessionKey("group", "bob")
-ONE, TWO, THREE = (Place(Uuid(b"\1" * 16), index) for index in range(3))
+ONE, TWO, THREE = (TopicIdPartition(Uuid(b"\1" * 16), index) for index in range(3))
 
 
 def fetch(
     sessions: ShareSessions,
     key: SessionKey,
     epoch: int,
-    *wanted: Place,
-    forgotten: tuple[Place, ...] = (),
+    *wanted: TopicIdPartition,
+    forgotten: tuple[TopicIdPartition, ...] = (),
     connection: int = 1,
     acknowledges: bool = False,
 ) -> ShareContext:

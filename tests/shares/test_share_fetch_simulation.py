@@ -11,7 +11,7 @@ import pytest
 
 from ottla.protocol.errors import ErrorCode
 from ottla.shares.partition import ACCEPT, REJECT, RELEASE
-from ottla.shares.sessions import Place
+from ottla.shares.sessions import TopicIdPartition
 from tests.shares.test_share_fetch import Talk, acquired
 
 SEEDS = 8
@@ -120,7 +120,7 @@ class Play:
                 assert self.talk.acknowledge("last", epoch, {0: [(first, last, [ACCEPT])]}) == [ErrorCode.NONE]
                 epoch += 1
                 self.over.update(range(first, last + 1))
-        shared = self.talk.node.share_partitions.get("g", Place(self.talk.topic_id, 0))
+        shared = self.talk.node.share_partitions.get("g", TopicIdPartition(self.talk.topic_id, 0))
         assert shared is not None
         assert shared.start_offset == self.end
 

@@ -179,7 +179,7 @@ def test_the_state_of_a_deleted_topic_goes_with_it() -> None:
     world.coordinator.topics_deleted({TOPIC})
     shard = world.coordinator.shard(0)
     assert shard is not None
-    assert shard.kept == {}
+    assert shard.states == {}
     assert [record.value for record in world.written()[3:]] == [None, None, None]
 
 

@@ -9,7 +9,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.uuids import Uuid
 from ottla.records.batch import read_header, stamp_offset
 from ottla.records.iterate import iter_records
-from ottla.shares.coordinator import ShareConfig, ShareCoordinator, StateAnswer
+from ottla.shares.coordinator import ShareConfig, ShareCoordinator, StateResult
 from ottla.shares.environment import SharePartitionKey, ShareState
 from ottla.shares.records import ShareRecord, decode_record
 from ottla.world.clock import VirtualClock
@@ -93,6 +93,6 @@ class ShareWorld:
         return answered(self.coordinator.read(key, -1)).state
 
 
-def answered(answer: Pending[StateAnswer]) -> StateAnswer:
+def answered(answer: Pending[StateResult]) -> StateResult:
     assert answer.done
     return answer.response

@@ -1,6 +1,7 @@
-"""Creates the internal topics of Kafka Streams applications when a heartbeat reports them missing.
+"""Creates the internal topics of Kafka Streams applications that a heartbeat reports as missing (KIP-1071).
 
-The error of a failed creation is kept for a while: members are told, and the creation is not repeated before.
+The error of a failed creation is cached: members get it in their status, and the creation is not retried before it
+expires.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ _MOST_ERRORS: Final = 1_000
 
 
 class StreamsTopics:
-    """Creates internal topics and keeps the errors of those that failed."""
+    """Creates internal topics and caches the errors of those that could not be created."""
 
     __slots__ = ("_cluster", "_errors")
 
     def __init__(self, cluster: BrokerRuntime) -> None:
         self._cluster = cluster
-        self._errors: dict[str, tuple[str, int]] = {}  # reason and expiry, the oldest first
+        self._errors: dict[str, tuple[str, int]] = {}  # message and expiry by topic; the oldest first
 
-    def create(self, topics: Sequence[InternalTopic], remember_ms: int) -> None:
-        """Create the topics that did not fail recently, in one request as Kafka does."""
+    def create(self, topics: Sequence[InternalTopic], error_ttl_ms: int) -> None:
+        """Create topics without a cached error, in one request as Kafka does; cache the errors."""
         failed = self.errors(topic.name for topic in topics)
-        wanted = [
+        requested = [
             CreatableTopic(
                 name=topic.name,
                 num_partitions=topic.partition_count,
@@ -43,24 +44,24 @@ class StreamsTopics:
             if topic.name not in failed
         ]
         try:
-            errors = self._cluster.add_topics(wanted)
+            errors = self._cluster.add_topics(requested)
         except KafkaError as error:
-            errors = {topic.name: (error.code, error.message) for topic in wanted}
+            errors = {topic.name: (error.code, error.message) for topic in requested}
         for name, (code, message) in errors.items():
-            self._remember(name, message or error_text(code) or code.name, remember_ms)
+            self._cache(name, message or error_text(code) or code.name, error_ttl_ms)
 
-    def _remember(self, name: str, message: str, remember_ms: int) -> None:
+    def _cache(self, name: str, message: str, error_ttl_ms: int) -> None:
         self._errors.pop(name, None)
         while len(self._errors) >= _MOST_ERRORS:
             del self._errors[next(iter(self._errors))]
-        self._errors[name] = (message, self._cluster.world.clock.now_ms() + remember_ms)
+        self._errors[name] = (message, self._cluster.world.clock.now_ms() + error_ttl_ms)
 
     def errors(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the errors of topics that failed recently."""
+        """Return the cached errors of topics by name."""
         now = self._cluster.world.clock.now_ms()
-        found = {}
+        cached = {}
         for name in names:
-            message, until_ms = self._errors.get(name, ("", 0))
-            if until_ms > now:
-                found[name] = message
-        return found
+            message, expires_ms = self._errors.get(name, ("", 0))
+            if expires_ms > now:
+                cached[name] = message
+        return cached

@@ -1,6 +1,6 @@
-"""InitProducerId (22): a producer id and an epoch, with or without a transactional id.
+"""InitProducerId (API 22): allocate a producer id and epoch, with or without a transactional id.
 
-v2 is flexible, v3 lets a producer say which id and epoch it had (KIP-360), v4 knows PRODUCER_FENCED.
+v2 is flexible, v3 adds the producer's current id and epoch (KIP-360), v4 adds PRODUCER_FENCED (KIP-588).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def on_error(
     request: InitProducerIdRequest, version: int, code: ErrorCode, message: str | None
 ) -> InitProducerIdResponse:
-    """No id was given."""
+    """Return an error without a producer id."""
     return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
@@ -40,7 +40,7 @@ def on_error(
     on_error=on_error,
 )
 def init_producer_id(call: Call, request: InitProducerIdRequest) -> Pending[InitProducerIdResponse]:
-    """Give a producer its id and epoch; the one that had the transactional id before is shut out."""
+    """Return a producer id and epoch; fence the transactional id's earlier producer."""
     if request.transactional_id is not None:
         call.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     elif not call.may_cluster(AclOperation.IDEMPOTENT_WRITE) and not call.may_any(
@@ -54,10 +54,10 @@ def init_producer_id(call: Call, request: InitProducerIdRequest) -> Pending[Init
 
 
 def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
-    said = (request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH)
-    if said == (False, False):
+    given = (request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH)
+    if given == (False, False):
         return None
-    if said != (True, True):
+    if given != (True, True):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     return ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
 

@@ -1,4 +1,7 @@
-"""OffsetForLeaderEpoch (23): where an epoch ended (KIP-320). v3 adds the replica that asks, v4 is flexible."""
+"""OffsetForLeaderEpoch (API 23): the end offset of a leader epoch (KIP-320).
+
+v3 adds the replica id, v4 is flexible.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,14 @@ if TYPE_CHECKING:
 def on_error(
     request: OffsetForLeaderEpochRequest, version: int, code: ErrorCode, message: str | None
 ) -> OffsetForLeaderEpochResponse:
-    """Every partition failed."""
+    """Return the same error for every partition."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[EpochEndOffset(error_code=code, partition=each.partition) for each in topic.partitions],
+                partitions=[
+                    EpochEndOffset(error_code=code, partition=partition.partition) for partition in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -42,24 +47,25 @@ def on_error(
     on_error=on_error,
 )
 def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    """Answer each partition from its log's epochs."""
+    """Return the end offset of the requested leader epoch of each partition."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_end_of(call, topic.topic, each) for each in topic.partitions]
+                topic=topic.topic,
+                partitions=[_end_offset(call, topic.topic, partition) for partition in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def _end_of(call: Call, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end_offset(call: Call, topic: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         if not call.may_cluster(AclOperation.CLUSTER_ACTION):
             call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
-        partition = call.broker.leader_partition(topic, wanted.partition)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
-        epoch, end = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+        partition = call.broker.leader_partition(topic, requested.partition)
+        partition.check_leader_epoch(requested.current_leader_epoch)
+        epoch, end = partition.log.end_offset_for_epoch(requested.leader_epoch)
     except KafkaError as error:
-        return EpochEndOffset(error_code=error.code, partition=wanted.partition)
-    return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end)
+        return EpochEndOffset(error_code=error.code, partition=requested.partition)
+    return EpochEndOffset(partition=requested.partition, leader_epoch=epoch, end_offset=end)

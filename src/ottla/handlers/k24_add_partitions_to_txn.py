@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (24): take partitions into a transaction before writing to them.
+"""AddPartitionsToTxn (API 24): add partitions to a transaction before writing to them.
 
-v2 knows PRODUCER_FENCED, v3 is flexible. v4 and v5 are for brokers, which add or verify partitions of many
-transactions on behalf of their producers (KIP-890); clients send v3 and below.
+v2 adds PRODUCER_FENCED, v3 is flexible. Clients send v3 and below. Brokers send v4 and v5 to add or verify partitions
+of several transactions for their producers (KIP-890).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ottla.transactions.states import add_partitions_version, fencing_error
 if TYPE_CHECKING:
     from ottla.broker.session import Call
 
-FIRST_VERSION_OF_BROKERS = 4
+FIRST_BROKER_VERSION = 4
 
 Errors = dict[TopicPartition, ErrorCode]
 Results = list[AddPartitionsToTxnTopicResult]
@@ -37,10 +37,10 @@ Results = list[AddPartitionsToTxnTopicResult]
 def on_error(
     request: AddPartitionsToTxnRequest, version: int, code: ErrorCode, message: str | None
 ) -> AddPartitionsToTxnResponse:
-    """Nothing was added anywhere."""
-    if version >= FIRST_VERSION_OF_BROKERS:
+    """Return the same error for all partitions."""
+    if version >= FIRST_BROKER_VERSION:
         return AddPartitionsToTxnResponse(error_code=code)
-    return _client_response(_all_alike(_client_transaction(request), code))
+    return _client_response(_same_error(_client_transaction(request), code))
 
 
 @api(
@@ -54,22 +54,22 @@ def on_error(
     on_error=on_error,
 )
 def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pending[AddPartitionsToTxnResponse]:
-    """Add or verify the partitions of each transaction; answer when all of them are decided."""
-    if call.version < FIRST_VERSION_OF_BROKERS:
+    """Add or verify the partitions of each transaction; respond when all results are known."""
+    if call.version < FIRST_BROKER_VERSION:
         return _decide(call, _client_transaction(request)).map(_client_response)
     call.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
     transactions: dict[str, AddPartitionsToTxnTransaction] = {}
-    for each in request.transactions:
-        transactions.setdefault(each.transactional_id, each)
+    for transaction in request.transactions:
+        transactions.setdefault(transaction.transactional_id, transaction)
     if not transactions:
         return kept(AddPartitionsToTxnResponse())
     results: dict[str, Results] = {}
     answer: Pending[AddPartitionsToTxnResponse] = Pending()
 
-    def decided(transactional_id: str, found: Results) -> None:
-        results[transactional_id] = found
+    def decided(transactional_id: str, topic_results: Results) -> None:
+        results[transactional_id] = topic_results
         if len(results) == len(transactions):
-            answer.complete(_broker_response({each: results[each] for each in transactions}))
+            answer.complete(_broker_response({name: results[name] for name in transactions}))
 
     for transactional_id, transaction in transactions.items():
         _decide(call, transaction).on_complete(partial(decided, transactional_id))
@@ -78,28 +78,38 @@ def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pen
 
 def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Pending[Results]:
     partitions = _partitions(transaction)
-    if call.version < FIRST_VERSION_OF_BROKERS and not call.may(
+    if call.version < FIRST_BROKER_VERSION and not call.may(
         AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
     ):
-        return kept(_all_alike(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    refused = {place: error for place in partitions if (error := _refusal(call, place))}
-    if refused:
-        # One partition that cannot be added keeps the others out as well: a transaction has all of them or fails.
-        return kept(_by_topic({place: refused.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in partitions}))
+        return kept(_same_error(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    errors = {
+        topic_partition: error for topic_partition in partitions if (error := _partition_error(call, topic_partition))
+    }
+    if errors:
+        # All partitions of a transaction are added, or none.
+        return kept(
+            _by_topic(
+                {
+                    topic_partition: errors.get(topic_partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
+                    for topic_partition in partitions
+                }
+            )
+        )
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     coordinator = call.broker.transactions
     if transaction.verify_only:
         return kept(_by_topic(coordinator.verify_partitions(*producer, partitions)))
     added = coordinator.add_partitions(*producer, partitions, add_partitions_version(call.version))
-    return added.map(lambda code: _all_alike(transaction, fencing_error(code, call.api_key, call.version)))
+    return added.map(lambda code: _same_error(transaction, fencing_error(code, call.api_key, call.version)))
 
 
-def _refusal(call: Call, place: TopicPartition) -> ErrorCode:
-    if call.version < FIRST_VERSION_OF_BROKERS and (
-        call.broker.cluster.is_internal(place.topic) or not call.may_topic(AclOperation.WRITE, place.topic)
+def _partition_error(call: Call, topic_partition: TopicPartition) -> ErrorCode:
+    if call.version < FIRST_BROKER_VERSION and (
+        call.broker.cluster.is_internal(topic_partition.topic)
+        or not call.may_topic(AclOperation.WRITE, topic_partition.topic)
     ):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if call.broker.cluster.image.partition(place.topic, place.partition) is None:
+    if call.broker.cluster.image.partition(topic_partition.topic, topic_partition.partition) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
 
@@ -124,14 +134,14 @@ def _client_response(results: Results) -> AddPartitionsToTxnResponse:
 def _broker_response(results: dict[str, Results]) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
-            AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=each)
-            for transactional_id, each in results.items()
+            AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=topic_results)
+            for transactional_id, topic_results in results.items()
         ]
     )
 
 
-def _all_alike(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -> Results:
-    """One answer for all, told as they were asked for: what is named twice is answered twice, as in Kafka."""
+def _same_error(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -> Results:
+    """Return one error for all partitions as requested; duplicates are answered twice, as in Kafka."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,
@@ -146,9 +156,9 @@ def _all_alike(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -> R
 
 def _by_topic(errors: Errors) -> Results:
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
-    for place, code in errors.items():
-        topic = topics.setdefault(place.topic, AddPartitionsToTxnTopicResult(name=place.topic))
+    for topic_partition, code in errors.items():
+        topic = topics.setdefault(topic_partition.topic, AddPartitionsToTxnTopicResult(name=topic_partition.topic))
         topic.results_by_partition.append(
-            AddPartitionsToTxnPartitionResult(partition_index=place.partition, partition_error_code=code)
+            AddPartitionsToTxnPartitionResult(partition_index=topic_partition.partition, partition_error_code=code)
         )
     return list(topics.values())

@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn (25): a transaction will commit offsets of a group, so the group's partition is part of it.
+"""AddOffsetsToTxn (API 25): add the partition of `__consumer_offsets` of a group to a transaction.
 
-v2 knows PRODUCER_FENCED, v3 is flexible, v4 knows TRANSACTION_ABORTABLE. Since TxnOffsetCommit v5 nobody needs it.
+v2 adds PRODUCER_FENCED, v3 is flexible, v4 adds TRANSACTION_ABORTABLE. TxnOffsetCommit v5 adds the partition itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def on_error(
     request: AddOffsetsToTxnRequest, version: int, code: ErrorCode, message: str | None
 ) -> AddOffsetsToTxnResponse:
-    """The group's partition was not added."""
+    """Return the error."""
     return AddOffsetsToTxnResponse(error_code=code)
 
 
@@ -35,11 +35,15 @@ def on_error(
     on_error=on_error,
 )
 def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> Pending[AddOffsetsToTxnResponse]:
-    """Add the partition of `__consumer_offsets` that keeps the group."""
+    """Add the group's partition of `__consumer_offsets` to the transaction."""
     call.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
     broker = call.broker
-    place = TopicPartition(GROUP_METADATA_TOPIC, broker.groups.partition_for(request.group_id))
+    offsets_partition = TopicPartition(GROUP_METADATA_TOPIC, broker.groups.partition_for(request.group_id))
     added = broker.transactions.add_partitions(
-        request.transactional_id, request.producer_id, request.producer_epoch, [place], TransactionVersion.TV_0
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [offsets_partition],
+        TransactionVersion.TV_0,
     )
     return added.map(lambda code: AddOffsetsToTxnResponse(error_code=fencing_error(code, call.api_key, call.version)))

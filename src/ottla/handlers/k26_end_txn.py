@@ -1,7 +1,7 @@
-"""EndTxn (26): commit or abort a transaction.
+"""EndTxn (API 26): commit or abort a transaction.
 
-v2 knows PRODUCER_FENCED, v3 is flexible, v4 knows TRANSACTION_ABORTABLE, v5 bumps the producer's epoch and answers with
-it (KIP-890).
+v2 adds PRODUCER_FENCED, v3 is flexible, v4 adds TRANSACTION_ABORTABLE, v5 bumps the producer's epoch and returns it
+(KIP-890).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def on_error(request: EndTxnRequest, version: int, code: ErrorCode, message: str | None) -> EndTxnResponse:
-    """The transaction is as it was."""
+    """Return the error."""
     return EndTxnResponse(error_code=code)
 
 
 @api(26, versions=(0, 5), acl=access.transactional_id(AclOperation.WRITE), on_error=on_error)
 def end_txn(call: Call, request: EndTxnRequest) -> Pending[EndTxnResponse]:
-    """Decide the transaction; the markers are written after the answer."""
+    """Commit or abort the transaction; respond once that is durable, before the markers are written."""
     ended = call.broker.transactions.end_transaction(
         request.transactional_id,
         request.producer_id,

@@ -1,6 +1,6 @@
-"""WriteTxnMarkers (27): a coordinator, or an administrator who ends a hanging transaction, has markers written.
+"""WriteTxnMarkers (API 27): write the control batches that end transactions, hanging transactions included.
 
-v1 is flexible, v2 adds the transaction version, which says how strictly a marker's epoch is checked.
+v1 is flexible, v2 adds the transaction version, which decides how strictly a marker's epoch is checked.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Errors = dict[TopicPartition, ErrorCode]
 def on_error(
     request: WriteTxnMarkersRequest, version: int, code: ErrorCode, message: str | None
 ) -> WriteTxnMarkersResponse:
-    """No marker was written."""
-    return _response({each.producer_id: dict.fromkeys(_partitions(each), code) for each in request.markers})
+    """Return the same error for all partitions."""
+    return _response({marker.producer_id: dict.fromkeys(_partitions(marker), code) for marker in request.markers})
 
 
 @api(
@@ -46,26 +46,26 @@ def on_error(
 def write_txn_markers(
     call: Call, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Pending[WriteTxnMarkersResponse]:
-    """Write each marker to its partitions, as far as they are led here."""
+    """Write each marker to those of its partitions that this node leads."""
     if not call.may_cluster(AclOperation.ALTER):
         call.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
-    if any(each.producer_id < 0 or each.producer_epoch < 0 for each in request.markers):
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # a batch of no producer cannot be made; Kafka stumbles here
+    if any(marker.producer_id < 0 or marker.producer_epoch < 0 for marker in request.markers):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka, which cannot build such a batch
     results: dict[int, Errors] = {}
     written: list[Log] = []
-    for each in request.markers:
+    for requested in request.markers:
         marker = TransactionMarker(
-            each.producer_id,
-            each.producer_epoch,
-            each.coordinator_epoch,
-            each.transaction_result,
-            each.transaction_version,
+            requested.producer_id,
+            requested.producer_epoch,
+            requested.coordinator_epoch,
+            requested.transaction_result,
+            requested.transaction_version,
         )
-        errors = results.setdefault(each.producer_id, {})
-        for place in _partitions(each):
-            errors[place] = _write(call, marker, place)
-            if errors[place] is ErrorCode.NONE:
-                written.append(call.broker.cluster.partitions[place].log)
+        errors = results.setdefault(requested.producer_id, {})
+        for topic_partition in _partitions(requested):
+            errors[topic_partition] = _write(call, marker, topic_partition)
+            if errors[topic_partition] is ErrorCode.NONE:
+                written.append(call.broker.cluster.partitions[topic_partition].log)
     response = _response(results)
     if not written or not call.broker.cluster.sync:
         return response
@@ -74,14 +74,14 @@ def write_txn_markers(
     )
 
 
-def _write(call: Call, marker: TransactionMarker, place: TopicPartition) -> ErrorCode:
+def _write(call: Call, marker: TransactionMarker, topic_partition: TopicPartition) -> ErrorCode:
     cluster = call.broker.cluster
-    partition = cluster.partitions.get(place)
+    partition = cluster.partitions.get(topic_partition)
     if partition is None or call.broker.node_id not in partition.state.replicas:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition.state.leader != call.broker.node_id:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return cluster.write_marker(place, marker)
+    return cluster.write_marker(topic_partition, marker)
 
 
 def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:
@@ -92,8 +92,10 @@ def _response(results: dict[int, Errors]) -> WriteTxnMarkersResponse:
     response = WriteTxnMarkersResponse()
     for producer_id, errors in results.items():
         topics: dict[str, WritableTxnMarkerTopicResult] = {}
-        for place, code in errors.items():
-            topic = topics.setdefault(place.topic, WritableTxnMarkerTopicResult(name=place.topic))
-            topic.partitions.append(WritableTxnMarkerPartitionResult(partition_index=place.partition, error_code=code))
+        for topic_partition, code in errors.items():
+            topic = topics.setdefault(topic_partition.topic, WritableTxnMarkerTopicResult(name=topic_partition.topic))
+            topic.partitions.append(
+                WritableTxnMarkerPartitionResult(partition_index=topic_partition.partition, error_code=code)
+            )
         response.markers.append(WritableTxnMarkerResult(producer_id=producer_id, topics=list(topics.values())))
     return response

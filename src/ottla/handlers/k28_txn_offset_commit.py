@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (28): commit a group's offsets as part of a transaction.
+"""TxnOffsetCommit (API 28): commit a group's offsets as part of a transaction.
 
-v2 adds leader epochs, v3 is flexible and names the member (KIP-447), v4 knows TRANSACTION_ABORTABLE, v5 adds the
-group's partition to the transaction implicitly (KIP-890).
+v2 adds leader epochs, v3 is flexible and adds the member (KIP-447), v4 adds TRANSACTION_ABORTABLE, v5 adds the group's
+partition to the transaction implicitly (KIP-890).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from ottla.broker.session import Call
     from ottla.transactions.verification import SupportedOperation, VerificationGuard
 
-FIRST_VERSION_THAT_KNOWS_LOADING = 2
+FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
 NAME = attrgetter("name")
 
-# What a client of a group coordinator is told when the coordinator's log, or that of transactions, is not to be had.
+# Errors of the log and of the transaction coordinator, as a group coordinator answers them.
 _COORDINATOR_ERRORS = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -52,8 +52,8 @@ _COORDINATOR_ERRORS = {
 def on_error(
     request: TxnOffsetCommitRequest, version: int, code: ErrorCode, message: str | None
 ) -> TxnOffsetCommitResponse:
-    """No offset was committed."""
-    if version < FIRST_VERSION_THAT_KNOWS_LOADING and code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+    """Return the same error for all partitions."""
+    if version < FIRST_VERSION_WITH_LOAD_IN_PROGRESS and code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error_responses.txn_offset_commit(request, code)
 
@@ -67,7 +67,7 @@ def on_error(
     on_error=on_error,
 )
 def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Pending[TxnOffsetCommitResponse]:
-    """Commit the offsets of partitions that exist, once the coordinator knows that the group is in the transaction."""
+    """Commit offsets of existing partitions, once the group's partition is part of the transaction."""
     call.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
     known: list[TxnOffsetCommitRequestTopic] = []
     refused: list[TxnOffsetCommitResponseTopic] = []
@@ -113,7 +113,7 @@ def _verify(
     commit: Callable[[Partition, VerificationGuard | None], None],
     failed: Callable[[ErrorCode], None],
 ) -> None:
-    """Have the group's partition added to the transaction, or verified to be in it, and then commit."""
+    """Add the group's partition to the transaction, or verify it, and then commit."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     broker = call.broker
@@ -125,16 +125,16 @@ def _verify(
     if guard is None:
         commit(partition, None)
         return
-    place = TopicPartition(partition.topic, partition.index)
+    topic_partition = TopicPartition(partition.topic, partition.index)
 
     def verified(errors: dict[TopicPartition, ErrorCode]) -> None:
         if errors:
-            failed(errors[place])
+            failed(errors[topic_partition])
         else:
             commit(partition, guard)
 
     broker.verifier.add_or_verify(
-        request.transactional_id, request.producer_id, request.producer_epoch, [place], operation
+        request.transactional_id, request.producer_id, request.producer_epoch, [topic_partition], operation
     ).on_complete(verified)
 
 
@@ -162,17 +162,17 @@ def _sort_out(
     refused: list[TxnOffsetCommitResponseTopic],
 ) -> None:
     allowed = call.may_topic(AclOperation.READ, topic.name)
-    found = call.broker.cluster.image.topic(topic.name) if allowed else None
+    described = call.broker.cluster.image.topic(topic.name) if allowed else None
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    existing = found.partitions if found is not None else {}
-    right, wrong = split(topic.partitions, lambda each: each.partition_index in existing)
+    existing = described.partitions if described is not None else {}
+    right, wrong = split(topic.partitions, lambda partition: partition.partition_index in existing)
     if wrong:
         refused.append(
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-                    for each in wrong
+                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in wrong
                 ],
             )
         )

@@ -1,4 +1,4 @@
-"""DescribeProducers (61): what partitions know of their producers; this is how a hanging transaction is found."""
+"""DescribeProducers (API 61): the producer state of partitions, used to find hanging transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def on_error(
     request: DescribeProducersRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeProducersResponse:
-    """No partition is described."""
+    """Return the same error for all partitions."""
     return DescribeProducersResponse(
         topics=[
             TopicResponse(

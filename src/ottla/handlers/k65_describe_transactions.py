@@ -1,4 +1,4 @@
-"""DescribeTransactions (65): the state of transactional ids, with the partitions of what is open."""
+"""DescribeTransactions (API 65): the state of transactional ids with the partitions of their transactions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def on_error(
     request: DescribeTransactionsRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeTransactionsResponse:
-    """No transaction is described."""
+    """Return the same error for all transactional ids."""
     return DescribeTransactionsResponse(
         transaction_states=[
-            TransactionState(transactional_id=each, error_code=code) for each in request.transactional_ids
+            TransactionState(transactional_id=name, error_code=code) for name in request.transactional_ids
         ]
     )
 
@@ -36,18 +36,18 @@ def on_error(
     on_error=on_error,
 )
 def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-    """Describe each id that this node coordinates."""
+    """Return the state of each transactional id that this node coordinates."""
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(call, each) for each in request.transactional_ids]
+        transaction_states=[_describe(call, name) for name in request.transactional_ids]
     )
 
 
 def _describe(call: Call, transactional_id: str) -> TransactionState:
-    """One id, with the topics that the caller may see."""
+    """Return one id with the topics that the caller may describe."""
     if not call.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return TransactionState(
             transactional_id=transactional_id, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         )
     state = call.broker.transactions.describe(transactional_id)
-    state.topics = [each for each in state.topics if call.may_topic(AclOperation.DESCRIBE, each.topic)]
+    state.topics = [topic for topic in state.topics if call.may_topic(AclOperation.DESCRIBE, topic.topic)]
     return state

@@ -1,4 +1,7 @@
-"""ListTransactions (66): the transactional ids that this node coordinates. v1 filters by duration, v2 by a pattern."""
+"""ListTransactions (API 66): the transactional ids that this node coordinates.
+
+v1 adds a filter by duration (KIP-994), v2 by a pattern.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ if TYPE_CHECKING:
 def on_error(
     request: ListTransactionsRequest, version: int, code: ErrorCode, message: str | None
 ) -> ListTransactionsResponse:
-    """Nothing is listed."""
+    """Return the error."""
     return ListTransactionsResponse(error_code=code)
 
 
 @api(66, versions=(0, 2), acl=access.each(access.on_transactional_id(AclOperation.DESCRIBE)), on_error=on_error)
 def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """List what passes the filters."""
+    """List the transactional ids that match the filters and that the caller may describe."""
     response = call.broker.transactions.list_transactions(request)
     response.transaction_states = [
-        each
-        for each in response.transaction_states
-        if call.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+        state
+        for state in response.transaction_states
+        if call.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id)
     ]
     return response

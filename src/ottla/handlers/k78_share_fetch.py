@@ -1,19 +1,25 @@
-"""ShareFetch (78): acquire records for a member of a share group, and take its acknowledgements on the way (KIP-932).
+"""ShareFetch (API 78): acknowledge records of a share group member, and acquire more for it (KIP-932).
 
-v1 is the first that is served, v2 adds strict limits of records (KIP-1206) and the renewal of locks (KIP-1222), in
-which nothing is fetched because that might last longer than the lock.
+v1 is the first supported version; v2 adds strict record limits (KIP-1206) and the renewal of acquisition locks
+(KIP-1222), which fetches nothing because waiting might outlast the lock.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.share.fetch import ShareFetch, ShareFetchLimits, error_data, let_go, rotated
+from ottla.broker.share.fetch import ShareFetch, ShareFetchLimits, error_data, release, rotated
 from ottla.broker.throttle import most_to_fetch
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.share_acknowledgements import LEADER_ERRORS, Acknowledgements, leader_of, refusal, who_asks
+from ottla.handlers.shared.share_acknowledgements import (
+    LEADER_ERRORS,
+    Acknowledgements,
+    leader_of,
+    refusal,
+    session_key_of,
+)
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k78_share_fetch import (
@@ -25,19 +31,19 @@ from ottla.protocol.messages.k78_share_fetch import (
     ShareFetchResponse,
 )
 from ottla.shares.acquire import BATCH_OPTIMIZED, RECORD_LIMIT
-from ottla.shares.sessions import FINAL_EPOCH, Place
+from ottla.shares.sessions import FINAL_EPOCH, TopicIdPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ottla.broker.session import Call
-    from ottla.broker.share.fetch import Answers
+    from ottla.broker.share.fetch import ShareFetchData
     from ottla.handlers.shared.share_acknowledgements import Outcome
     from ottla.shares.sessions import SessionKey, ShareContext
 
 
 def on_error(request: ShareFetchRequest, version: int, code: ErrorCode, message: str | None) -> ShareFetchResponse:
-    """The whole fetch failed; Kafka gives no words."""
+    """Return a top-level error; Kafka sends no error message."""
     return ShareFetchResponse(error_code=code)
 
 
@@ -48,8 +54,8 @@ def on_error(request: ShareFetchRequest, version: int, code: ErrorCode, message:
     on_error=on_error,
 )
 def share_fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse | Pending[ShareFetchResponse]:
-    """Acknowledge first, then acquire what there is, or wait for it; the answer comes when both are done."""
-    who = who_asks(call, request)
+    """Acknowledge, then acquire records or wait for some; respond when both are complete."""
+    session_key = session_key_of(call, request)
     renews = call.version >= 2 and request.is_renew_ack
     if renews and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -59,10 +65,14 @@ def share_fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse | 
     acknowledgements = Acknowledgements.of(request)
     try:
         context = shares.sessions.context(
-            who,
+            session_key,
             request.share_session_epoch,
-            list(acknowledgements.said),
-            (Place(each.topic_id, index) for each in request.forgotten_topics_data for index in each.partitions),
+            list(acknowledgements.by_partition),
+            (
+                TopicIdPartition(each.topic_id, index)
+                for each in request.forgotten_topics_data
+                for index in each.partitions
+            ),
             call.session.id,
             acknowledges=bool(acknowledgements),
         )
@@ -70,23 +80,25 @@ def share_fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse | 
         if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED and request.max_wait_ms > 0:
             return _later(call, request.max_wait_ms, ShareFetchResponse(error_code=error.code))
         raise
-    said: Pending[Outcome] = kept({})
+    acknowledged: Pending[Outcome] = kept({})
     if acknowledgements:
-        said = acknowledgements.do(call, who, renews=renews)
-    fetched: Pending[Answers] = kept({}) if renews else _fetch(call, request, who, context)
-    return _Answer(call, request, who, context).when(said, fetched)
+        acknowledged = acknowledgements.apply(call, session_key, renews=renews)
+    fetched: Pending[ShareFetchData] = kept({}) if renews else _fetch(call, request, session_key, context)
+    return _ResponseBuilder(call, request, session_key, context).when(acknowledged, fetched)
 
 
-def _fetch(call: Call, request: ShareFetchRequest, who: SessionKey, context: ShareContext) -> Pending[Answers]:
-    refused: Answers = {}
-    wanted: list[Place] = []
-    for place in context.partitions:
-        error = refusal(call, place)
+def _fetch(
+    call: Call, request: ShareFetchRequest, session_key: SessionKey, context: ShareContext
+) -> Pending[ShareFetchData]:
+    refused: ShareFetchData = {}
+    readable: list[TopicIdPartition] = []
+    for topic_partition in context.partitions:
+        error = refusal(call, topic_partition)
         if error is None:
-            wanted.append(place)
+            readable.append(topic_partition)
         else:
-            refused[place] = error_data(place, error)
-    if not wanted:
+            refused[topic_partition] = error_data(topic_partition, error)
+    if not readable:
         return kept(refused)
     broker = call.broker
     max_bytes = min(request.max_bytes, broker.config_int("fetch.max.bytes"))
@@ -100,87 +112,101 @@ def _fetch(call: Call, request: ShareFetchRequest, who: SessionKey, context: Sha
         batch_size=request.batch_size,
         mode=request.share_acquire_mode,
     )
-    fetch = ShareFetch(broker.share_partitions, who, limits, broker.cluster.world.clock)
-    return fetch.start(rotated(wanted, request.share_session_epoch)).map(lambda found: {**found, **refused})
+    fetch = ShareFetch(broker.share_partitions, session_key, limits, broker.cluster.world.clock)
+    return fetch.start(rotated(readable, request.share_session_epoch)).map(lambda fetched: {**fetched, **refused})
 
 
 def _later(call: Call, milliseconds: int, response: ShareFetchResponse) -> Pending[ShareFetchResponse]:
-    """An answer that keeps a client from asking at once again."""
+    """Complete a response later, so that the client does not retry at once."""
     answer: Pending[ShareFetchResponse] = Pending(lambda: timer.cancel())
     timer = call.broker.cluster.world.clock.call_later(milliseconds / 1000, lambda: answer.complete(response))
     return answer
 
 
-class _Answer:
-    """Puts the two halves of an answer together."""
+class _ResponseBuilder:
+    """Combines the results of acknowledging and fetching into a response."""
 
-    def __init__(self, call: Call, request: ShareFetchRequest, who: SessionKey, context: ShareContext) -> None:
+    def __init__(self, call: Call, request: ShareFetchRequest, session_key: SessionKey, context: ShareContext) -> None:
         self.call = call
         self.request = request
-        self.who = who
+        self.session_key = session_key
         self.context = context
 
     def when(
-        self, said: Pending[Outcome], fetched: Pending[Answers]
+        self, acknowledged: Pending[Outcome], fetched: Pending[ShareFetchData]
     ) -> ShareFetchResponse | Pending[ShareFetchResponse]:
-        """The response, when both are known."""
-        if said.done and fetched.done:
-            return self.response(said.response, fetched.response)
-        answer: Pending[ShareFetchResponse] = Pending(lambda: gone())
+        """Return the response, or a Pending of it until both are complete."""
+        if acknowledged.done and fetched.done:
+            return self.response(acknowledged.response, fetched.response)
+        answer: Pending[ShareFetchResponse] = Pending(lambda: cancelled())
 
-        def gone() -> None:
+        def cancelled() -> None:
             if fetched.done:
-                let_go(fetched.response)
+                release(fetched.response)
             fetched.cancel()
 
         def ready(_: object) -> None:
-            if said.done and fetched.done and not answer.settled:
-                answer.complete(self.response(said.response, fetched.response))
+            if acknowledged.done and fetched.done and not answer.settled:
+                answer.complete(self.response(acknowledged.response, fetched.response))
 
-        said.on_complete(ready)
+        acknowledged.on_complete(ready)
         fetched.on_complete(ready)
         return answer
 
-    def response(self, outcome: Outcome, answers: Answers) -> ShareFetchResponse:
-        """The response; with the last of a session, what the member still holds goes back."""
+    def response(self, outcome: Outcome, data_by_partition: ShareFetchData) -> ShareFetchResponse:
+        """Build the response; the final epoch ends the session and releases the member's records."""
         shares = self.call.broker.share_partitions
         if self.request.share_session_epoch == FINAL_EPOCH:
-            shares.end_session(self.who)
+            shares.end_session(self.session_key)
         try:
-            news = ((place, bool(data.records), data.error_code != 0) for place, data in answers.items())
-            chosen = {place: answers[place] for place in self.context.included(news)}
+            fetched = (
+                (topic_partition, bool(data.records), data.error_code != 0)
+                for topic_partition, data in data_by_partition.items()
+            )
+            included = {
+                topic_partition: data_by_partition[topic_partition]
+                for topic_partition in self.context.included(fetched)
+            }
         except KafkaError as error:
-            let_go(answers)
-            chosen, code = {}, error.code
+            release(data_by_partition)
+            included, code = {}, error.code
         else:
             code = ErrorCode.NONE
-        for place, failure in outcome.items():
-            data = chosen.setdefault(place, PartitionData(partition_index=place.partition, records=b""))
+        for topic_partition, failure in outcome.items():
+            data = included.setdefault(
+                topic_partition, PartitionData(partition_index=topic_partition.partition, records=b"")
+            )
             if failure is not None:
                 data.acknowledge_error_code = failure.code
                 data.acknowledge_error_message = failure.message
         response = ShareFetchResponse(
             error_code=code,
-            acquisition_lock_timeout_ms=shares.settings(self.who.group_id).record_lock_duration_ms,
-            node_endpoints=self._leaders(chosen),
+            acquisition_lock_timeout_ms=shares.settings(self.session_key.group_id).record_lock_duration_ms,
+            node_endpoints=self._leaders(included),
         )
         topics: dict[bytes, ShareFetchableTopicResponse] = {}
-        for place, data in chosen.items():
-            topic = topics.get(place.topic_id)
+        for topic_partition, data in included.items():
+            topic = topics.get(topic_partition.topic_id)
             if topic is None:
-                topic = topics[place.topic_id] = ShareFetchableTopicResponse(topic_id=place.topic_id)
+                topic = topics[topic_partition.topic_id] = ShareFetchableTopicResponse(
+                    topic_id=topic_partition.topic_id
+                )
                 response.responses.append(topic)
             topic.partitions.append(data)
         return response
 
-    def _leaders(self, answers: Answers) -> list[NodeEndpoint]:
-        """Say where the leaders are of partitions that are not here."""
+    def _leaders(self, data_by_partition: ShareFetchData) -> list[NodeEndpoint]:
+        """Set the current leader of partitions that this node does not lead, and return the leaders' endpoints."""
         endpoints: dict[int, NodeEndpoint] = {}
-        wrong: Iterable[Place] = [place for place, data in answers.items() if data.error_code in LEADER_ERRORS]
-        for place in wrong:
-            hint = leader_of(self.call, place)
+        wrong: Iterable[TopicIdPartition] = [
+            topic_partition for topic_partition, data in data_by_partition.items() if data.error_code in LEADER_ERRORS
+        ]
+        for topic_partition in wrong:
+            hint = leader_of(self.call, topic_partition)
             if hint is not None:
-                answers[place].current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
+                data_by_partition[topic_partition].current_leader = LeaderIdAndEpoch(
+                    leader_id=hint.leader, leader_epoch=hint.epoch
+                )
                 endpoints[hint.leader] = NodeEndpoint(
                     node_id=hint.leader, host=hint.host, port=hint.port, rack=hint.rack
                 )

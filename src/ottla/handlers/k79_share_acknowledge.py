@@ -1,6 +1,6 @@
-"""ShareAcknowledge (79): a member of a share group says what became of records that it holds (KIP-932).
+"""ShareAcknowledge (API 79): accept, release, reject or renew records of a share group member (KIP-932).
 
-v1 is the first that is served, v2 renews locks and tells how long they last (KIP-1222).
+v1 is the first supported version; v2 renews acquisition locks and returns their duration (KIP-1222).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.share_acknowledgements import LEADER_ERRORS, Acknowledgements, leader_of, who_asks
+from ottla.handlers.shared.share_acknowledgements import LEADER_ERRORS, Acknowledgements, leader_of, session_key_of
 from ottla.protocol.messages.k79_share_acknowledge import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def on_error(
     request: ShareAcknowledgeRequest, version: int, code: ErrorCode, message: str | None
 ) -> ShareAcknowledgeResponse:
-    """The whole request failed; Kafka gives no words."""
+    """Return a top-level error; Kafka sends no error message."""
     return ShareAcknowledgeResponse(error_code=code)
 
 
@@ -43,37 +43,39 @@ def on_error(
     on_error=on_error,
 )
 def share_acknowledge(call: Call, request: ShareAcknowledgeRequest) -> Pending[ShareAcknowledgeResponse]:
-    """Take the acknowledgements; with the last of a session, what the member still holds goes back."""
-    who = who_asks(call, request)
-    call.broker.share_partitions.sessions.acknowledge(who, request.share_session_epoch)
-    said = Acknowledgements.of(request).do(call, who, renews=call.version >= 2 and request.is_renew_ack)
-    return said.map(lambda outcome: _response(call, request, who, outcome))
+    """Acknowledge records; the final epoch ends the session and releases the member's other records."""
+    session_key = session_key_of(call, request)
+    call.broker.share_partitions.sessions.acknowledge(session_key, request.share_session_epoch)
+    acknowledged = Acknowledgements.of(request).apply(
+        call, session_key, renews=call.version >= 2 and request.is_renew_ack
+    )
+    return acknowledged.map(lambda outcome: _response(call, request, session_key, outcome))
 
 
 def _response(
-    call: Call, request: ShareAcknowledgeRequest, who: SessionKey, outcome: Outcome
+    call: Call, request: ShareAcknowledgeRequest, session_key: SessionKey, outcome: Outcome
 ) -> ShareAcknowledgeResponse:
     shares = call.broker.share_partitions
     if request.share_session_epoch == FINAL_EPOCH:
-        shares.end_session(who)
+        shares.end_session(session_key)
     response = ShareAcknowledgeResponse(
-        acquisition_lock_timeout_ms=shares.settings(who.group_id).record_lock_duration_ms
+        acquisition_lock_timeout_ms=shares.settings(session_key.group_id).record_lock_duration_ms
     )
     topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
     endpoints: dict[int, NodeEndpoint] = {}
-    for place, error in outcome.items():
-        data = PartitionData(partition_index=place.partition)
+    for topic_partition, error in outcome.items():
+        data = PartitionData(partition_index=topic_partition.partition)
         if error is not None:
             data.error_code, data.error_message = error.code, error.message
-            hint = leader_of(call, place) if error.code in LEADER_ERRORS else None
+            hint = leader_of(call, topic_partition) if error.code in LEADER_ERRORS else None
             if hint is not None:
                 data.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
                 endpoints[hint.leader] = NodeEndpoint(
                     node_id=hint.leader, host=hint.host, port=hint.port, rack=hint.rack
                 )
-        topic = topics.get(place.topic_id)
+        topic = topics.get(topic_partition.topic_id)
         if topic is None:
-            topic = topics[place.topic_id] = ShareAcknowledgeTopicResponse(topic_id=place.topic_id)
+            topic = topics[topic_partition.topic_id] = ShareAcknowledgeTopicResponse(topic_id=topic_partition.topic_id)
             response.responses.append(topic)
         topic.partitions.append(data)
     response.node_endpoints = list(endpoints.values())

@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (83): the group coordinator has the state of a share partition begun, or begun anew."""
+"""InitializeShareGroupState (API 83): the group coordinator initializes or resets the state of share partitions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ API = StateApi(
 def initialize_share_group_state(
     call: Call, request: InitializeShareGroupStateRequest
 ) -> InitializeShareGroupStateResponse | Pending[InitializeShareGroupStateResponse]:
-    """Begin to keep the state of each partition."""
+    """Initialize the state of each partition in the share coordinator."""
     coordinator = call.broker.share_coordinator
 
     return API.for_each_partition(
-        request, lambda key, asked: coordinator.initialize(key, asked.state_epoch, asked.start_offset)
+        request, lambda key, partition: coordinator.initialize(key, partition.state_epoch, partition.start_offset)
     )

@@ -1,4 +1,4 @@
-"""ReadShareGroupState (84): the leader of a partition reads what is kept of it for a share group."""
+"""ReadShareGroupState (API 84): the leader of a share partition reads its persisted state."""
 
 from __future__ import annotations
 
@@ -29,23 +29,25 @@ API = StateApi("read share group state", ReadShareGroupStateResponse, ReadStateR
 def read_share_group_state(
     call: Call, request: ReadShareGroupStateRequest
 ) -> ReadShareGroupStateResponse | Pending[ReadShareGroupStateResponse]:
-    """The state of each partition; its earlier leaders are fenced by that."""
+    """Return the state of each partition, and fence earlier leader epochs."""
     coordinator = call.broker.share_coordinator
 
-    return API.for_each_partition(request, lambda key, asked: coordinator.read(key, asked.leader_epoch), _found)
+    return API.for_each_partition(
+        request, lambda key, partition: coordinator.read(key, partition.leader_epoch), _state_fields
+    )
 
 
-def _found(state: ShareState) -> dict[str, Any]:
+def _state_fields(state: ShareState) -> dict[str, Any]:
     return {
         "state_epoch": state.state_epoch,
         "start_offset": state.start_offset,
         "state_batches": [
             StateBatch(
-                first_offset=each.first_offset,
-                last_offset=each.last_offset,
-                delivery_state=each.delivery_state,
-                delivery_count=each.delivery_count,
+                first_offset=batch.first_offset,
+                last_offset=batch.last_offset,
+                delivery_state=batch.delivery_state,
+                delivery_count=batch.delivery_count,
             )
-            for each in state.batches
+            for batch in state.batches
         ],
     }

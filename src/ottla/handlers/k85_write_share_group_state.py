@@ -1,6 +1,6 @@
-"""WriteShareGroupState (85): the leader of a partition keeps what changed in it for a share group.
+"""WriteShareGroupState (API 85): the leader of a share partition persists state changes.
 
-v1 adds the number of deliveries that are complete.
+v1 adds the delivery complete count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.broker.session import Call
     from ottla.pending import Pending
     from ottla.protocol.messages.k85_write_share_group_state import PartitionData
-    from ottla.shares.coordinator import StateAnswer
+    from ottla.shares.coordinator import StateResult
     from ottla.shares.environment import SharePartitionKey
 
 
@@ -34,16 +34,21 @@ API = StateApi("write share group state", WriteShareGroupStateResponse, WriteSta
 def write_share_group_state(
     call: Call, request: WriteShareGroupStateRequest
 ) -> WriteShareGroupStateResponse | Pending[WriteShareGroupStateResponse]:
-    """Change the state of each partition."""
+    """Update the state of each partition."""
     coordinator = call.broker.share_coordinator
 
-    def ask(key: SharePartitionKey, asked: PartitionData) -> Pending[StateAnswer]:
+    def write(key: SharePartitionKey, partition: PartitionData) -> Pending[StateResult]:
         batches = [
-            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
-            for each in asked.state_batches
+            StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+            for batch in partition.state_batches
         ]
         return coordinator.write(
-            key, asked.state_epoch, asked.leader_epoch, asked.start_offset, asked.delivery_complete_count, batches
+            key,
+            partition.state_epoch,
+            partition.leader_epoch,
+            partition.start_offset,
+            partition.delivery_complete_count,
+            batches,
         )
 
-    return API.for_each_partition(request, ask)
+    return API.for_each_partition(request, write)

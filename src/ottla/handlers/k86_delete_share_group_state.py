@@ -1,4 +1,4 @@
-"""DeleteShareGroupState (86): the group coordinator has the state of share partitions deleted."""
+"""DeleteShareGroupState (API 86): the group coordinator deletes the state of share partitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ API = StateApi("delete share group state", DeleteShareGroupStateResponse, Delete
 def delete_share_group_state(
     call: Call, request: DeleteShareGroupStateRequest
 ) -> DeleteShareGroupStateResponse | Pending[DeleteShareGroupStateResponse]:
-    """Keep the state of these partitions no longer."""
+    """Delete the state of each partition."""
     coordinator = call.broker.share_coordinator
 
     return API.for_each_partition(request, lambda key, _: coordinator.delete(key))

@@ -1,6 +1,6 @@
-"""ReadShareGroupStateSummary (87): how far a share group has come in partitions, without what is in flight.
+"""ReadShareGroupStateSummary (API 87): the start offsets of share partitions, without in-flight batches.
 
-v1 adds the number of deliveries that are complete.
+v1 adds the delivery complete count.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ API = StateApi(
 def read_share_group_state_summary(
     call: Call, request: ReadShareGroupStateSummaryRequest
 ) -> ReadShareGroupStateSummaryResponse | Pending[ReadShareGroupStateSummaryResponse]:
-    """The state of each partition without its batches."""
+    """Return the state of each partition without its batches."""
     coordinator = call.broker.share_coordinator
 
-    return API.for_each_partition(request, lambda key, _: coordinator.summary(key), _found)
+    return API.for_each_partition(request, lambda key, _: coordinator.summary(key), _state_fields)
 
 
-def _found(state: ShareState) -> dict[str, Any]:
+def _state_fields(state: ShareState) -> dict[str, Any]:
     return {
         "state_epoch": state.state_epoch,
         "leader_epoch": state.leader_epoch,

@@ -1,8 +1,8 @@
-"""Which records a member is given: what was released first, then what nobody has seen, within its limits (KIP-932).
+"""Acquires records of a share partition for a member: available in-flight records first, then new ones (KIP-932).
 
-A batch of the log is never torn apart unless the member asks for a strict limit (KIP-1206). Records that were delivered
-often already come in ever smaller portions, and before their last delivery one by one, so that a bad record takes no
-others with it.
+Batches of the log are acquired whole unless the fetch has a strict record limit (KIP-1206). Records with a high
+delivery count are acquired in ever smaller portions, and one by one before their last delivery, so that a bad record
+does not archive its neighbours.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.shares.in_flight import Lock, RecordState, Run
-from ottla.shares.partition import Phase
+from ottla.shares.in_flight import AcquisitionLock, RecordState, Run
+from ottla.shares.partition import SharePartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ottla.shares.in_flight import Batch
+    from ottla.shares.in_flight import InFlightBatch
     from ottla.shares.partition import SharePartition
 
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
@@ -24,7 +24,7 @@ LEAST_THROTTLED_DELIVERIES = 2
 
 
 class LogBatch(NamedTuple):
-    """A batch of the log, as far as it matters here."""
+    """The header fields of a log batch that acquisition needs."""
 
     base_offset: int
     last_offset: int
@@ -34,7 +34,7 @@ class LogBatch(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Neighbouring records that a member now holds, and how often they were delivered, this time included."""
+    """A range of acquired records with its delivery count, this delivery included."""
 
     first: int
     last: int
@@ -61,7 +61,7 @@ class Aborted(Protocol):
 
 
 def aborted_batches(batches: Iterable[LogBatch], aborted: Sequence[Aborted]) -> list[LogBatch]:
-    """Those of the batches whose transaction was aborted."""
+    """Return the batches that belong to aborted transactions."""
     if not aborted:
         return []
     return [
@@ -70,8 +70,8 @@ def aborted_batches(batches: Iterable[LogBatch], aborted: Sequence[Aborted]) -> 
         if batch.is_transactional
         and not batch.is_control
         and any(
-            each.producer_id == batch.producer_id and each.first_offset <= batch.base_offset < each.last_offset
-            for each in aborted
+            txn.producer_id == batch.producer_id and txn.first_offset <= batch.base_offset < txn.last_offset
+            for txn in aborted
         )
     ]
 
@@ -87,28 +87,29 @@ def acquire(
     mode: int = BATCH_OPTIMIZED,
     aborted: Sequence[Aborted] = (),
 ) -> list[Acquired]:
-    """Give a member records of the batches that were read from `fetch_offset` on."""
-    if partition.phase is not Phase.ACTIVE or max_records <= 0 or not batches:
+    """Acquire records of batches that were read from `fetch_offset` on, and return their ranges."""
+    if partition.partition_state is not SharePartitionState.ACTIVE or max_records <= 0 or not batches:
         return []
     if batches[-1].last_offset < partition.start_offset:
         return []
-    attempt = _Attempt(partition, member, batches, batch_size, strict=mode == RECORD_LIMIT)
-    attempt.run(fetch_offset, max_records)
-    found = attempt.found
-    if found:
-        unwanted = aborted_batches(batches, aborted)
-        for each in unwanted:
-            partition.archive(each.base_offset, each.last_offset, RecordState.ACQUIRED)
-        if unwanted:
-            found = _without(found, unwanted)
-            partition.move_start()  # else a long aborted transaction would fill the room for records in flight for ever
-    if attempt.lock is not None and not attempt.lock.held:
-        attempt.lock.cancel()
-    return found
+    acquisition = _Acquisition(partition, member, batches, batch_size, strict=mode == RECORD_LIMIT)
+    acquisition.run(fetch_offset, max_records)
+    acquired = acquisition.acquired
+    if acquired:
+        aborted_ranges = aborted_batches(batches, aborted)
+        for batch in aborted_ranges:
+            partition.archive(batch.base_offset, batch.last_offset, RecordState.ACQUIRED)
+        if aborted_ranges:
+            acquired = _exclude(acquired, aborted_ranges)
+            # Otherwise a long aborted transaction would use up the limit of in-flight records.
+            partition.advance_start_offset()
+    if acquisition.lock is not None and not acquisition.lock.held:
+        acquisition.lock.cancel()
+    return acquired
 
 
-class _Attempt:
-    """One member, one fetch of one partition."""
+class _Acquisition:
+    """One acquisition: one member, one fetch of one share partition."""
 
     def __init__(
         self, partition: SharePartition, member: str, batches: Sequence[LogBatch], batch_size: int, *, strict: bool
@@ -118,25 +119,25 @@ class _Attempt:
         self.batches = batches
         self.batch_size = batch_size
         self.strict = strict
-        self.found: list[Acquired] = []
+        self.acquired: list[Acquired] = []
         self.count = 0
-        self.lock: Lock | None = None
+        self.lock: AcquisitionLock | None = None
         self.limit = partition.settings().delivery_count_limit
         self.throttled_from = max(LEAST_THROTTLED_DELIVERIES, ceil(self.limit / 2))
 
     def run(self, fetch_offset: int, max_records: int) -> None:
-        """Acquire what may be had."""
+        """Acquire up to `max_records` records."""
         partition, base = self.partition, self.batches[0].base_offset
         last = self.batches[-1].last_offset
-        room = min(max_records, partition.settings().max_record_locks - partition.records_in_flight)
-        if room <= 0:
-            # Nothing new may come in, but what was released in between may go out again.
+        limit_left = min(max_records, partition.settings().max_record_locks - partition.records_in_flight)
+        if limit_left <= 0:
+            # The limit of in-flight records is reached; released records can still be acquired.
             if fetch_offset > partition.end_offset:
                 return
-            room = min(max_records, partition.end_offset - fetch_offset + 1)
+            limit_left = min(max_records, partition.end_offset - fetch_offset + 1)
             last = min(last, partition.end_offset)
         if partition.in_flight and fetch_offset < base:
-            # What was free there is not in the log any more: compacted away, or deleted.
+            # Available records before the first batch were compacted or deleted.
             partition.archive(fetch_offset, base - 1, RecordState.AVAILABLE)
         begin = base
         below = partition.in_flight.floor(base) if partition.in_flight else None
@@ -144,123 +145,125 @@ class _Attempt:
             begin = max(base, partition.start_offset)
         elif below.last >= base:
             begin = below.first
-        known = partition.in_flight.beginning_in(min(base, begin), last)
-        if not known:
-            self._acquire_new(begin, last, room)
+        in_flight = partition.in_flight.beginning_in(min(base, begin), last)
+        if not in_flight:
+            self._acquire_new(begin, last, limit_left)
             return
-        if not self._acquire_known(known, begin, base, last, room):
+        if not self._acquire_in_flight(in_flight, begin, base, last, limit_left):
             return
-        if self.count < room and known[-1].last < last:
-            self._acquire_new(known[-1].last + 1, last, room - self.count)
-        if self.found:
-            partition.gap_moved(self.found[-1].last + 1)
+        if self.count < limit_left and in_flight[-1].last < last:
+            self._acquire_new(in_flight[-1].last + 1, last, limit_left - self.count)
+        if self.acquired:
+            partition.advance_gap(self.acquired[-1].last + 1)
 
-    def _acquire_known(self, known: Sequence[Batch], begin: int, base: int, last: int, room: int) -> bool:
-        """Acquire what is free among batches in flight, and what lies in gaps between them; False ends it there."""
-        partition, unseen = self.partition, begin
-        for batch in known:
-            if self.count >= room:
+    def _acquire_in_flight(
+        self, in_flight: Sequence[InFlightBatch], begin: int, base: int, last: int, limit_left: int
+    ) -> bool:
+        """Acquire available in-flight records and those in gaps; return False if the acquisition must end there."""
+        partition, next_new = self.partition, begin
+        for batch in in_flight:
+            if self.count >= limit_left:
                 break
             if partition.gap is not None:
-                if unseen < batch.first:
-                    self._acquire_new(unseen, batch.first - 1, room - self.count)
-                unseen = batch.last + 1
-                if self.count >= room:
+                if next_new < batch.first:
+                    self._acquire_new(next_new, batch.first - 1, limit_left - self.count)
+                next_new = batch.last + 1
+                if self.count >= limit_left:
                     break
-            free = [run for run in batch.runs if run.is_free and run.last >= base and run.first <= last]
-            if not free:
+            available = [run for run in batch.runs if run.is_available and run.last >= base and run.first <= last]
+            if not available:
                 continue
-            throttled = max(run.count for run in free) >= self.throttled_from
+            throttled = max(run.count for run in available) >= self.throttled_from
             if throttled and self.count:
-                self._moved()
+                self._advance_gap()
                 return False
             covered = base <= batch.first and batch.last <= last
-            strictly = self.strict and len(batch) > room - self.count
+            strictly = self.strict and len(batch) > limit_left - self.count
             if batch.whole and covered and not throttled and not strictly:
-                self._take(batch.runs[0])
+                self._acquire_run(batch.runs[0])
                 continue
             batch.whole = False
             before = self.count
-            self._acquire_some(batch, max(base, batch.first), min(last, batch.last), room - self.count)
+            self._acquire_subset(batch, max(base, batch.first), min(last, batch.last), limit_left - self.count)
             if throttled and self.count > before:
-                self._moved()
+                self._advance_gap()
                 return False
         return True
 
-    def _moved(self) -> None:
-        if self.found:
-            self.partition.gap_moved(self.found[-1].last + 1)
+    def _advance_gap(self) -> None:
+        if self.acquired:
+            self.partition.advance_gap(self.acquired[-1].last + 1)
 
-    def _acquire_some(self, batch: Batch, first: int, last: int, most: int) -> None:
-        """Acquire the free records of a range of a batch, record by record where that matters."""
+    def _acquire_subset(self, batch: InFlightBatch, first: int, last: int, limit_left: int) -> None:
+        """Acquire available records of a range of a batch, within the limits of throttling and strict mode."""
         taken, portion = 0, -1
         for run in batch.within(first, last):
-            if not run.is_free:
+            if not run.is_available:
                 continue
             last_chance = self.limit > 2 and run.count == self.limit - 1
             if last_chance and taken:
                 return
             if run.count >= self.throttled_from and portion < 0:
                 portion = max(1, len(batch) >> (run.count - self.throttled_from + 1))
-            wanted = run.last - run.first + 1
+            size = run.last - run.first + 1
             if last_chance:
-                wanted = 1
+                size = 1
             if self.strict:
-                wanted = min(wanted, most - taken)
+                size = min(size, limit_left - taken)
             if taken < portion:
-                wanted = min(wanted, portion - taken)
-            if wanted < run.last - run.first + 1:
-                batch.cut(run.first + wanted)
-            self._take(run, joined=taken > 0)
-            taken += wanted
-            if last_chance or taken == portion or (self.strict and taken == most):
+                size = min(size, portion - taken)
+            if size < run.last - run.first + 1:
+                batch.cut(run.first + size)
+            self._acquire_run(run, joined=taken > 0)
+            taken += size
+            if last_chance or taken == portion or (self.strict and taken == limit_left):
                 return
 
-    def _take(self, run: Run, *, joined: bool = False) -> None:
+    def _acquire_run(self, run: Run, *, joined: bool = False) -> None:
         run.acquire(self.member, self._one_lock())
         size = run.last - run.first + 1
         self.count += size
-        latest = self.found[-1] if self.found else None
+        latest = self.acquired[-1] if self.acquired else None
         if joined and latest is not None and latest.last + 1 == run.first and latest.delivery_count == run.count:
-            self.found[-1] = latest._replace(last=run.last)
+            self.acquired[-1] = latest._replace(last=run.last)
         else:
-            self.found.append(Acquired(run.first, run.last, run.count))
+            self.acquired.append(Acquired(run.first, run.last, run.count))
 
-    def _acquire_new(self, first: int, last: int, most: int) -> None:
-        """Acquire records that nobody has seen."""
+    def _acquire_new(self, first: int, last: int, limit_left: int) -> None:
+        """Acquire records that were never in flight."""
         partition = self.partition
         if not partition.in_flight:
             first = max(first, partition.end_offset)
         if first > last:
             return
-        if most < last - first + 1:
-            wanted = self._end_of_batch(first + most - 1)
-            last = min(wanted, last) if partition.gap is not None else wanted
-        if self.strict and last - first + 1 > most:
-            self._add_partly(first, last, first + most - 1)
-            latest = first + most - 1
+        if limit_left < last - first + 1:
+            size = self._end_of_batch(first + limit_left - 1)
+            last = min(size, last) if partition.gap is not None else size
+        if self.strict and last - first + 1 > limit_left:
+            self._add_partly(first, last, first + limit_left - 1)
+            latest = first + limit_left - 1
         else:
             for begin, end in self._portions(first, last):
                 run = Run(begin, end, RecordState.AVAILABLE, 0)
                 partition.in_flight.add(run)
                 run.acquire(self.member, self._one_lock())
-                self.found.append(Acquired(begin, end, run.count))
+                self.acquired.append(Acquired(begin, end, run.count))
             latest = last
         if partition.in_flight.first.first == first:
             partition.start_offset = first
         partition.end_offset = max(partition.end_offset, last)
-        partition.gap_moved(latest + 1)
+        partition.advance_gap(latest + 1)
         self.count += latest - first + 1
 
     def _add_partly(self, first: int, last: int, until: int) -> None:
         batch = self.partition.in_flight.add(Run(first, last, RecordState.AVAILABLE, 0))
         batch.cut(until + 1)
         batch.runs[0].acquire(self.member, self._one_lock())
-        self.partition.look_for_free = True
-        self.found.append(Acquired(first, until, 1))
+        self.partition.find_next_fetch_offset = True
+        self.acquired.append(Acquired(first, until, 1))
 
     def _portions(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Cut a range at borders of batches, so that each portion has at least `batch_size` records but the last."""
+        """Split a range at batch borders into portions of at least `batch_size` records, except the last."""
         portions = []
         if not self.strict and last - first + 1 > self.batch_size:
             for batch in self.batches:
@@ -272,7 +275,7 @@ class _Attempt:
         return [*portions, (first, last)]
 
     def _end_of_batch(self, offset: int) -> int:
-        """The last offset of the batch that holds an offset; the offset itself if none does."""
+        """Return the last offset of the batch that holds an offset, or the offset itself."""
         holder = None
         for batch in self.batches:
             if batch.base_offset > offset:
@@ -280,24 +283,24 @@ class _Attempt:
             holder = batch
         return holder.last_offset if holder is not None and offset <= holder.last_offset else offset
 
-    def _one_lock(self) -> Lock:
+    def _one_lock(self) -> AcquisitionLock:
         if self.lock is None:
             self.lock = self.partition.lock()
         return self.lock
 
 
-def _without(found: Sequence[Acquired], unwanted: Sequence[LogBatch]) -> list[Acquired]:
-    """What was acquired, without the batches that nobody may see."""
-    left = list(found)
-    for batch in unwanted:
-        kept: list[Acquired] = []
-        for each in left:
-            if each.last < batch.base_offset or each.first > batch.last_offset:
-                kept.append(each)
+def _exclude(acquired: Sequence[Acquired], aborted_ranges: Sequence[LogBatch]) -> list[Acquired]:
+    """Return the acquired ranges without those of aborted batches."""
+    remaining = list(acquired)
+    for batch in aborted_ranges:
+        ranges: list[Acquired] = []
+        for held in remaining:
+            if held.last < batch.base_offset or held.first > batch.last_offset:
+                ranges.append(held)
                 continue
-            if each.first < batch.base_offset:
-                kept.append(each._replace(last=batch.base_offset - 1))
-            if each.last > batch.last_offset:
-                kept.append(each._replace(first=batch.last_offset + 1))
-        left = kept
-    return left
+            if held.first < batch.base_offset:
+                ranges.append(held._replace(last=batch.base_offset - 1))
+            if held.last > batch.last_offset:
+                ranges.append(held._replace(first=batch.last_offset + 1))
+        remaining = ranges
+    return remaining

@@ -1,6 +1,6 @@
-"""The share coordinator of one node: keeps the state of share partitions in the `__share_group_state` it leads.
+"""The share coordinator of one node (Kafka's ShareCoordinatorService), over the `__share_group_state` it leads.
 
-A request's record is appended, then replayed; its answer waits until what was written is durable.
+A request's record is appended, then replayed; the response completes once the record is durable.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class ShareLog(Protocol):
     """The partitions of `__share_group_state` that this node leads."""
 
     def append(self, partition: int, batch: bytearray) -> tuple[int, Pending[ErrorCode] | None]:
-        """Append one batch; its offset, and when it is safe (None: at once). KafkaError when it cannot."""
+        """Append one batch; return its base offset and a Pending of its durability (None: durable already)."""
         ...
 
     def delete_before(self, partition: int, offset: int) -> None:
-        """Forget what was written before an offset."""
+        """Delete the records before an offset."""
         ...
 
 
 @dataclass(slots=True, frozen=True)
 class ShareConfig:
-    """The broker's configs that rule the share coordinator, with Kafka's defaults."""
+    """The broker's share coordinator configs, with Kafka's defaults."""
 
     updates_per_snapshot: int = 500
     prune_interval_ms: int = 300_000
@@ -54,23 +54,23 @@ class ShareConfig:
     compression: int = CompressionType.NONE
 
 
-class StateAnswer(NamedTuple):
-    """What became of a request: the state, whose `error` says whether it was granted, and words for the client."""
+class StateResult(NamedTuple):
+    """The result of a request: the state with its error, and an error message for the client."""
 
     state: ShareState
     message: str | None = None
 
     @property
     def error(self) -> ErrorCode:
-        """NONE if the request was granted."""
+        """The error of the request, or NONE."""
         return self.state.error
 
 
-_DONE: Final = ShareState(ErrorCode.NONE)
+_SUCCESS: Final = ShareState(ErrorCode.NONE)
 
 
 class ShareCoordinator:
-    """Keeps the state of the share partitions whose partition of `__share_group_state` this node leads."""
+    """Coordinates the share partitions that belong to the partitions of `__share_group_state` that this node leads."""
 
     def __init__(
         self,
@@ -89,15 +89,15 @@ class ShareCoordinator:
         self._shards: dict[int, ShareShard] = {}
         self._timers: dict[str, Timer] = {}
 
-    # Life
+    # Start, stop and leadership
 
     def start(self) -> None:
-        """From time to time, snapshot what is cold and forget what was overtaken."""
+        """Schedule snapshots of cold share partitions and the pruning of `__share_group_state`."""
         self._every("prune", lambda: self.config.prune_interval_ms, self.prune)
         self._every("cold", lambda: self.config.cold_snapshot_interval_ms, self.snapshot_cold_partitions)
 
     def stop(self) -> None:
-        """Stop the clockwork and forget every partition."""
+        """Cancel all timers and unload all partitions."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -133,26 +133,26 @@ class ShareCoordinator:
         return failed
 
     def unload(self, partition: int) -> None:
-        """This node does not lead a partition any more."""
+        """Unload a partition that this node no longer leads."""
         self._shards.pop(partition, None)
 
     def shard(self, partition: int) -> ShareShard | None:
-        """What a partition keeps, for those who look on; None if it is not here."""
+        """Return the shard of a partition, or None if it is not loaded here."""
         return self._shards.get(partition)
 
     def partition_for(self, key: SharePartitionKey) -> int:
-        """The partition of `__share_group_state` that keeps a share partition."""
+        """Return the partition of `__share_group_state` that a share partition belongs to."""
         return partition_for(f"{key.group_id}:{key.topic_id}:{key.partition}", self._state_partition_count())
 
     # Requests
 
-    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Pending[StateAnswer]:
-        """Keep a partition's state from now on, or begin anew with a later epoch."""
+    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Pending[StateResult]:
+        """Initialize a partition's state, or reset it with a later state epoch."""
         now = self._clock.now_ms()
-        return self._run(key, lambda shard: (_DONE, shard.initialize(key, state_epoch, start_offset, now)))
+        return self._run(key, lambda shard: (_SUCCESS, shard.initialize(key, state_epoch, start_offset, now)))
 
-    def read(self, key: SharePartitionKey, leader_epoch: int) -> Pending[StateAnswer]:
-        """The state, for the leader in that epoch; earlier leaders are fenced from then on."""
+    def read(self, key: SharePartitionKey, leader_epoch: int) -> Pending[StateResult]:
+        """Return the state for a leader epoch, and fence earlier leader epochs."""
         now = self._clock.now_ms()
         return self._run(key, lambda shard: shard.read(key, leader_epoch, self.config.updates_per_snapshot, now))
 
@@ -164,40 +164,40 @@ class ShareCoordinator:
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
-    ) -> Pending[StateAnswer]:
-        """Change the state; FENCED_STATE_EPOCH or FENCED_LEADER_EPOCH for those whose time is over."""
+    ) -> Pending[StateResult]:
+        """Update the state; return FENCED_STATE_EPOCH or FENCED_LEADER_EPOCH for an earlier epoch."""
         now, limit = self._clock.now_ms(), self.config.updates_per_snapshot
 
         def write(shard: ShareShard) -> tuple[ShareState, ShareRecord]:
-            return _DONE, shard.write(
+            return _SUCCESS, shard.write(
                 key, state_epoch, leader_epoch, start_offset, delivery_complete_count, batches, limit, now
             )
 
         return self._run(key, write)
 
-    def summary(self, key: SharePartitionKey) -> Pending[StateAnswer]:
-        """The state without its batches."""
+    def summary(self, key: SharePartitionKey) -> Pending[StateResult]:
+        """Return the state without its batches."""
         return self._run(key, lambda shard: (shard.summary(key), None))
 
-    def delete(self, key: SharePartitionKey) -> Pending[StateAnswer]:
-        """Keep no state of a partition any more."""
-        return self._run(key, lambda shard: (_DONE, shard.delete(key)))
+    def delete(self, key: SharePartitionKey) -> Pending[StateResult]:
+        """Delete a partition's state with a tombstone."""
+        return self._run(key, lambda shard: (_SUCCESS, shard.delete(key)))
 
-    # What comes by itself
+    # Maintenance
 
     def topics_deleted(self, topic_ids: Collection[Uuid]) -> None:
-        """Topics are no more: neither is what was kept of them."""
+        """Write tombstones for the share partitions of deleted topics."""
         for shard in list(self._shards.values()):
-            self._write_apart(shard, shard.of_topics(topic_ids))
+            self._write_each(shard, shard.tombstones(topic_ids))
 
     def snapshot_cold_partitions(self) -> None:
-        """Write anew what was not written for long, so that the log before it can go."""
+        """Write snapshots of share partitions without recent updates, so that older records can be pruned."""
         now = self._clock.now_ms()
         for shard in list(self._shards.values()):
-            self._write_apart(shard, shard.cold_snapshots(now, self.config.cold_snapshot_interval_ms))
+            self._write_each(shard, shard.cold_snapshots(now, self.config.cold_snapshot_interval_ms))
 
     def prune(self) -> None:
-        """Forget what later snapshots have overtaken."""
+        """Delete the records that later snapshots have replaced."""
         for shard in list(self._shards.values()):
             offset = shard.first_needed_offset
             if offset > shard.pruned_to:
@@ -205,31 +205,31 @@ class ShareCoordinator:
                     self._log.delete_before(shard.partition, offset)
                     shard.pruned_to = offset
                 except KafkaError as error:
-                    log.warning("share state partition %d cannot be pruned: %s", shard.partition, error)
+                    log.warning("__share_group_state-%d cannot be pruned: %s", shard.partition, error)
 
-    # Inside
+    # Writing
 
     def _run(
         self, key: SharePartitionKey, operation: Callable[[ShareShard], tuple[ShareState, ShareRecord | None]]
-    ) -> Pending[StateAnswer]:
+    ) -> Pending[StateResult]:
         shard = self._shards.get(self.partition_for(key))
         if shard is None:
-            return kept(StateAnswer(ShareState(ErrorCode.NOT_COORDINATOR)))
+            return kept(StateResult(ShareState(ErrorCode.NOT_COORDINATOR)))
         try:
             state, record = operation(shard)
         except KafkaError as error:
-            return kept(StateAnswer(ShareState(error.code), error.message))
+            return kept(StateResult(ShareState(error.code), error.message))
         if record is None:
-            return kept(StateAnswer(state))
+            return kept(StateResult(state))
         try:
             durable = self._append(shard, [record])
         except KafkaError as error:
-            return kept(StateAnswer(ShareState(LOG_TROUBLE.get(error.code, error.code))))
+            return kept(StateResult(ShareState(LOG_TROUBLE.get(error.code, error.code))))
         if durable is None:
-            return kept(StateAnswer(state))
+            return kept(StateResult(state))
 
-        def answer(code: ErrorCode) -> StateAnswer:
-            return StateAnswer(state if code is ErrorCode.NONE else ShareState(LOG_TROUBLE.get(code, code)))
+        def answer(code: ErrorCode) -> StateResult:
+            return StateResult(state if code is ErrorCode.NONE else ShareState(LOG_TROUBLE.get(code, code)))
 
         return durable.map(answer)
 
@@ -244,13 +244,13 @@ class ShareCoordinator:
             shard.replay(record, offset + position, self.config.updates_per_snapshot)
         return durable
 
-    def _write_apart(self, shard: ShareShard, records: Sequence[ShareRecord]) -> None:
-        """Write what no client waits for, each record for itself: together they may be too large for a batch."""
+    def _write_each(self, shard: ShareShard, records: Sequence[ShareRecord]) -> None:
+        """Append each record in its own batch, because together they may be too large for one."""
         for record in records:
             try:
                 self._append(shard, [record])
             except KafkaError as error:
-                log.warning("share state partition %d cannot be written: %s", shard.partition, error)
+                log.warning("__share_group_state-%d cannot be written: %s", shard.partition, error)
                 return
 
     def _every(self, name: str, interval_ms: Callable[[], int], action: Callable[[], None]) -> None:

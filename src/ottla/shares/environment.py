@@ -1,6 +1,6 @@
-"""Where the state of a share partition is kept: read when its leader begins, written before an acknowledgement counts.
+"""Interfaces and values of the persisted state of share partitions (Kafka's Persister).
 
-Declarations only. The share coordinator implements them over `__share_group_state`, tests over a dictionary.
+Declarations only: the share coordinator implements them over `__share_group_state`, tests over a dictionary.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Uuid
 
 NO_START_OFFSET = -1
-"""The start offset of a partition that was initialized but never read: the group's `share.auto.offset.reset` says."""
+"""The start offset of a share partition that was never fetched: `share.auto.offset.reset` of the group decides."""
 
 
 class SharePartitionKey(NamedTuple):
-    """A partition as one group shares it."""
+    """A share partition: a group and a partition by topic id (Kafka's SharePartitionKey)."""
 
     group_id: str
     topic_id: Uuid
@@ -29,7 +29,7 @@ class SharePartitionKey(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """Records in one state; the numbers are those of Kafka (0 available, 2 acknowledged, 4 archived)."""
+    """A range of records in one delivery state: 0 available, 2 acknowledged, 4 archived (PersisterStateBatch)."""
 
     first_offset: int
     last_offset: int
@@ -38,7 +38,7 @@ class StateBatch(NamedTuple):
 
 
 class ShareState(NamedTuple):
-    """What is kept of a share partition."""
+    """The persisted state of a share partition, or the error of reading it."""
 
     error: ErrorCode
     state_epoch: int = 0
@@ -50,23 +50,23 @@ class ShareState(NamedTuple):
 
 @dataclass(slots=True)
 class ShareCounts:
-    """What has become of shared records on one node since it started."""
+    """Counters of one node's share partitions since it started."""
 
     acknowledged: Counter[int] = field(default_factory=Counter)
-    """Records by what their members said of them, as the protocol numbers it."""
+    """Records by acknowledge type, with the protocol's numbers."""
     locks_expired: int = 0
-    """Records that were held for too long."""
+    """Records whose acquisition lock expired."""
 
 
 class ShareStateStore(Protocol):
-    """The way to the share coordinator of a partition, wherever it is."""
+    """Reads and writes the persisted state of share partitions, on whichever node coordinates them."""
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Pending[ErrorCode]:
-        """Begin to keep a partition's state, or begin anew with a later epoch."""
+        """Initialize a partition's state, or reset it with a later state epoch."""
         ...
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Pending[ShareState]:
-        """The state, for the leader in that epoch; earlier leaders are fenced from then on."""
+        """Return the state for a leader epoch, and fence earlier leader epochs."""
         ...
 
     def write(
@@ -78,13 +78,13 @@ class ShareStateStore(Protocol):
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
     ) -> Pending[ErrorCode]:
-        """Change the state; the answer comes when that is durable. FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH."""
+        """Update the state; complete once it is durable, or with FENCED_STATE_EPOCH or FENCED_LEADER_EPOCH."""
         ...
 
     def summary(self, key: SharePartitionKey) -> Pending[ShareState]:
-        """The state without its batches, for whoever describes offsets."""
+        """Return the state without its batches."""
         ...
 
     def delete(self, key: SharePartitionKey) -> Pending[ErrorCode]:
-        """Keep no state of a partition any more."""
+        """Delete a partition's state."""
         ...

@@ -1,7 +1,7 @@
-"""Records in flight: which are free, in whose hands, or done with, kept as runs of equal neighbours.
+"""In-flight records of a share partition: available, acquired, acknowledged or archived, as runs of equal neighbours.
 
-Pure data and its rules. A batch is what was acquired in one piece; its runs split where records of it fare differently.
-When locks end, when state is written and where a partition starts is the business of `shares.partition`.
+A batch (Kafka's InFlightBatch) is acquired as a whole; its runs (Kafka's InFlightState) split where the states of its
+records differ. AcquisitionLock timers, persistence and the start offset are in `shares.partition`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ottla.shares.environment import StateBatch
     from ottla.world.clock import Timer
 
-NOBODY = ""
+NO_MEMBER = ""
 
 
 class RecordState(IntEnum):
-    """Where a record is on its way; the numbers are those of the state topic."""
+    """The delivery state of a record, with its number in `__share_group_state`."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -29,12 +29,12 @@ class RecordState(IntEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the record will never be delivered again."""
+        """Whether the record is never delivered again."""
         return self >= RecordState.ACKNOWLEDGED
 
 
-class Lock:
-    """The time for which one member holds what it acquired together; it ends early when nothing is held any more."""
+class AcquisitionLock:
+    """The acquisition lock of the records that a member acquired in one fetch; cancelled when it holds none of them."""
 
     __slots__ = ("expired", "held", "timer")
 
@@ -43,21 +43,21 @@ class Lock:
         self.held = 0
         self.expired = False
 
-    def let_go(self) -> None:
-        """One run less is held."""
+    def release(self) -> None:
+        """Release one run; cancel the lock with the last one."""
         self.held -= 1
         if self.held <= 0:
             self.cancel()
 
     def cancel(self) -> None:
-        """Let it never expire."""
+        """Cancel the timer."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
 
-class Change:
-    """Runs that have a new state which counts only when it is written."""
+class StateChange:
+    """Runs with a new state that takes effect once it is persisted."""
 
     __slots__ = ("batches", "runs")
 
@@ -67,63 +67,63 @@ class Change:
 
 
 class Run:
-    """Neighbouring records of one batch that have everything in common."""
+    """Neighbouring records of a batch with the same state, delivery count and member (Kafka's InFlightState)."""
 
     __slots__ = ("_before", "_forced", "_lock", "change", "count", "first", "last", "member", "state")
 
-    def __init__(self, first: int, last: int, state: RecordState, count: int, member: str = NOBODY) -> None:
+    def __init__(self, first: int, last: int, state: RecordState, count: int, member: str = NO_MEMBER) -> None:
         self.first = first
         self.last = last
         self.state = state
         self.count = count
         self.member = member
-        self.change: Change | None = None
+        self.change: StateChange | None = None
         self._before: tuple[RecordState, str, int] | None = None
         self._forced = False
-        self._lock: Lock | None = None
+        self._lock: AcquisitionLock | None = None
 
     def __repr__(self) -> str:
         return f"<{self.first}-{self.last} {self.state.name} {self.count} {self.member!r}>"
 
     @property
-    def lock(self) -> Lock | None:
-        """Until when it is in its member's hands."""
+    def lock(self) -> AcquisitionLock | None:
+        """The acquisition lock, if the run is acquired."""
         return self._lock
 
     @lock.setter
-    def lock(self, lock: Lock | None) -> None:
+    def lock(self, lock: AcquisitionLock | None) -> None:
         if lock is not None:
             lock.held += 1
         if self._lock is not None:
-            self._lock.let_go()
+            self._lock.release()
         self._lock = lock
 
     @property
-    def is_free(self) -> bool:
-        """Whether it may be acquired."""
+    def is_available(self) -> bool:
+        """Whether the run can be acquired."""
         return self.state is RecordState.AVAILABLE and self.change is None
 
     @property
-    def is_done(self) -> bool:
-        """Whether it is done with, and that is written."""
+    def is_finished(self) -> bool:
+        """Whether the run is in a terminal state that is persisted."""
         return self.state.is_terminal and self.change is None
 
-    def acquire(self, member: str, lock: Lock) -> None:
-        """Give it to a member."""
-        assert self.is_free
+    def acquire(self, member: str, lock: AcquisitionLock) -> None:
+        """Acquire the run for a member; increments the delivery count."""
+        assert self.is_available
         self.state, self.member = RecordState.ACQUIRED, member
         self.count += 1
         self.lock = lock
 
-    def leave(self, state: RecordState, limit: int) -> None:
-        """Take it out of its member's hands for good; what was delivered too often is not offered again."""
+    def set_state(self, state: RecordState, limit: int) -> None:
+        """StateChange the state at once; an available run at the delivery count limit is archived instead."""
         assert self.state is RecordState.ACQUIRED
         assert self.change is None
         self._set(state, limit)
         self.lock = None
 
-    def begin(self, change: Change, state: RecordState, limit: int) -> None:
-        """Take it out of its member's hands as soon as that is written; until then nobody may touch it."""
+    def begin_transition(self, change: StateChange, state: RecordState, limit: int) -> None:
+        """Start a transition that takes effect once it is persisted (Kafka's startStateTransition)."""
         assert self.state is RecordState.ACQUIRED
         assert self.change is None
         self._before = (self.state, self.member, limit)
@@ -131,8 +131,8 @@ class Run:
         self.change = change
         change.runs.append(self)
 
-    def finish(self, written: bool) -> None:
-        """The new state is written, or is not and never was."""
+    def complete_transition(self, written: bool) -> None:
+        """Complete or roll back a transition (Kafka's completeStateTransition)."""
         assert self._before is not None
         (state, member, limit), self._before, self.change = self._before, None, None
         if written or self._forced:
@@ -144,27 +144,27 @@ class Run:
             self.state, self.member = state, member
 
     def archive(self) -> None:
-        """It is gone from the log, or nobody may see it: done with, whatever else is under way."""
-        self.state, self.member, self._forced = RecordState.ARCHIVED, NOBODY, True
+        """Archive the run, whatever transition is in progress: its records are deleted or aborted."""
+        self.state, self.member, self._forced = RecordState.ARCHIVED, NO_MEMBER, True
         self.lock = None
 
-    def split(self, at: int) -> Run:
-        """Cut off what begins at an offset."""
-        rest = Run(at, self.last, self.state, self.count, self.member)
+    def split(self, offset: int) -> Run:
+        """Split the run at an offset and return the second part."""
+        rest = Run(offset, self.last, self.state, self.count, self.member)
         rest.lock, rest._before, rest._forced, rest.change = self._lock, self._before, self._forced, self.change
         if rest.change is not None:
             rest.change.runs.append(rest)
-        self.last = at - 1
+        self.last = offset - 1
         return rest
 
     def _set(self, state: RecordState, limit: int) -> None:
         if state is RecordState.AVAILABLE and self.count >= limit:
             state = RecordState.ARCHIVED
-        self.state, self.member = state, NOBODY
+        self.state, self.member = state, NO_MEMBER
 
 
-class Batch:
-    """Records that were first acquired in one piece."""
+class InFlightBatch:
+    """Records that were first acquired together (Kafka's InFlightBatch)."""
 
     __slots__ = ("first", "last", "runs", "whole")
 
@@ -173,37 +173,37 @@ class Batch:
         self.last = run.last
         self.runs = [run]
         self.whole = True
-        """No part of it was ever looked at on its own."""
+        """Whether the state is tracked for the batch as a whole, not for parts of it."""
 
     def __repr__(self) -> str:
-        return f"<Batch {self.runs}>"
+        return f"<InFlightBatch {self.runs}>"
 
     def __len__(self) -> int:
         return self.last - self.first + 1
 
     def within(self, first: int, last: int) -> list[Run]:
-        """The runs of a range, cut to it."""
+        """Return the runs of a range, split at its ends."""
         self.cut(first)
         self.cut(last + 1)
         return [run for run in self.runs if run.first >= first and run.last <= last]
 
-    def cut(self, at: int) -> None:
-        """Let a run begin at an offset."""
-        if not self.first < at <= self.last:
+    def cut(self, offset: int) -> None:
+        """Split a run so that one begins at an offset."""
+        if not self.first < offset <= self.last:
             return
         self.whole = False
-        slot = bisect_right(self.runs, at, key=lambda run: run.first) - 1
-        if self.runs[slot].first < at:
-            self.runs.insert(slot + 1, self.runs[slot].split(at))
+        slot = bisect_right(self.runs, offset, key=lambda run: run.first) - 1
+        if self.runs[slot].first < offset:
+            self.runs.insert(slot + 1, self.runs[slot].split(offset))
 
 
 class InFlight:
-    """The batches of a partition by their first offset; between them nothing was ever acquired."""
+    """The in-flight batches of a share partition, sorted by first offset (Kafka's cachedState)."""
 
     __slots__ = ("_batches",)
 
     def __init__(self) -> None:
-        self._batches: list[Batch] = []
+        self._batches: list[InFlightBatch] = []
 
     def __bool__(self) -> bool:
         return bool(self._batches)
@@ -211,57 +211,57 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[InFlightBatch]:
         return iter(self._batches)
 
     @property
-    def first(self) -> Batch:
+    def first(self) -> InFlightBatch:
         """The first batch."""
         return self._batches[0]
 
     @property
-    def last(self) -> Batch:
+    def last(self) -> InFlightBatch:
         """The last batch."""
         return self._batches[-1]
 
-    def add(self, run: Run) -> Batch:
-        """Keep a new batch."""
-        batch = Batch(run)
+    def add(self, run: Run) -> InFlightBatch:
+        """Add a new batch of one run."""
+        batch = InFlightBatch(run)
         if self._batches and batch.first < self._batches[-1].first:
             insort(self._batches, batch, key=_first)
         else:
             self._batches.append(batch)
         return batch
 
-    def floor(self, offset: int) -> Batch | None:
-        """The last batch that begins at an offset or before."""
+    def floor(self, offset: int) -> InFlightBatch | None:
+        """Return the last batch that begins at or before an offset."""
         slot = bisect_right(self._batches, offset, key=_first)
         return self._batches[slot - 1] if slot else None
 
-    def above(self, offset: int) -> Batch | None:
-        """The first batch that begins behind an offset."""
+    def above(self, offset: int) -> InFlightBatch | None:
+        """Return the first batch that begins after an offset."""
         slot = bisect_right(self._batches, offset, key=_first)
         return self._batches[slot] if slot < len(self._batches) else None
 
-    def beginning_in(self, first: int, last: int) -> list[Batch]:
-        """The batches whose first offset is in a range."""
+    def beginning_in(self, first: int, last: int) -> list[InFlightBatch]:
+        """Return the batches whose first offset is in a range."""
         batches = self._batches
         return batches[bisect_left(batches, first, key=_first) : bisect_right(batches, last, key=_first)]
 
-    def touching(self, first: int, last: int) -> list[Batch]:
-        """The batches that have an offset in a range."""
+    def touching(self, first: int, last: int) -> list[InFlightBatch]:
+        """Return the batches that overlap a range."""
         below = self.floor(first)
         begin = below.first if below is not None and below.last >= first else first
         return self.beginning_in(begin, last)
 
     def drop_through(self, offset: int) -> None:
-        """Forget the batches that begin at an offset or before."""
+        """Remove the batches that begin at or before an offset."""
         del self._batches[: bisect_right(self._batches, offset, key=_first)]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all batches."""
         self._batches.clear()
 
 
-def _first(batch: Batch) -> int:
+def _first(batch: InFlightBatch) -> int:
     return batch.first

@@ -1,7 +1,7 @@
-"""A partition as one group shares it, on the leader: what is in flight, who holds it, and where the group has got to.
+"""A share partition on its leader: start offset (SPSO), in-flight records, acquisition locks (Kafka's SharePartition).
 
-It reads no log and opens no socket: it is told which batches there are, and its state is kept by a `ShareStateStore`.
-How records are chosen for a member is `shares.acquire`'s.
+Callers pass in which batches the log has; the state is persisted through a `ShareStateStore`. `shares.acquire` chooses
+the records of a fetch.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ottla.pending import Pending, kept
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.environment import NO_START_OFFSET, ShareCounts, StateBatch
-from ottla.shares.in_flight import Change, InFlight, Lock, RecordState, Run
+from ottla.shares.in_flight import AcquisitionLock, InFlight, RecordState, Run, StateChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ottla.shares.environment import SharePartitionKey, ShareState, ShareStateStore
-    from ottla.shares.in_flight import Batch
+    from ottla.shares.in_flight import InFlightBatch
     from ottla.shares.settings import ShareSettings
     from ottla.world.clock import Clock
 
@@ -41,7 +41,7 @@ ENDS_PARTITION = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""After one of these a share partition is of no use: whoever fetches next begins with a new one."""
+"""Errors after which a share partition is dropped; the next fetch creates a new one."""
 
 _STORE_ERRORS = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -54,17 +54,17 @@ _STORE_ERRORS = {
 }
 
 
-TRIED_AGAIN = frozenset(
+RETRIED_ERRORS = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
-"""A store that answers so is asked again, after a second, then two, and so on."""
-ATTEMPTS, FIRST_PAUSE = 5, 1.0
+"""Errors of the store that are retried, after 1 s, 2 s, 4 s and 8 s."""
+ATTEMPTS, FIRST_BACKOFF_S = 5, 1.0
 
 R = TypeVar("R")
 
 
-class Phase(Enum):
-    """How far a share partition is."""
+class SharePartitionState(Enum):
+    """The state of a share partition (Kafka's SharePartitionState)."""
 
     EMPTY = "empty"
     INITIALIZING = "initializing"
@@ -74,7 +74,7 @@ class Phase(Enum):
 
 
 class Acknowledgement(NamedTuple):
-    """What a member says of records it holds: one type for all of them, or one for each."""
+    """An acknowledged range: one acknowledge type for all records, or one for each (ShareAcknowledgementBatch)."""
 
     first: int
     last: int
@@ -82,7 +82,10 @@ class Acknowledgement(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """While `end` is the end offset, records from `start` on may lie between the batches that the store had."""
+    """The log may have records from `start` to `end` that are not in flight (Kafka's GapWindow).
+
+    It counts only while `end` is the end offset.
+    """
 
     end: int
     start: int
@@ -91,8 +94,8 @@ class Gap(NamedTuple):
 class SharePartition:
     """One partition, shared by the members of one group.
 
-    `reset_offset` says where a group begins that never read it (it may raise), `changed` is called whenever somebody
-    who waits for records might find some.
+    `reset_offset` returns the first start offset of a group (it may raise); `changed` is called whenever records may
+    have become available to waiting fetches.
     """
 
     def __init__(
@@ -110,14 +113,14 @@ class SharePartition:
         self.key = key
         self.leader_epoch = leader_epoch
         self.settings = settings
-        self.phase = Phase.EMPTY
+        self.partition_state = SharePartitionState.EMPTY
         self.state_epoch = 0
         self.start_offset = 0
         self.end_offset = 0
-        """The last offset that was ever in flight; where nothing is in flight, the next to fetch."""
+        """The last offset that was in flight; the next offset to fetch if nothing is in flight."""
         self.in_flight = InFlight()
-        self.look_for_free = False
-        """Whether there may be free records among those in flight."""
+        self.find_next_fetch_offset = False
+        """Whether in-flight records may be available (Kafka's findNextFetchOffset)."""
         self._gap: Gap | None = None
         self._clock = clock
         self._store = store
@@ -125,30 +128,30 @@ class SharePartition:
         self._changed = changed
         self._counts = counts if counts is not None else ShareCounts()
         self.failure: KafkaError | None = None
-        """Why it could not begin."""
+        """Why the initialization failed."""
 
     def __repr__(self) -> str:
-        return f"<SharePartition {self.key} {self.phase.value} {self.start_offset}..{self.end_offset}>"
+        return f"<SharePartition {self.key} {self.partition_state.value} {self.start_offset}..{self.end_offset}>"
 
-    # Beginning and end.
+    # Initialization and fencing
 
     def initialize(self) -> None:
-        """Read the state, once; `changed` tells when the phase is another."""
-        if self.phase is not Phase.EMPTY:
+        """Read the persisted state, once; `changed` is called when that succeeded or failed."""
+        if self.partition_state is not SharePartitionState.EMPTY:
             return
-        self.phase = Phase.INITIALIZING
-        read = self._patiently(lambda: self._store.read(self.key, self.leader_epoch), lambda state: state.error)
+        self.partition_state = SharePartitionState.INITIALIZING
+        read = self._with_retries(lambda: self._store.read(self.key, self.leader_epoch), lambda state: state.error)
         read.on_complete(self._begin)
 
     def _begin(self, state: ShareState) -> None:
-        if self.phase is not Phase.INITIALIZING:
+        if self.partition_state is not SharePartitionState.INITIALIZING:
             return
         try:
             self._load(state)
-            self.phase = Phase.ACTIVE
+            self.partition_state = SharePartitionState.ACTIVE
         except KafkaError as error:
             self.failure = error
-            self.phase = Phase.FAILED
+            self.partition_state = SharePartitionState.FAILED
         self._changed(self)
 
     def _load(self, state: ShareState) -> None:
@@ -159,78 +162,80 @@ class SharePartition:
         self.state_epoch = state.state_epoch
         self.end_offset = self.start_offset
         gap_start, expected = -1, self.start_offset
-        for each in state.batches:
-            if each.first_offset < self.start_offset or each.last_offset < each.first_offset:
-                message = f"Failed to initialize the share partition {self.key.group_id}: its state is not one."
+        for batch in state.batches:
+            if batch.first_offset < self.start_offset or batch.last_offset < batch.first_offset:
+                message = (
+                    f"Failed to initialize the share partition {self.key.group_id}: its persisted state is invalid."
+                )
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
-            if gap_start == -1 and each.first_offset > expected:
+            if gap_start == -1 and batch.first_offset > expected:
                 gap_start = expected
-            expected = each.last_offset + 1
+            expected = batch.last_offset + 1
             try:
-                state_of_run = RecordState(each.delivery_state)
+                delivery_state = RecordState(batch.delivery_state)
             except ValueError as error:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown delivery state: {error}") from error
-            run = Run(each.first_offset, each.last_offset, state_of_run, each.delivery_count)
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown delivery state: {error}") from error
+            run = Run(batch.first_offset, batch.last_offset, delivery_state, batch.delivery_count)
             self.in_flight.add(run)
         if self.in_flight:
-            self.look_for_free = True
+            self.find_next_fetch_offset = True
             self.end_offset = self.in_flight.last.last
             if gap_start != -1:
                 self._gap = Gap(self.end_offset, gap_start)
-            self.move_start()
+            self.advance_start_offset()
 
     def fence(self) -> None:
-        """It is over: another leads, or the topic or the group is gone. Nothing that is in flight counts any more."""
-        if self.phase is not Phase.FAILED:
-            self.phase = Phase.FENCED
+        """Fence the share partition: this node lost the leadership, or the topic or group was deleted."""
+        if self.partition_state is not SharePartitionState.FAILED:
+            self.partition_state = SharePartitionState.FENCED
         for batch in self.in_flight:
             for run in batch.runs:
                 run.lock = None
         self._changed(self)
 
-    # Where to read.
+    # Fetch offset and limits
 
     @property
     def gap(self) -> Gap | None:
-        """Where there may be records between batches, if anywhere."""
+        """The gap between in-flight batches, if it is not closed yet."""
         gap = self._gap
         return gap if gap is not None and gap.end == self.end_offset else None
 
-    def gap_moved(self, start: int) -> None:
-        """Everything below an offset is in flight now."""
+    def advance_gap(self, start: int) -> None:
+        """Move the start of the gap to an offset, below which all records are in flight."""
         if self._gap is not None:
             still = self._gap.end == self.end_offset and start <= self._gap.end
             self._gap = Gap(self._gap.end, start) if still else None
 
     @property
     def next_fetch_offset(self) -> int:
-        """The offset from which records may be acquired: the first that is free, else the first never seen."""
+        """The first available in-flight offset, else the first offset that was never in flight."""
         if not self.in_flight or self.start_offset > self.in_flight.last.last:
-            self.look_for_free = False
+            self.find_next_fetch_offset = False
             return self.end_offset
-        if not self.look_for_free:
+        if not self.find_next_fetch_offset:
             return self.end_offset + 1
         gap = self.gap
-        unseen = gap.start if gap is not None else -1
+        next_new = gap.start if gap is not None else -1
         for batch in self.in_flight:
             if gap is not None:
-                if batch.first > unseen:
-                    return unseen
-                unseen = max(batch.last + 1, unseen)
+                if batch.first > next_new:
+                    return next_new
+                next_new = max(batch.last + 1, next_new)
             for run in batch.runs:
-                if run.is_free:
+                if run.is_available:
                     return run.first
-        self.look_for_free = False
+        self.find_next_fetch_offset = False
         return self.end_offset + 1
 
     @property
     def records_in_flight(self) -> int:
-        """How many offsets lie between what is done with and what was never seen."""
+        """The number of offsets from the start offset to the end offset."""
         return self.end_offset - self.start_offset + 1 if self.in_flight else 0
 
     @property
     def delivery_complete_count(self) -> int:
-        """How many records from the start on are done with."""
+        """The number of records from the start offset on in a terminal state (KIP-1226)."""
         return sum(
             run.last - max(self.start_offset, run.first) + 1
             for batch in self.in_flight
@@ -240,46 +245,46 @@ class SharePartition:
 
     @property
     def can_acquire(self) -> bool:
-        """Whether a fetch could acquire something, if the log has it."""
-        if self.phase is not Phase.ACTIVE:
+        """Whether records are available, or share.partition.max.record.locks allows more in flight."""
+        if self.partition_state is not SharePartitionState.ACTIVE:
             return False
         if self.next_fetch_offset != self.end_offset + 1:
             return True
         return self.records_in_flight < self.settings().max_record_locks
 
-    def lock(self) -> Lock:
-        """A new lock, from now on."""
-        lock = Lock()
+    def lock(self) -> AcquisitionLock:
+        """Return a new acquisition lock, which expires after share.record.lock.duration.ms."""
+        lock = AcquisitionLock()
         duration = self.settings().record_lock_duration_ms / 1000
         lock.timer = self._clock.call_later(duration, self._lock_expired, lock)
         return lock
 
-    # What members say.
+    # Acknowledgement and release
 
     def acknowledge(self, member: str, acknowledgements: Sequence[Acknowledgement]) -> Pending[KafkaError | None]:
-        """Do what a member says of records it holds, all of it or nothing; the answer comes when that is written."""
-        change = Change()
+        """Acknowledge records of a member, all or none; complete with the error, or None, once persisted."""
+        change = StateChange()
         limit = self.settings().delivery_count_limit
         try:
-            for each in acknowledgements:
-                if any(kind not in (GAP, ACCEPT, RELEASE, REJECT, RENEW) for kind in each.types):
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid acknowledge type: {list(each.types)}")
-                if each.last < self.start_offset:
+            for acked in acknowledgements:
+                if any(kind not in (GAP, ACCEPT, RELEASE, REJECT, RENEW) for kind in acked.types):
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid acknowledge type: {list(acked.types)}")
+                if acked.last < self.start_offset:
                     continue
-                for batch in self._named(each):
+                for batch in self._acknowledged_batches(acked):
                     if batch.last >= self.start_offset:
-                        self._acknowledge(member, each, batch, change, limit)
+                        self._acknowledge(member, acked, batch, change, limit)
         except KafkaError as error:
-            self._settle(change, written=False)
+            self._complete_change(change, written=False)
             return kept(error)
-        for each in acknowledgements:
-            one_for_all = len(each.types) == 1
-            self._counts.acknowledged.update({each.types[0]: each.last - each.first + 1} if one_for_all else each.types)
+        for acked in acknowledgements:
+            one_for_all = {acked.types[0]: acked.last - acked.first + 1} if len(acked.types) == 1 else None
+            self._counts.acknowledged.update(one_for_all or acked.types)
         return self._write(change)
 
     def release(self, member: str) -> Pending[KafkaError | None]:
-        """Take back all that a member holds, because its session is over."""
-        change = Change()
+        """Release all records that a member has acquired, because its session ended."""
+        change = StateChange()
         limit = self.settings().delivery_count_limit
         for batch in self.in_flight:
             if any(run.state is RecordState.ACQUIRED and run.member == member for run in batch.runs):
@@ -289,45 +294,47 @@ class SharePartition:
                         self._begin_change(run, change, RecordState.AVAILABLE, limit)
         return self._write(change)
 
-    def _named(self, named: Acknowledgement) -> list[Batch]:
-        """The batches that an acknowledgement speaks of; it may speak of nothing else."""
-        below = self.in_flight.floor(named.first)
-        if below is None and named.first < self.start_offset <= named.last:
+    def _acknowledged_batches(self, acked: Acknowledgement) -> list[InFlightBatch]:
+        """Return the in-flight batches of an acknowledgement; raise if it exceeds them."""
+        below = self.in_flight.floor(acked.first)
+        if below is None and acked.first < self.start_offset <= acked.last:
             below = self.in_flight.floor(self.start_offset)
         if below is None:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD_STATE,
                 "Batch record not found. The request batch offsets are not found in the cache.",
             )
-        batches = self.in_flight.beginning_in(below.first, named.last)
-        if batches[-1].last < named.first:
+        batches = self.in_flight.beginning_in(below.first, acked.last)
+        if batches[-1].last < acked.first:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 "Batch record not found. The first offset in request is past acquired records.",
             )
-        if batches[-1].last < named.last:
+        if batches[-1].last < acked.last:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 "Batch record not found. The last offset in request is past acquired records.",
             )
         return batches
 
-    def _acknowledge(self, member: str, named: Acknowledgement, batch: Batch, change: Change, limit: int) -> None:
+    def _acknowledge(
+        self, member: str, acked: Acknowledgement, batch: InFlightBatch, change: StateChange, limit: int
+    ) -> None:
         if batch.whole:
             _check_whole(member, batch.runs[0])
-            covered = named.first <= batch.first and batch.last <= named.last
-            if not covered or len(named.types) > 1 or batch.first < self.start_offset:
+            covered = acked.first <= batch.first and batch.last <= acked.last
+            if not covered or len(acked.types) > 1 or batch.first < self.start_offset:
                 if batch.runs[0].state is not RecordState.ACQUIRED:
                     raise _invalid("The batch cannot be acknowledged. The subset batch is not in the acquired state.")
                 batch.whole = False
-        first, last = max(named.first, batch.first, self.start_offset), min(named.last, batch.last)
+        first, last = max(acked.first, batch.first, self.start_offset), min(acked.last, batch.last)
         begin = first
         while begin <= last:
-            kind = named.types[begin - named.first] if len(named.types) > 1 else named.types[0]
+            kind = acked.types[begin - acked.first] if len(acked.types) > 1 else acked.types[0]
             end = last
-            if len(named.types) > 1:
+            if len(acked.types) > 1:
                 end = begin
-                while end < last and named.types[end + 1 - named.first] == kind:
+                while end < last and acked.types[end + 1 - acked.first] == kind:
                     end += 1
             for run in batch.within(begin, end):
                 _check_run(member, run)
@@ -339,21 +346,21 @@ class SharePartition:
                     self._begin_change(run, change, STATE_OF_TYPE[kind], limit)
             begin = end + 1
 
-    # What becomes of records.
+    # State transitions and persistence
 
-    def _begin_change(self, run: Run, change: Change, state: RecordState, limit: int) -> None:
+    def _begin_change(self, run: Run, change: StateChange, state: RecordState, limit: int) -> None:
         below = run.last < self.start_offset
-        run.begin(change, RecordState.ARCHIVED if below else state, limit)
+        run.begin_transition(change, RecordState.ARCHIVED if below else state, limit)
         change.batches.append(StateBatch(run.first, run.last, int(run.state), run.count))
 
-    def _write(self, change: Change) -> Pending[KafkaError | None]:
+    def _write(self, change: StateChange) -> Pending[KafkaError | None]:
         if not change.batches:
             return kept(None)
         answer: Pending[KafkaError | None] = Pending()
 
         def written(code: ErrorCode) -> None:
-            self._settle(change, written=code is ErrorCode.NONE)
-            self.move_start()
+            self._complete_change(change, written=code is ErrorCode.NONE)
+            self.advance_start_offset()
             answer.complete(None if code is ErrorCode.NONE else _write_error(code))
             self._changed(self)
 
@@ -362,41 +369,41 @@ class SharePartition:
 
     def _store_write(self, batches: Sequence[StateBatch]) -> Pending[ErrorCode]:
         start, done = self.start_offset, self.delivery_complete_count
-        return self._patiently(
+        return self._with_retries(
             lambda: self._store.write(self.key, self.state_epoch, self.leader_epoch, start, done, batches),
             lambda code: code,
         )
 
-    def _patiently(self, ask: Callable[[], Pending[R]], code: Callable[[R], ErrorCode]) -> Pending[R]:
-        """What the store answers, asked some times while its coordinator is not to be had."""
+    def _with_retries(self, ask: Callable[[], Pending[R]], code: Callable[[R], ErrorCode]) -> Pending[R]:
+        """Call the store, with retries while its coordinator is not available."""
         answer: Pending[R] = Pending()
 
         def attempt(left: int, pause: float) -> None:
             ask().on_complete(lambda response: answered(response, left, pause))
 
         def answered(response: R, left: int, pause: float) -> None:
-            if left and code(response) in TRIED_AGAIN:
+            if left and code(response) in RETRIED_ERRORS:
                 self._clock.call_later(pause, again, response, left - 1, pause * 2)
             else:
                 answer.complete(response)
 
         def again(response: R, left: int, pause: float) -> None:
-            if self.phase is Phase.FENCED:
+            if self.partition_state is SharePartitionState.FENCED:
                 answer.complete(response)
             else:
                 attempt(left, pause)
 
-        attempt(ATTEMPTS - 1, FIRST_PAUSE)
+        attempt(ATTEMPTS - 1, FIRST_BACKOFF_S)
         return answer
 
-    def _settle(self, change: Change, *, written: bool) -> None:
+    def _complete_change(self, change: StateChange, *, written: bool) -> None:
         for run in change.runs:
-            run.finish(written)
+            run.complete_transition(written)
             if run.state is RecordState.AVAILABLE:
-                self.look_for_free = True
+                self.find_next_fetch_offset = True
 
-    def _lock_expired(self, lock: Lock) -> None:
-        """Offer to others what was held for too long; that holds at once, and is written as well."""
+    def _lock_expired(self, lock: AcquisitionLock) -> None:
+        """Release records whose acquisition lock expired, at once; the new state is persisted afterwards."""
         lock.expired = True
         lock.timer = None
         limit = self.settings().delivery_count_limit
@@ -409,22 +416,24 @@ class SharePartition:
                 if run.lock is not lock or run.state is not RecordState.ACQUIRED:
                     continue
                 self._counts.locks_expired += run.last - run.first + 1
-                run.leave(RecordState.ARCHIVED if run.last < self.start_offset else RecordState.AVAILABLE, limit)
+                run.set_state(RecordState.ARCHIVED if run.last < self.start_offset else RecordState.AVAILABLE, limit)
                 batches.append(StateBatch(run.first, run.last, int(run.state), run.count))
-                self.look_for_free |= run.is_free
+                self.find_next_fetch_offset |= run.is_available
         if not batches:
             return
 
         def written(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE:
-                log.warning("The state of %r after a lock ended was not written: %s", self.key, code.name)
-            self.move_start()
+                log.warning(
+                    "%r: the state after an expired acquisition lock was not persisted: %s", self.key, code.name
+                )
+            self.advance_start_offset()
 
         self._store_write(batches).on_complete(written)
         self._changed(self)
 
     def archive(self, first: int, last: int, state: RecordState) -> None:
-        """Records of a range that are in a state will never be delivered: they are not in the log, or were aborted."""
+        """Archive the records of a range that are in a state: they were deleted from the log, or aborted."""
         for batch in self.in_flight.touching(first, last):
             begin, end = max(first, batch.first), min(last, batch.last)
             if not any(run.state is state for run in batch.runs if run.last >= begin and run.first <= end):
@@ -432,10 +441,10 @@ class SharePartition:
             for run in batch.within(begin, end):
                 if run.state is state:
                     run.archive()
-                    self.look_for_free = True
+                    self.find_next_fetch_offset = True
 
-    def log_start_moved(self, offset: int) -> None:
-        """The log begins later than the group has got to: what is below is gone."""
+    def log_start_offset_changed(self, offset: int) -> None:
+        """Move the start offset to the log start offset and archive available records below it."""
         if offset <= self.start_offset:
             return
         if not self.in_flight:
@@ -444,13 +453,13 @@ class SharePartition:
         self.archive(self.start_offset, offset - 1, RecordState.AVAILABLE)
         self.start_offset = offset
         self.end_offset = max(self.end_offset, offset)
-        self.move_start()
+        self.advance_start_offset()
 
-    def move_start(self) -> None:
-        """Forget what is done with at the beginning."""
-        if not self._start_is_done():
+    def advance_start_offset(self) -> None:
+        """Advance the start offset past records in terminal states, and remove them from the in-flight batches."""
+        if not self._can_advance_start_offset():
             return
-        done = self._done_until()
+        done = self._last_terminal_offset()
         if done == -1:
             return
         if done == self.in_flight.last.last:
@@ -471,35 +480,35 @@ class SharePartition:
             self.start_offset = max(self.start_offset, done + 1)
             self.in_flight.drop_through(holder.first - 1)
 
-    def _start_is_done(self) -> bool:
+    def _can_advance_start_offset(self) -> bool:
         if not self.in_flight:
             return False
         holder = self.in_flight.floor(self.start_offset)
         if holder is None:
             if self.gap is not None and self.gap.start < self.in_flight.first.first:
                 return False
-            holder = self.in_flight.first  # below it the log has nothing, or it would be in flight as well
-        run = next((each for each in holder.runs if each.last >= self.start_offset), holder.runs[-1])
-        return run.is_done
+            holder = self.in_flight.first  # the log has no records below, or they would be in flight
+        run = next((run for run in holder.runs if run.last >= self.start_offset), holder.runs[-1])
+        return run.is_finished
 
-    def _done_until(self) -> int:
-        """The last offset of those at the beginning that are done with."""
+    def _last_terminal_offset(self) -> int:
+        """Return the last offset of the leading records in terminal states, or -1."""
         done, gap = -1, self.gap
-        unseen = gap.start if gap is not None else -1
+        next_new = gap.start if gap is not None else -1
         for batch in self.in_flight:
             if gap is not None:
-                if batch.first > unseen:
+                if batch.first > next_new:
                     break
-                unseen = max(unseen, batch.last + 1)
+                next_new = max(next_new, batch.last + 1)
             for run in batch.runs:
-                if not run.is_done:
+                if not run.is_finished:
                     return done
                 done = run.last
         return done
 
 
 def _store_error(code: ErrorCode, message: str | None = None) -> KafkaError:
-    """What a client is told when the state could not be read or written."""
+    """Return the error of a response when the state could not be read or written."""
     return KafkaError(_STORE_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR), message)
 
 

@@ -1,4 +1,4 @@
-"""The records of `__share_group_state`: whole snapshots of a partition's state, and updates between them."""
+"""Encodes and decodes the records of `__share_group_state`: snapshots of a share partition's state, and updates."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _TYPES: Final[
 
 
 class ShareRecord(NamedTuple):
-    """What a record says of a partition: all of it, a change to it, or that nothing is kept any more."""
+    """A record of a share partition: a snapshot, an update, or a tombstone if `value` is None."""
 
     key: SharePartitionKey
     value: ShareSnapshotValue | ShareUpdateValue | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """The bytes of key and value: the type's number before the key, the version's before the value."""
+        """Return the bytes of key and value, prefixed with the record type and the version."""
         kind = 1 if isinstance(self.value, ShareUpdateValue) else 0
         key = _TYPES[kind][0](group_id=self.key.group_id, topic_id=self.key.topic_id, partition=self.key.partition)
         written = _INT16.pack(kind) + key.encode(0)
@@ -39,37 +39,38 @@ class ShareRecord(NamedTuple):
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> ShareRecord | None:
-    """Read a record of the log; None for a type that a later Kafka wrote, which is passed over as Kafka does."""
+    """Decode a record of the log; return None for an unknown type, which Kafka ignores as well."""
     if key is None or len(key) < _INT16.size:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record of __share_group_state has no key")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the key has no record type")
     types = _TYPES.get(_INT16.unpack_from(key)[0])
     if types is None:
         return None
     key_type, value_type = types
     decoded = key_type.decode_from(key, _INT16.size, 0)[0]
-    place = SharePartitionKey(decoded.group_id, decoded.topic_id, decoded.partition)
+    partition_key = SharePartitionKey(decoded.group_id, decoded.topic_id, decoded.partition)
     if value is None:
-        return ShareRecord(place, None)
+        return ShareRecord(partition_key, None)
     if len(value) < _INT16.size or _INT16.unpack_from(value)[0] != 0:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{value_type.__name__} is of a version that cannot be read here")
-    return ShareRecord(place, value_type.decode_from(value, _INT16.size, 0)[0])
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{value_type.__name__} has an unknown version")
+    return ShareRecord(partition_key, value_type.decode_from(value, _INT16.size, 0)[0])
 
 
 def written_batches(batches: list[StateBatch]) -> list[schemas.StateBatch]:
-    """Batches as a record has them."""
+    """Convert state batches to those of a record."""
     return [
         schemas.StateBatch(
-            first_offset=each.first_offset,
-            last_offset=each.last_offset,
-            delivery_state=each.delivery_state,
-            delivery_count=each.delivery_count,
+            first_offset=batch.first_offset,
+            last_offset=batch.last_offset,
+            delivery_state=batch.delivery_state,
+            delivery_count=batch.delivery_count,
         )
-        for each in batches
+        for batch in batches
     ]
 
 
 def read_batches(batches: list[schemas.StateBatch]) -> list[StateBatch]:
-    """Batches as a record had them."""
+    """Convert the state batches of a record."""
     return [
-        StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches
+        StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+        for batch in batches
     ]

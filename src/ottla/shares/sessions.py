@@ -1,6 +1,6 @@
-"""Share sessions: what each member fetches from one node, remembered by group and member id (KIP-932).
+"""Share sessions: the partitions that each member of a share group fetches from one node (Kafka's ShareSessionCache).
 
-A session belongs to a connection and ends with it. Nothing here knows what a record is.
+A session belongs to a connection and ends with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FINAL_EPOCH = -1
 LARGEST_EPOCH = 2**31 - 1
 
 
-class Place(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """A partition by its topic's id."""
 
     topic_id: Uuid
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 class SessionKey(NamedTuple):
-    """Who has a session."""
+    """The group and member that a session belongs to (Kafka's ShareSessionKey)."""
 
     group_id: str
     member_id: str
@@ -36,52 +36,52 @@ class SessionKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ShareSession:
-    """One member's partitions, in the order in which they are served, and whether each has to be mentioned next."""
+    """One member's session: partitions in the order of fetching, and whether the next response must include each."""
 
     key: SessionKey
     connection: int
     epoch: int
-    partitions: dict[Place, bool] = field(default_factory=dict)
+    partitions: dict[TopicIdPartition, bool] = field(default_factory=dict)
 
 
 class ShareContext:
-    """What one share fetch asks for, all told, and which partitions its answer mentions."""
+    """The partitions of one ShareFetch, and which of them its response includes (Kafka's ShareFetchContext)."""
 
     __slots__ = ("_epoch", "_incremental", "_session", "partitions")
 
     def __init__(
-        self, partitions: Sequence[Place], session: ShareSession | None = None, *, incremental: bool = False
+        self, partitions: Sequence[TopicIdPartition], session: ShareSession | None = None, *, incremental: bool = False
     ) -> None:
         self.partitions = partitions
         self._session = session
         self._incremental = incremental
         self._epoch = session.epoch if session is not None else 0
 
-    def included(self, answered: Iterable[tuple[Place, bool, bool]]) -> Iterator[Place]:
-        """Choose what is sent of (place, has records, has an error): everything, or what is news to the client.
+    def included(self, fetched: Iterable[tuple[TopicIdPartition, bool, bool]]) -> Iterator[TopicIdPartition]:
+        """Return the partitions to include, given (partition, has records, has an error) of each.
 
-        A partition that had records moves to the end of the line. INVALID_SHARE_SESSION_EPOCH if the session went on
-        without this request.
+        A full fetch includes all; an incremental one those with records, an error, or pending inclusion. A partition
+        with records moves to the end. Raise INVALID_SHARE_SESSION_EPOCH if the session's epoch changed since.
         """
         session = self._session
         if session is None or not self._incremental:
-            yield from (place for place, _, _ in answered)
+            yield from (partition for partition, _, _ in fetched)
             return
         if session.epoch != self._epoch:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
-        for place, has_records, has_error in answered:
-            due = session.partitions.get(place)
-            if due is None:
+        for partition, has_records, has_error in fetched:
+            pending = session.partitions.get(partition)
+            if pending is None:
                 continue
             if has_records:
-                del session.partitions[place]
-            session.partitions[place] = has_error
-            if has_records or has_error or due:
-                yield place
+                del session.partitions[partition]
+            session.partitions[partition] = has_error
+            if has_records or has_error or pending:
+                yield partition
 
 
 class ShareSessions:
-    """The sessions of one node; `limit` says how many it may have."""
+    """The share sessions of one node; `limit` returns group.share.max.share.sessions."""
 
     def __init__(self, limit: Callable[[], int]) -> None:
         self._limit = limit
@@ -92,22 +92,22 @@ class ShareSessions:
         return len(self._sessions)
 
     def get(self, key: SessionKey) -> ShareSession | None:
-        """A member's session."""
+        """Return a member's session, if it has one."""
         return self._sessions.get(key)
 
     def context(
         self,
         key: SessionKey,
         epoch: int,
-        wanted: Sequence[Place],
-        forgotten: Iterable[Place],
+        added: Sequence[TopicIdPartition],
+        removed: Iterable[TopicIdPartition],
         connection: int,
         *,
         acknowledges: bool,
     ) -> ShareContext:
-        """Find out what a fetch asks for; errors of the session are raised."""
+        """Create, update or look up the session of a ShareFetch; return the partitions to fetch or raise."""
         if epoch == FINAL_EPOCH:
-            self._existing(key)
+            self._require(key)
             return ShareContext(())
         if epoch == INITIAL_EPOCH:
             if acknowledges:
@@ -115,38 +115,38 @@ class ShareSessions:
             self.remove(key)
             if len(self._sessions) >= self._limit():
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-            session = ShareSession(key, connection, 1, dict.fromkeys(wanted, False))
+            session = ShareSession(key, connection, 1, dict.fromkeys(added, False))
             self._sessions[key] = session
             self._connections[connection] = key
             return ShareContext(list(session.partitions), session)
-        session = self._in_epoch(key, epoch)
-        for place in wanted:
-            session.partitions.setdefault(place, True)
-        for place in forgotten:
-            session.partitions.pop(place, None)
+        session = self._require_epoch(key, epoch)
+        for partition in added:
+            session.partitions.setdefault(partition, True)
+        for partition in removed:
+            session.partitions.pop(partition, None)
         session.epoch = _next_epoch(epoch)
         return ShareContext(list(session.partitions), session, incremental=True)
 
     def acknowledge(self, key: SessionKey, epoch: int) -> None:
-        """A member only acknowledges; it has to have a session, which goes on."""
+        """Advance the epoch of the session of a ShareAcknowledge, or raise if there is none in that epoch."""
         if epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         if epoch == FINAL_EPOCH:
-            self._existing(key)
+            self._require(key)
         else:
-            self._in_epoch(key, epoch).epoch = _next_epoch(epoch)
+            self._require_epoch(key, epoch).epoch = _next_epoch(epoch)
 
     def remove(self, key: SessionKey) -> ShareSession | None:
-        """End a session; the session, if there was one."""
+        """Remove a session and return it, if there was one."""
         return self._sessions.pop(key, None)
 
     def clear(self) -> None:
-        """End them all."""
+        """Remove all sessions."""
         self._sessions.clear()
         self._connections.clear()
 
     def disconnected(self, connection: int) -> tuple[ShareSession | None, str | None]:
-        """A connection is gone: the session that ends with it, and the group that has no session here any more."""
+        """Remove the session of a closed connection; return it, and its group if that has no session left here."""
         key = self._connections.pop(connection, None)
         if key is None:
             return None, None
@@ -155,17 +155,17 @@ class ShareSessions:
             del self._sessions[key]
         else:
             session = None
-        left = any(other.group_id == key.group_id for other in self._sessions)
-        return session, None if left else key.group_id
+        has_sessions = any(other.group_id == key.group_id for other in self._sessions)
+        return session, None if has_sessions else key.group_id
 
-    def _existing(self, key: SessionKey) -> ShareSession:
+    def _require(self, key: SessionKey) -> ShareSession:
         session = self._sessions.get(key)
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
         return session
 
-    def _in_epoch(self, key: SessionKey, epoch: int) -> ShareSession:
-        session = self._existing(key)
+    def _require_epoch(self, key: SessionKey, epoch: int) -> ShareSession:
+        session = self._require(key)
         if session.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         return session

@@ -1,4 +1,4 @@
-"""The configs that rule how a group shares partitions, parsed; what they may be is `cluster.configs`' business."""
+"""The share configs of a group, parsed; `cluster.configs` defines and validates them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ShareSettings(NamedTuple):
 
     @classmethod
     def read(cls, value: Callable[[str], Any]) -> ShareSettings:
-        """The settings that a group's configs give, looked up by name."""
+        """Read the settings from a group's configs, which `value` looks up by name."""
         return cls(
             auto_offset_reset=str(value("share.auto.offset.reset")),
             delivery_count_limit=value("share.delivery.count.limit"),
@@ -38,8 +38,8 @@ class ShareSettings(NamedTuple):
 
 
 def duration_ms(text: str) -> int:
-    """The milliseconds of an ISO-8601 duration of days and smaller units, which was checked when it was set."""
-    found = _DURATION.fullmatch(text)
-    assert found is not None, text
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    """Return the milliseconds of an ISO-8601 duration that was validated when it was set."""
+    match = _DURATION.fullmatch(text)
+    assert match is not None, text
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return int(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000)

@@ -1,6 +1,6 @@
-"""The state of the share partitions that one partition of `__share_group_state` keeps; it changes by `replay` alone.
+"""The share partitions of one partition of `__share_group_state` (Kafka's ShareCoordinatorShard).
 
-Which records a request makes is decided here as well; writing them is the coordinator's business.
+Requests are validated here and become records; only `replay` changes state. The coordinator appends the records.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NO_TIMESTAMP: Final = 0
 
 
 @dataclass(slots=True, frozen=True)
-class Kept:
-    """What is kept of one share partition, as its last snapshot and the updates since then say."""
+class PersistedState:
+    """The state of a share partition: its last snapshot with all updates since (Kafka's ShareGroupOffset)."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -38,18 +38,18 @@ class Kept:
 
 
 def combine(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
-    """Batches that do not overlap, in order, none of them before the start.
+    """Merge batches into sorted ones that do not overlap and begin at the start offset or later.
 
-    Where some overlap, the one that was delivered more often is right, and of those the one in the later state: a
-    record's state only ever goes forward, in whatever order its changes were written.
+    Where batches overlap, the higher delivery count wins, then the later delivery state (Kafka's
+    PersisterStateBatchCombiner).
     """
     waiting = sorted(
-        each if each.first_offset >= start_offset else each._replace(first_offset=start_offset)
-        for each in batches
-        if start_offset == NO_START_OFFSET or each.last_offset >= start_offset
+        batch if batch.first_offset >= start_offset else batch._replace(first_offset=start_offset)
+        for batch in batches
+        if start_offset == NO_START_OFFSET or batch.last_offset >= start_offset
     )
     combined: list[StateBatch] = []
-    open_batches: list[tuple[int, int, int]] = []  # those that reach the present offset, the right one first
+    open_batches: list[tuple[int, int, int]] = []  # a heap of those that hold `offset`; the winner first
     offset = 0
     position = 0
     while position < len(waiting) or open_batches:
@@ -60,8 +60,8 @@ def combine(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch
                 break
             offset = waiting[position].first_offset
         while position < len(waiting) and waiting[position].first_offset <= offset:
-            each = waiting[position]
-            heapq.heappush(open_batches, (-each.delivery_count, -each.delivery_state, each.last_offset))
+            batch = waiting[position]
+            heapq.heappush(open_batches, (-batch.delivery_count, -batch.delivery_state, batch.last_offset))
             position += 1
         count, state, last = open_batches[0]
         if position < len(waiting):
@@ -89,14 +89,14 @@ class ShareShard:
         "_snapshot_offsets",
         "_state_epochs",
         "_updates",
-        "kept",
         "partition",
         "pruned_to",
+        "states",
     )
 
     def __init__(self, partition: int, partition_count: Callable[[SharePartitionKey], int | None]) -> None:
         self.partition = partition
-        self.kept: dict[SharePartitionKey, Kept] = {}
+        self.states: dict[SharePartitionKey, PersistedState] = {}
         self.pruned_to = 0
         self._partition_count = partition_count
         self._updates: dict[SharePartitionKey, int] = {}
@@ -105,23 +105,23 @@ class ShareShard:
         self._snapshot_offsets: dict[SharePartitionKey, int] = {}
         self._last_tombstone = 0
 
-    # What records do
+    # Replay
 
     def replay(self, record: ShareRecord, offset: int, updates_per_snapshot: int) -> None:
-        """Let a record that is in the log at that offset take effect."""
+        """Apply a record that is in the log at an offset."""
         key, value = record
         if value is None:
-            self.kept.pop(key, None)
-            for each in (self._updates, self._leader_epochs, self._state_epochs, self._snapshot_offsets):
-                each.pop(key, None)
+            self.states.pop(key, None)
+            for index in (self._updates, self._leader_epochs, self._state_epochs, self._snapshot_offsets):
+                index.pop(key, None)
             self._last_tombstone = offset
             return
         self._leader_epochs[key] = max(self._leader_epochs.get(key, value.leader_epoch), value.leader_epoch)
-        before = self.kept.get(key)
+        before = self.states.get(key)
         batches = read_batches(value.state_batches)
         if isinstance(value, ShareSnapshotValue):
             self._state_epochs[key] = max(self._state_epochs.get(key, value.state_epoch), value.state_epoch)
-            self.kept[key] = Kept(
+            self.states[key] = PersistedState(
                 value.snapshot_epoch,
                 value.state_epoch,
                 value.leader_epoch,
@@ -137,7 +137,7 @@ class ShareShard:
             return
         self._updates[key] = self._updates.get(key, 0) + 1
         if before is None:
-            self.kept[key] = Kept(
+            self.states[key] = PersistedState(
                 value.snapshot_epoch,
                 FIRST_EPOCH,
                 value.leader_epoch,
@@ -147,7 +147,7 @@ class ShareShard:
             )
             return
         start = before.start_offset if value.start_offset == NO_START_OFFSET else value.start_offset
-        self.kept[key] = replace(
+        self.states[key] = replace(
             before,
             leader_epoch=before.leader_epoch if value.leader_epoch == NO_EPOCH else value.leader_epoch,
             start_offset=start,
@@ -157,20 +157,20 @@ class ShareShard:
 
     @property
     def first_needed_offset(self) -> int:
-        """Everything before this offset of the log has been overtaken."""
+        """The offset before which all records of the log were replaced by snapshots or tombstones."""
         return min(self._snapshot_offsets.values(), default=self._last_tombstone)
 
-    # What requests ask for; KafkaError if they are refused
+    # Requests; raise KafkaError if they are refused
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> ShareRecord:
-        """Keep a partition's state from now on, or begin anew with a later epoch."""
+        """Return the snapshot that initializes a partition, or resets it with a later state epoch."""
         _check_partition(key)
-        before = self.kept.get(key)
+        before = self.states.get(key)
         self._check_state_epoch(key, state_epoch)
         self._check_exists(key)
         return _snapshot(
             key,
-            Kept(
+            PersistedState(
                 snapshot_epoch=0 if before is None else before.snapshot_epoch + 1,
                 state_epoch=state_epoch,
                 leader_epoch=FIRST_EPOCH,
@@ -185,14 +185,14 @@ class ShareShard:
     def read(
         self, key: SharePartitionKey, leader_epoch: int, updates_per_snapshot: int, now_ms: int
     ) -> tuple[ShareState, ShareRecord | None]:
-        """The state, and what has to be written because another leader reads it now."""
-        kept = self._initialized(key, "Read operation on uninitialized share partition not allowed.")
+        """Return the state, and a record of the leader epoch if it is a new one."""
+        persisted = self._initialized(key, "Read operation on uninitialized share partition not allowed.")
         self._check_leader(key, leader_epoch)
         self._check_exists(key)
-        state = _state(kept, kept.batches)
+        state = _state(persisted, persisted.batches)
         if leader_epoch in (NO_EPOCH, self._leader_epochs.get(key)):
             return state, None
-        change = replace(kept, leader_epoch=leader_epoch, batches=())
+        change = replace(persisted, leader_epoch=leader_epoch, batches=())
         return state, self._next_record(key, change, (), updates_per_snapshot, now_ms)
 
     def write(
@@ -206,54 +206,54 @@ class ShareShard:
         updates_per_snapshot: int,
         now_ms: int,
     ) -> ShareRecord:
-        """Change the state."""
-        kept = self._initialized(key, "Write operation on uninitialized share partition not allowed.")
+        """Return the record that updates the state."""
+        persisted = self._initialized(key, "Write operation on uninitialized share partition not allowed.")
         self._check_leader(key, leader_epoch)
         self._check_state_epoch(key, state_epoch)
         self._check_exists(key)
-        change = replace(kept, start_offset=start_offset, delivery_complete_count=delivery_complete_count)
+        change = replace(persisted, start_offset=start_offset, delivery_complete_count=delivery_complete_count)
         return self._next_record(key, change, batches, updates_per_snapshot, now_ms)
 
     def summary(self, key: SharePartitionKey) -> ShareState:
-        """The state without its batches; one that is not kept is as one that was never begun."""
+        """Return the state without its batches; an unknown partition has the state of an uninitialized one."""
         _check_partition(key)
         self._check_exists(key)
-        kept = self.kept.get(key)
-        return ShareState(ErrorCode.NONE, leader_epoch=0) if kept is None else _state(kept, ())
+        persisted = self.states.get(key)
+        return ShareState(ErrorCode.NONE, leader_epoch=0) if persisted is None else _state(persisted, ())
 
     def delete(self, key: SharePartitionKey) -> ShareRecord | None:
-        """Keep no state of a partition any more."""
+        """Return the tombstone of a partition, or None if it has no state."""
         _check_partition(key)
         self._check_exists(key)
-        return ShareRecord(key, None) if key in self.kept else None
+        return ShareRecord(key, None) if key in self.states else None
 
-    # What comes by itself
+    # Maintenance
 
     def cold_snapshots(self, now_ms: int, interval_ms: int) -> list[ShareRecord]:
-        """New snapshots of partitions that were not written for long, so that the log before them can go.
+        """Return snapshots of share partitions without an update for `interval_ms`, so that the log can be pruned.
 
-        Where all have one already, nothing is gained by another.
+        Return none if all partitions already have a cold snapshot.
         """
-        if all(each.created_ms != each.written_ms for each in self.kept.values()):
+        if all(state.created_ms != state.written_ms for state in self.states.values()):
             return []
         return [
-            _snapshot(key, replace(kept, snapshot_epoch=kept.snapshot_epoch + 1, written_ms=now_ms))
-            for key, kept in self.kept.items()
-            if now_ms - kept.written_ms >= interval_ms
+            _snapshot(key, replace(persisted, snapshot_epoch=persisted.snapshot_epoch + 1, written_ms=now_ms))
+            for key, persisted in self.states.items()
+            if now_ms - persisted.written_ms >= interval_ms
         ]
 
-    def of_topics(self, topic_ids: Collection[object]) -> list[ShareRecord]:
-        """What ends the state of topics that were deleted."""
-        return [ShareRecord(key, None) for key in self.kept if key.topic_id in topic_ids]
+    def tombstones(self, topic_ids: Collection[object]) -> list[ShareRecord]:
+        """Return tombstones for all partitions of topics."""
+        return [ShareRecord(key, None) for key in self.states if key.topic_id in topic_ids]
 
-    # Inside
+    # Checks and records
 
-    def _initialized(self, key: SharePartitionKey, otherwise: str) -> Kept:
+    def _initialized(self, key: SharePartitionKey, message: str) -> PersistedState:
         _check_partition(key)
-        kept = self.kept.get(key)
-        if kept is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, otherwise)
-        return kept
+        persisted = self.states.get(key)
+        if persisted is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        return persisted
 
     def _check_leader(self, key: SharePartitionKey, leader_epoch: int) -> None:
         if leader_epoch != NO_EPOCH and self._leader_epochs.get(key, NO_EPOCH) > leader_epoch:
@@ -271,32 +271,32 @@ class ShareShard:
     def _next_record(
         self,
         key: SharePartitionKey,
-        change: Kept,
+        change: PersistedState,
         batches: Sequence[StateBatch],
         updates_per_snapshot: int,
         now_ms: int,
     ) -> ShareRecord:
-        """An update, or, when there were enough of them, a snapshot of all that is known."""
-        kept = self.kept[key]
+        """Return an update, or a snapshot after `updates_per_snapshot` updates."""
+        persisted = self.states[key]
         if self._updates.get(key, 0) < updates_per_snapshot:
             return ShareRecord(
                 key,
                 ShareUpdateValue(
-                    snapshot_epoch=kept.snapshot_epoch,
+                    snapshot_epoch=persisted.snapshot_epoch,
                     leader_epoch=change.leader_epoch,
                     start_offset=change.start_offset,
                     delivery_complete_count=change.delivery_complete_count,
                     state_batches=written_batches(combine(batches, change.start_offset)),
                 ),
             )
-        start = kept.start_offset if change.start_offset == NO_START_OFFSET else change.start_offset
+        start = persisted.start_offset if change.start_offset == NO_START_OFFSET else change.start_offset
         return _snapshot(
             key,
             replace(
                 change,
-                snapshot_epoch=kept.snapshot_epoch + 1,
+                snapshot_epoch=persisted.snapshot_epoch + 1,
                 start_offset=start,
-                batches=tuple(combine((*kept.batches, *batches), start)),
+                batches=tuple(combine((*persisted.batches, *batches), start)),
                 created_ms=now_ms,
                 written_ms=now_ms,
             ),
@@ -308,23 +308,28 @@ def _check_partition(key: SharePartitionKey) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number.")
 
 
-def _state(kept: Kept, batches: Sequence[StateBatch]) -> ShareState:
+def _state(persisted: PersistedState, batches: Sequence[StateBatch]) -> ShareState:
     return ShareState(
-        ErrorCode.NONE, kept.state_epoch, kept.leader_epoch, kept.start_offset, kept.delivery_complete_count, batches
+        ErrorCode.NONE,
+        persisted.state_epoch,
+        persisted.leader_epoch,
+        persisted.start_offset,
+        persisted.delivery_complete_count,
+        batches,
     )
 
 
-def _snapshot(key: SharePartitionKey, kept: Kept) -> ShareRecord:
+def _snapshot(key: SharePartitionKey, persisted: PersistedState) -> ShareRecord:
     return ShareRecord(
         key,
         ShareSnapshotValue(
-            snapshot_epoch=kept.snapshot_epoch,
-            state_epoch=kept.state_epoch,
-            leader_epoch=kept.leader_epoch,
-            start_offset=kept.start_offset,
-            delivery_complete_count=kept.delivery_complete_count,
-            create_timestamp=kept.created_ms,
-            write_timestamp=kept.written_ms,
-            state_batches=written_batches(list(kept.batches)),
+            snapshot_epoch=persisted.snapshot_epoch,
+            state_epoch=persisted.state_epoch,
+            leader_epoch=persisted.leader_epoch,
+            start_offset=persisted.start_offset,
+            delivery_complete_count=persisted.delivery_complete_count,
+            create_timestamp=persisted.created_ms,
+            write_timestamp=persisted.written_ms,
+            state_batches=written_batches(list(persisted.batches)),
         ),
     )

@@ -1,6 +1,6 @@
-"""One share fetch: reads what its partitions have, acquires records for the member, and waits if there are too few.
+"""A ShareFetch: reads the partitions, acquires records, and waits if there are too few (Kafka's DelayedShareFetch).
 
-Only bytes that the group may see count: for read_committed those below the last stable offset.
+With share.isolation.level=read_committed only records below the last stable offset are read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k78_share_fetch import AcquiredRecords, PartitionData
 from ottla.shares.acquire import LogBatch, acquire
 from ottla.shares.environment import SharePartitionKey
-from ottla.shares.partition import Phase
+from ottla.shares.partition import SharePartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from ottla.broker.share.partitions import SharePartitions
     from ottla.records.batch import BatchHeader
     from ottla.shares.partition import SharePartition
-    from ottla.shares.sessions import Place, SessionKey
+    from ottla.shares.sessions import SessionKey, TopicIdPartition
     from ottla.storage.log.slices import FileSlice, LogRead
     from ottla.world.clock import Clock, Timer
 
 
 class ShareFetchLimits(NamedTuple):
-    """How much a member wants, and how long it waits for it."""
+    """The limits of a ShareFetch request."""
 
     max_wait_ms: int
     min_bytes: int
@@ -37,85 +37,89 @@ class ShareFetchLimits(NamedTuple):
     mode: int
 
 
-class _Reading(NamedTuple):
-    """What one partition has to offer."""
+class _PartitionRead(NamedTuple):
+    """What was read from one partition; `read` is None if its offset is out of range."""
 
-    place: Place
+    topic_partition: TopicIdPartition
     shared: SharePartition
     partition: Partition
     offset: int
-    found: LogRead | None
+    read: LogRead | None
 
 
-Answers = dict["Place", PartitionData]
+ShareFetchData = dict["TopicIdPartition", PartitionData]
 
 
 class ShareFetch:
-    """A fetch for one member; `start` begins it."""
+    """The fetch of one member (Kafka's DelayedShareFetch); `start` runs it."""
 
-    def __init__(self, shares: SharePartitions, who: SessionKey, limits: ShareFetchLimits, clock: Clock) -> None:
+    def __init__(
+        self, shares: SharePartitions, session_key: SessionKey, limits: ShareFetchLimits, clock: Clock
+    ) -> None:
         self._shares = shares
-        self._who = who
+        self._session_key = session_key
         self._limits = limits
         self._clock = clock
-        self._read_committed = shares.settings(who.group_id).read_committed
-        self._places: Sequence[Place] = ()
-        self._shared: dict[Place, SharePartition] = {}
-        self._errors: dict[Place, KafkaError] = {}
+        self._read_committed = shares.settings(session_key.group_id).read_committed
+        self._topic_partitions: Sequence[TopicIdPartition] = ()
+        self._shared: dict[TopicIdPartition, SharePartition] = {}
+        self._errors: dict[TopicIdPartition, KafkaError] = {}
         self._unreadable = False
         self._watched: list[Partition] = []
         self._timer: Timer | None = None
-        self._answer: Pending[Answers] = Pending(self._stop_waiting)
+        self._answer: Pending[ShareFetchData] = Pending(self._stop_waiting)
 
-    def start(self, places: Sequence[Place]) -> Pending[Answers]:
-        """Fetch from these partitions; the answer says nothing of those that have nothing to say."""
+    def start(self, topic_partitions: Sequence[TopicIdPartition]) -> Pending[ShareFetchData]:
+        """Fetch from partitions; complete with the data of those that have records or an error."""
         limits = self._limits
-        if not places or limits.max_records == 0 or limits.max_bytes == 0:
+        if not topic_partitions or limits.max_records == 0 or limits.max_bytes == 0:
             self._answer.complete({})
             return self._answer
-        self._places = places
-        for place in places:
+        self._topic_partitions = topic_partitions
+        for topic_partition in topic_partitions:
             try:
-                self._shared[place] = self._shares.obtain(self._who.group_id, place)
+                self._shared[topic_partition] = self._shares.obtain(self._session_key.group_id, topic_partition)
             except KafkaError as error:
-                self._errors[place] = error
-        answers = self._attempt(at_last=limits.max_wait_ms <= 0)
-        if answers is not None:
-            self._answer.complete(answers)
+                self._errors[topic_partition] = error
+        data_by_partition = self._attempt(timed_out=limits.max_wait_ms <= 0)
+        if data_by_partition is not None:
+            self._answer.complete(data_by_partition)
         else:
             self._wait()
         return self._answer
 
-    # Waiting.
+    # Waiting
 
     def _wait(self) -> None:
         self._timer = self._clock.call_later(self._limits.max_wait_ms / 1000, self.force_complete)
-        for place in self._shared:
-            self._shares.waits.setdefault(SharePartitionKey(self._who.group_id, *place), {})[self._look_again] = None
+        for topic_partition in self._shared:
+            self._shares.waits.setdefault(SharePartitionKey(self._session_key.group_id, *topic_partition), {})[
+                self._retry
+            ] = None
             try:
-                partition = self._shares.led(place)
+                partition = self._shares.led(topic_partition)
             except KafkaError:
                 continue
             partition.delayed[self] = None
             self._watched.append(partition)
 
     def try_complete(self, _: Partition) -> None:
-        """A partition has more, or lost some."""
-        self._look_again()
+        """Retry because a partition's log changed."""
+        self._retry()
 
-    def _look_again(self) -> None:
+    def _retry(self) -> None:
         if self._timer is not None:
-            answers = self._attempt(at_last=False)
-            if answers is not None:
+            data_by_partition = self._attempt(timed_out=False)
+            if data_by_partition is not None:
                 self._stop_waiting()
-                self._answer.complete(answers)
+                self._answer.complete(data_by_partition)
 
     def force_complete(self) -> None:
-        """Answer now with whatever there is."""
+        """Complete with what can be acquired now."""
         if self._timer is not None:
             self._stop_waiting()
-            answers = self._attempt(at_last=True)
-            self._answer.complete(answers if answers is not None else {})
+            data_by_partition = self._attempt(timed_out=True)
+            self._answer.complete(data_by_partition if data_by_partition is not None else {})
 
     def _stop_waiting(self) -> None:
         if self._timer is None:
@@ -124,151 +128,157 @@ class ShareFetch:
         self._timer = None
         for partition in self._watched:
             partition.delayed.pop(self, None)
-        for place in self._shared:
-            key = SharePartitionKey(self._who.group_id, *place)
+        for topic_partition in self._shared:
+            key = SharePartitionKey(self._session_key.group_id, *topic_partition)
             waits = self._shares.waits.get(key)
             if waits is not None:
-                waits.pop(self._look_again, None)
+                waits.pop(self._retry, None)
                 if not waits:
                     del self._shares.waits[key]
 
-    # Trying.
+    # Reading and acquiring
 
-    def _attempt(self, *, at_last: bool) -> Answers | None:
-        """Acquire what is worth an answer; None if that is too little and there is time to wait."""
+    def _attempt(self, *, timed_out: bool) -> ShareFetchData | None:
+        """Acquire records; return None if there is less than min_bytes and time to wait."""
         ready = self._ready()
         if not ready:
-            return self._with_errors({}) if at_last or len(self._errors) == len(self._places) else None
-        readings = self._read(ready)
-        if not at_last and not self._enough(readings):
-            for reading in readings:
-                _let_go(reading.found)
+            return self._with_errors({}) if timed_out or len(self._errors) == len(self._topic_partitions) else None
+        reads = self._read(ready)
+        if not timed_out and not self._enough(reads):
+            for partition_read in reads:
+                _release_read(partition_read.read)
             return None
-        answers: Answers = {}
-        left = self._limits.max_records
-        for reading in readings:
-            data, acquired = self._acquire(reading, left)
-            answers[reading.place] = data
-            left -= acquired
-        return self._with_errors(answers)
+        data_by_partition: ShareFetchData = {}
+        max_records_left = self._limits.max_records
+        for partition_read in reads:
+            data, acquired = self._acquire(partition_read, max_records_left)
+            data_by_partition[partition_read.topic_partition] = data
+            max_records_left -= acquired
+        return self._with_errors(data_by_partition)
 
-    def _ready(self) -> list[tuple[Place, SharePartition, Partition]]:
-        """The partitions from which something could be acquired."""
+    def _ready(self) -> list[tuple[TopicIdPartition, SharePartition, Partition]]:
+        """Return the partitions with acquirable records; note the errors of failed ones."""
         ready = []
-        for place, shared in self._shared.items():
-            if place in self._errors:
+        for topic_partition, shared in self._shared.items():
+            if topic_partition in self._errors:
                 continue
             try:
-                if shared.phase is Phase.FAILED:
+                if shared.partition_state is SharePartitionState.FAILED:
                     assert shared.failure is not None
                     raise shared.failure
                 if shared.can_acquire:
-                    ready.append((place, shared, self._shares.led(place)))
+                    ready.append((topic_partition, shared, self._shares.led(topic_partition)))
             except KafkaError as error:
-                self._errors[place] = error
-                if self._shares.get(self._who.group_id, place) is shared:
+                self._errors[topic_partition] = error
+                if self._shares.get(self._session_key.group_id, topic_partition) is shared:
                     self._shares.drop([shared.key])
         return ready
 
-    def _read(self, ready: Sequence[tuple[Place, SharePartition, Partition]]) -> list[_Reading]:
-        most = self._limits.max_bytes // len(ready)
-        readings: list[_Reading] = []
+    def _read(self, ready: Sequence[tuple[TopicIdPartition, SharePartition, Partition]]) -> list[_PartitionRead]:
+        max_bytes = self._limits.max_bytes // len(ready)
+        reads: list[_PartitionRead] = []
         total = 0
-        for place, shared, partition in ready:
+        for topic_partition, shared, partition in ready:
             offset = shared.next_fetch_offset
-            found: LogRead | None = None
+            read: LogRead | None = None
             try:
-                found = partition.log.read(
+                read = partition.log.read(
                     offset,
-                    most,
+                    max_bytes,
                     partition.readable_end(self._read_committed),
                     min_one_batch=total == 0,
                     aborted=self._read_committed,
                 )
-                total += len(found)
+                total += len(read)
             except KafkaError as error:
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._errors[place] = error
+                    self._errors[topic_partition] = error
                     self._unreadable = True
                     continue
-            readings.append(_Reading(place, shared, partition, offset, found))
-        return readings
+            reads.append(_PartitionRead(topic_partition, shared, partition, offset, read))
+        return reads
 
-    def _enough(self, readings: Sequence[_Reading]) -> bool:
-        """Whether what was read is worth an answer: an error is, and so is the end of a segment."""
-        if self._unreadable or any(reading.found is None for reading in readings):
+    def _enough(self, reads: Sequence[_PartitionRead]) -> bool:
+        """Whether to respond now: min_bytes were read, or there is an error or the end of a segment."""
+        if self._unreadable or any(partition_read.read is None for partition_read in reads):
             return True
         total = 0
-        for reading in readings:
-            assert reading.found is not None
+        for partition_read in reads:
+            assert partition_read.read is not None
             if (
-                len(reading.found)
-                and reading.found.segment_base_offset != reading.partition.log.segments[-1].base_offset
+                len(partition_read.read)
+                and partition_read.read.segment_base_offset != partition_read.partition.log.segments[-1].base_offset
             ):
                 return True
-            total += len(reading.found)
+            total += len(partition_read.read)
         return total >= self._limits.min_bytes
 
-    def _acquire(self, reading: _Reading, most: int) -> tuple[PartitionData, int]:
-        """Acquire records of one partition: its part of the answer, and how many records they are."""
-        data = PartitionData(partition_index=reading.place.partition, records=b"")
-        found, shared = reading.found, reading.shared
-        if found is None:
-            # The log begins later by now, so the next fetch will, too; Kafka answers with just these words.
-            shared.log_start_moved(reading.partition.log.log_start_offset)
+    def _acquire(self, partition_read: _PartitionRead, max_records: int) -> tuple[PartitionData, int]:
+        """Acquire records of one partition; return its response data and the number of records."""
+        data = PartitionData(partition_index=partition_read.topic_partition.partition, records=b"")
+        read, shared = partition_read.read, partition_read.shared
+        if read is None:
+            # The log start offset moved, and so does the start offset; Kafka data_by_partition with this error message.
+            shared.log_start_offset_changed(partition_read.partition.log.log_start_offset)
             data.error_message = "NONE"
             return data, 0
-        if found.records is None or most <= 0:
-            _let_go(found)
+        if read.records is None or max_records <= 0:
+            _release_read(read)
             return data, 0
-        headers = _headers(found.records, max(shared.end_offset, reading.offset) + most)
+        headers = _headers(read.records, max(shared.end_offset, partition_read.offset) + max_records)
         acquired = acquire(
             shared,
-            self._who.member_id,
+            self._session_key.member_id,
             [
-                LogBatch(each.base_offset, each.last_offset, each.producer_id, each.is_transactional, each.is_control)
-                for each in headers
+                LogBatch(
+                    header.base_offset,
+                    header.last_offset,
+                    header.producer_id,
+                    header.is_transactional,
+                    header.is_control,
+                )
+                for header in headers
             ],
-            fetch_offset=reading.offset,
-            max_records=most,
+            fetch_offset=partition_read.offset,
+            max_records=max_records,
             batch_size=self._limits.batch_size,
             mode=self._limits.mode,
-            aborted=found.aborted or (),
+            aborted=read.aborted or (),
         )
         if not acquired:
-            _let_go(found)
+            _release_read(read)
             return data, 0
-        _cut(found.records, headers, acquired[0].first, acquired[-1].last)
-        data.records = found.records
+        _narrow(read.records, headers, acquired[0].first, acquired[-1].last)
+        data.records = read.records
         data.acquired_records = [
-            AcquiredRecords(first_offset=each.first, last_offset=each.last, delivery_count=each.delivery_count)
-            for each in acquired
+            AcquiredRecords(first_offset=run.first, last_offset=run.last, delivery_count=run.delivery_count)
+            for run in acquired
         ]
-        return data, sum(each.last - each.first + 1 for each in acquired)
+        return data, sum(run.last - run.first + 1 for run in acquired)
 
-    def _with_errors(self, answers: Answers) -> Answers:
-        for place, error in self._errors.items():
-            answers[place] = error_data(place, error)
-        return answers
+    def _with_errors(self, data_by_partition: ShareFetchData) -> ShareFetchData:
+        for topic_partition, error in self._errors.items():
+            data_by_partition[topic_partition] = error_data(topic_partition, error)
+        return data_by_partition
 
 
-def error_data(place: Place, error: KafkaError) -> PartitionData:
-    """What an answer says of a partition that could not be fetched."""
+def error_data(topic_partition: TopicIdPartition, error: KafkaError) -> PartitionData:
+    """Return the response data of a partition that could not be fetched."""
     return PartitionData(
-        partition_index=place.partition, error_code=error.code, error_message=error.message, records=b""
+        partition_index=topic_partition.partition, error_code=error.code, error_message=error.message, records=b""
     )
 
 
-def rotated(places: Sequence[Place], epoch: int) -> Sequence[Place]:
-    """The partitions of a session, beginning with another one each time, so that all get their turn."""
-    if epoch < 1 or len(places) < 2:
-        return places
-    begin = epoch % len(places)
-    return [*places[begin:], *places[:begin]]
+def rotated(topic_partitions: Sequence[TopicIdPartition], epoch: int) -> Sequence[TopicIdPartition]:
+    """Rotate the partitions of a session by its epoch, so that each is fetched first in turn."""
+    if epoch < 1 or len(topic_partitions) < 2:
+        return topic_partitions
+    begin = epoch % len(topic_partitions)
+    return [*topic_partitions[begin:], *topic_partitions[:begin]]
 
 
 def _headers(records: FileSlice, until: int) -> list[BatchHeader]:
-    """The headers of the batches in a slice, as far as one that reaches an offset: nobody acquires more than that."""
+    """Return the headers of the batches in a slice up to the one that holds an offset."""
     headers = []
     for header in records.batches():
         headers.append(header)
@@ -277,20 +287,20 @@ def _headers(records: FileSlice, until: int) -> list[BatchHeader]:
     return headers
 
 
-def _cut(records: FileSlice, headers: Sequence[BatchHeader], first: int, last: int) -> None:
-    """Let a slice hold only the batches that have an acquired offset at one of its ends or between."""
-    begin = next((each for each in reversed(headers) if each.base_offset <= first), headers[0])
-    end = next(each for each in reversed(headers) if each.base_offset <= last or each is begin)
+def _narrow(records: FileSlice, headers: Sequence[BatchHeader], first: int, last: int) -> None:
+    """Narrow a slice to the batches from the first to the last acquired offset."""
+    begin = next((header for header in reversed(headers) if header.base_offset <= first), headers[0])
+    end = next(header for header in reversed(headers) if header.base_offset <= last or header is begin)
     records.narrow(begin.position - records.position, end.end - begin.position)
 
 
-def _let_go(found: LogRead | None) -> None:
-    if found is not None and found.records is not None:
-        found.records.release()
+def _release_read(read: LogRead | None) -> None:
+    if read is not None and read.records is not None:
+        read.records.release()
 
 
-def let_go(answers: Mapping[Place, PartitionData]) -> None:
-    """Nobody takes an answer: let go of what it holds."""
-    for data in answers.values():
+def release(data_by_partition: Mapping[TopicIdPartition, PartitionData]) -> None:
+    """Release the file slices of a response that is not sent."""
+    for data in data_by_partition.values():
         if data.records:
             data.records.release()

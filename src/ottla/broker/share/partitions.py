@@ -1,6 +1,7 @@
-"""The share partitions of one node: made when a group first fetches, dropped when they are of no use any more.
+"""The share partitions and share sessions of one node (Kafka's SharePartitionManager).
 
-What happens to records is `ottla.shares`'; this gives it logs, configs and time, and wakes the fetches that wait.
+Creates a share partition at a group's first fetch, drops it when it fails or is fenced, and wakes waiting fetches. The
+state machine of records is in `ottla.shares`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from ottla.cluster.configs.effective import group_values
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.environment import ShareCounts, SharePartitionKey
-from ottla.shares.partition import ENDS_PARTITION, Phase, SharePartition
-from ottla.shares.sessions import Place, SessionKey, ShareSessions
+from ottla.shares.partition import ENDS_PARTITION, SharePartition, SharePartitionState
+from ottla.shares.sessions import SessionKey, ShareSessions, TopicIdPartition
 from ottla.shares.settings import BY_DURATION, EARLIEST, ShareSettings, duration_ms
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ NOT_HERE = "This server does not host this topic-partition."
 
 
 class SharePartitions:
-    """What groups share of the partitions that this node leads, and the sessions in which they do."""
+    """The share partitions of the partitions that this node leads, and the share sessions of their members."""
 
     def __init__(self, broker: Broker, store: ShareStateStore) -> None:
         self._broker = broker
@@ -41,7 +42,7 @@ class SharePartitions:
         self.sessions = ShareSessions(lambda: broker.config_int("group.share.max.share.sessions"))
         self.counts = ShareCounts()
         self.waits: dict[SharePartitionKey, dict[Callable[[], None], None]] = {}
-        """Who waits for records of a share partition; each is called when there may be some."""
+        """Callbacks of waiting fetches by share partition; called when records may be available."""
         self._partitions: dict[SharePartitionKey, SharePartition] = {}
         self._settings: dict[str, ShareSettings] = {}
         self._woken: dict[SharePartitionKey, None] = {}
@@ -52,42 +53,42 @@ class SharePartitions:
     def __iter__(self) -> Iterator[SharePartition]:
         return iter(self._partitions.values())
 
-    # Configs.
+    # Configs
 
     def settings(self, group_id: str) -> ShareSettings:
-        """The configs of a group."""
+        """Return the share configs of a group."""
         own = self._broker.cluster.image.config(ConfigResourceType.GROUP, group_id)
         name = group_id if own else ""
-        found = self._settings.get(name)
-        if found is None:
+        settings = self._settings.get(name)
+        if settings is None:
             values = group_values(own, self._broker.layers)
-            found = self._settings[name] = ShareSettings.read(values.__getitem__)
-        return found
+            settings = self._settings[name] = ShareSettings.read(values.__getitem__)
+        return settings
 
     def configs_changed(self) -> None:
-        """Look configs up again."""
+        """Discard the cached configs."""
         self._settings.clear()
 
-    # Partitions.
+    # Share partitions
 
-    def get(self, group_id: str, place: Place) -> SharePartition | None:
-        """A share partition, if somebody has fetched from it."""
-        return self._partitions.get(SharePartitionKey(group_id, *place))
+    def get(self, group_id: str, topic_partition: TopicIdPartition) -> SharePartition | None:
+        """Return a share partition, or None if no member has fetched from it."""
+        return self._partitions.get(SharePartitionKey(group_id, *topic_partition))
 
-    def led(self, place: Place) -> Partition:
-        """The partition itself, which this node has to lead."""
-        topic = self._broker.cluster.image.topics.get(place.topic_id)
+    def led(self, topic_partition: TopicIdPartition) -> Partition:
+        """Return the partition by topic id; raise if this node does not lead it."""
+        topic = self._broker.cluster.image.topics.get(topic_partition.topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return self._broker.leader_partition(topic.name, place.partition)
+        return self._broker.leader_partition(topic.name, topic_partition.partition)
 
-    def obtain(self, group_id: str, place: Place) -> SharePartition:
-        """A share partition, begun if it has to be. KafkaError if this node does not lead it."""
-        partition = self.led(place)
-        key = SharePartitionKey(group_id, *place)
-        found = self._partitions.get(key)
-        if found is None:
-            found = self._partitions[key] = SharePartition(
+    def obtain(self, group_id: str, topic_partition: TopicIdPartition) -> SharePartition:
+        """Return a share partition, created if necessary; raise if this node does not lead the partition."""
+        partition = self.led(topic_partition)
+        key = SharePartitionKey(group_id, *topic_partition)
+        share_partition = self._partitions.get(key)
+        if share_partition is None:
+            share_partition = self._partitions[key] = SharePartition(
                 key,
                 partition.state.leader_epoch,
                 clock=self._broker.cluster.world.clock,
@@ -97,85 +98,89 @@ class SharePartitions:
                 changed=self._changed,
                 counts=self.counts,
             )
-            found.initialize()
-        if found.phase is Phase.FAILED:
+            share_partition.initialize()
+        if share_partition.partition_state is SharePartitionState.FAILED:
             self.drop([key])
-        return found
+        return share_partition
 
     def _reset_offset(self, group_id: str, partition: Partition) -> int:
-        """Where a group begins that never read a partition."""
+        """Return the first start offset of a group by share.auto.offset.reset."""
         log, reset = partition.log, self.settings(group_id).auto_offset_reset
         if reset == EARLIEST:
             return log.log_start_offset
         if reset.startswith(BY_DURATION):
             timestamp = log.env.clock.now_ms() - duration_ms(reset.removeprefix(BY_DURATION))
-            found = log.offset_for_timestamp(max(timestamp, 0))
-            if found is None or found.offset >= log.high_watermark:
+            first = log.offset_for_timestamp(max(timestamp, 0))
+            if first is None or first.offset >= log.high_watermark:
                 raise KafkaError(
                     ErrorCode.OFFSET_NOT_AVAILABLE,
-                    f"Offset for timestamp {timestamp} not found for topic partition: {partition.topic_id}:"
+                    f"Offset for timestamp {timestamp} not share_partition for topic partition: {partition.topic_id}:"
                     f"{partition.topic}-{partition.index}",
                 )
-            return found.offset
+            return first.offset
         return log.high_watermark
 
     def drop(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Forget share partitions; whoever fetches next begins with what the store has."""
+        """Fence and remove share partitions; the next fetch reads their persisted state again."""
         for key in list(keys):
-            found = self._partitions.pop(key, None)
-            if found is not None:
-                found.fence()
+            share_partition = self._partitions.pop(key, None)
+            if share_partition is not None:
+                share_partition.fence()
 
     def partition_gone(self, topic_id: Uuid, index: int) -> None:
-        """Another node leads a partition now, or nobody."""
+        """Drop the share partitions of a partition that this node no longer leads."""
         self.drop(key for key in self._partitions if key.topic_id == topic_id and key.partition == index)
 
     def group_gone(self, group_id: str) -> None:
-        """A group has nobody here any more."""
+        """Drop the share partitions of a group without sessions on this node."""
         self.drop(key for key in self._partitions if key.group_id == group_id)
 
     def stop(self) -> None:
-        """Forget all of them and every session; no lock ends any more."""
+        """Drop all share partitions with their lock timers, and all sessions."""
         self.drop(self._partitions)
         self.sessions.clear()
 
-    # What members say.
+    # Acknowledgement and release
 
     def acknowledge(
-        self, who: SessionKey, said: Mapping[Place, Sequence[Acknowledgement]]
-    ) -> Pending[dict[Place, KafkaError | None]]:
-        """Take acknowledgements; the answers come when all are written."""
-        answers: dict[Place, Pending[KafkaError | None]] = {}
-        for place, acknowledgements in said.items():
-            partition = self.get(who.group_id, place)
+        self, session_key: SessionKey, acknowledgements: Mapping[TopicIdPartition, Sequence[Acknowledgement]]
+    ) -> Pending[dict[TopicIdPartition, KafkaError | None]]:
+        """Acknowledge records; complete with the error of each partition once all are persisted."""
+        answers: dict[TopicIdPartition, Pending[KafkaError | None]] = {}
+        for topic_partition, batches in acknowledgements.items():
+            partition = self.get(session_key.group_id, topic_partition)
             if partition is None:
-                answers[place] = kept(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HERE))
+                answers[topic_partition] = kept(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HERE))
                 continue
-            answers[place] = self._looked_at(partition, partition.acknowledge(who.member_id, acknowledgements))
+            answers[topic_partition] = self._drop_on_error(
+                partition, partition.acknowledge(session_key.member_id, batches)
+            )
         return all_of(answers)
 
-    def end_session(self, who: SessionKey) -> None:
-        """A member leaves: what it holds goes back."""
-        session = self.sessions.remove(who)
+    def end_session(self, session_key: SessionKey) -> None:
+        """End a member's session and release its records."""
+        session = self.sessions.remove(session_key)
         if session is not None:
-            self._release(who, session.partitions)
+            self._release(session_key, session.partitions)
 
     def disconnected(self, connection: int) -> None:
-        """A connection is gone, and the session that belonged to it."""
+        """End the session of a closed connection and release its records."""
         session, empty = self.sessions.disconnected(connection)
         if session is not None:
             self._release(session.key, session.partitions)
         if empty is not None:
             self.group_gone(empty)
 
-    def _release(self, who: SessionKey, places: Iterable[Place]) -> None:
-        for place in places:
-            partition = self.get(who.group_id, place)
+    def _release(self, session_key: SessionKey, topic_partitions: Iterable[TopicIdPartition]) -> None:
+        for topic_partition in topic_partitions:
+            partition = self.get(session_key.group_id, topic_partition)
             if partition is not None:
-                self._looked_at(partition, partition.release(who.member_id))
+                self._drop_on_error(partition, partition.release(session_key.member_id))
 
-    def _looked_at(self, partition: SharePartition, answer: Pending[KafkaError | None]) -> Pending[KafkaError | None]:
-        """The answer; if it says that the partition is of no use any more, that is dropped."""
+    def _drop_on_error(
+        self, partition: SharePartition, answer: Pending[KafkaError | None]
+    ) -> Pending[KafkaError | None]:
+        """Drop the share partition if the result is an error that ends it."""
 
         def answered(error: KafkaError | None) -> KafkaError | None:
             if error is not None and error.code in ENDS_PARTITION and self._partitions.get(partition.key) is partition:
@@ -184,7 +189,7 @@ class SharePartitions:
 
         return answer.map(answered)
 
-    # Waking.
+    # Waking fetches
 
     def _changed(self, partition: SharePartition) -> None:
         if partition.key in self.waits:
@@ -199,18 +204,18 @@ class SharePartitions:
                 wake()
 
 
-def all_of(promises: Mapping[K, Pending[V]]) -> Pending[dict[K, V]]:
-    """What all of them promise, when the last has kept it; nobody can cancel what is being written."""
+def all_of(pendings: Mapping[K, Pending[V]]) -> Pending[dict[K, V]]:
+    """Return a Pending of all results, which completes with the last one and cannot be cancelled."""
     answers: dict[K, V] = {}
     whole: Pending[dict[K, V]] = Pending()
-    if not promises:
+    if not pendings:
         whole.complete(answers)
 
     def keep(key: K, answer: V) -> None:
         answers[key] = answer
-        if len(answers) == len(promises):
-            whole.complete({each: answers[each] for each in promises})
+        if len(answers) == len(pendings):
+            whole.complete({name: answers[name] for name in pendings})
 
-    for key, promise in promises.items():
-        promise.on_complete(partial(keep, key))
+    for key, pending in pendings.items():
+        pending.on_complete(partial(keep, key))
     return whole

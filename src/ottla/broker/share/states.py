@@ -1,7 +1,7 @@
-"""What the share coordinator asks of the broker (a log, topics, configs), and the way to the coordinator of a key.
+"""Connects share coordinators with the broker: log, topics and configs, and access to the coordinator of a key.
 
-All nodes are in one process, so that whoever needs a share partition's state asks the coordinator itself, wherever it
-is; the APIs between brokers answer the same to others.
+All nodes are in one process, so that a leader calls the share coordinator directly (Kafka's DefaultStatePersister sends
+requests). The APIs between brokers give the same results.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.cluster.coordinator_partition import partition_for
 from ottla.cluster.registrations import SHARE_GROUP_STATE_TOPIC
 from ottla.pending import kept
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.shares.coordinator import ShareConfig, ShareCoordinator, StateAnswer
+from ottla.shares.coordinator import ShareConfig, ShareCoordinator, StateResult
 from ottla.shares.environment import ShareState
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def share_coordinator(broker: Broker, clock: Clock) -> ShareCoordinator:
-    """The share coordinator of one node."""
+    """Create the share coordinator of a node."""
     cluster = broker.cluster
     return ShareCoordinator(
         clock,
@@ -40,7 +40,7 @@ def share_coordinator(broker: Broker, clock: Clock) -> ShareCoordinator:
 
 
 def share_config(broker: Broker) -> ShareConfig:
-    """The broker's configs that rule it."""
+    """Return the broker's share coordinator configs."""
     return ShareConfig(
         updates_per_snapshot=broker.config_int("share.coordinator.snapshot.update.records.per.snapshot"),
         prune_interval_ms=broker.config_int("share.coordinator.state.topic.prune.interval.ms"),
@@ -50,7 +50,7 @@ def share_config(broker: Broker) -> ShareConfig:
 
 
 def state_partition_count(cluster: BrokerRuntime) -> int:
-    """How many partitions `__share_group_state` has, or would be created with."""
+    """Return the number of partitions that `__share_group_state` has or would be created with."""
     return cluster.partition_count(SHARE_GROUP_STATE_TOPIC, "share.coordinator.state.topic.num.partitions")
 
 
@@ -73,18 +73,18 @@ class _StateLog:
 
 
 class ShareStates:
-    """The state of every share partition of the cluster, kept by whichever node coordinates it."""
+    """Reads and writes the state of share partitions through the share coordinator of whichever node it is on."""
 
     def __init__(self, cluster: BrokerRuntime) -> None:
         self._cluster = cluster
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Pending[ErrorCode]:
-        """Begin to keep a partition's state, or begin anew with a later epoch."""
-        return self._ask(key, lambda found: found.initialize(key, state_epoch, start_offset)).map(_error)
+        """Initialize a partition's state, or reset it with a later state epoch."""
+        return self._call(key, lambda coordinator: coordinator.initialize(key, state_epoch, start_offset)).map(_error)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Pending[ShareState]:
-        """The state, for the leader in that epoch; earlier leaders are fenced from then on."""
-        return self._ask(key, lambda found: found.read(key, leader_epoch)).map(_state)
+        """Return the state for a leader epoch, and fence earlier leader epochs."""
+        return self._call(key, lambda coordinator: coordinator.read(key, leader_epoch)).map(_state)
 
     def write(
         self,
@@ -95,42 +95,44 @@ class ShareStates:
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
     ) -> Pending[ErrorCode]:
-        """Change the state; the answer comes when that is durable."""
-        return self._ask(
+        """Update the state; complete once it is durable."""
+        return self._call(
             key,
-            lambda found: found.write(key, state_epoch, leader_epoch, start_offset, delivery_complete_count, batches),
+            lambda coordinator: coordinator.write(
+                key, state_epoch, leader_epoch, start_offset, delivery_complete_count, batches
+            ),
         ).map(_error)
 
     def summary(self, key: SharePartitionKey) -> Pending[ShareState]:
-        """The state without its batches."""
-        return self._ask(key, lambda found: found.summary(key)).map(_state)
+        """Return the state without its batches."""
+        return self._call(key, lambda coordinator: coordinator.summary(key)).map(_state)
 
     def delete(self, key: SharePartitionKey) -> Pending[ErrorCode]:
-        """Keep no state of a partition any more; its leader shares it no more either."""
+        """Drop the share partition on its leader and delete its state."""
         for node in self._cluster.nodes.values():
             node.share_partitions.drop([key])
-        return self._ask(key, lambda found: found.delete(key)).map(_error)
+        return self._call(key, lambda coordinator: coordinator.delete(key)).map(_error)
 
-    def _ask(
-        self, key: SharePartitionKey, ask: Callable[[ShareCoordinator], Pending[StateAnswer]]
-    ) -> Pending[StateAnswer]:
+    def _call(
+        self, key: SharePartitionKey, operation: Callable[[ShareCoordinator], Pending[StateResult]]
+    ) -> Pending[StateResult]:
         cluster = self._cluster
         try:
             if cluster.image.topic(SHARE_GROUP_STATE_TOPIC) is None:
                 cluster.create_topic(SHARE_GROUP_STATE_TOPIC)
         except KafkaError:
-            return kept(StateAnswer(ShareState(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+            return kept(StateResult(ShareState(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
         index = partition_for(f"{key.group_id}:{key.topic_id}:{key.partition}", state_partition_count(cluster))
         state = cluster.image.partition(SHARE_GROUP_STATE_TOPIC, index)
         node = None if state is None else cluster.nodes.get(state.leader)
         if node is None:
-            return kept(StateAnswer(ShareState(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
-        return ask(node.share_coordinator)
+            return kept(StateResult(ShareState(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+        return operation(node.share_coordinator)
 
 
-def _error(answer: StateAnswer) -> ErrorCode:
+def _error(answer: StateResult) -> ErrorCode:
     return answer.error
 
 
-def _state(answer: StateAnswer) -> ShareState:
+def _state(answer: StateResult) -> ShareState:
     return answer.state

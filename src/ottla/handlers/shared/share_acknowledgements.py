@@ -1,4 +1,4 @@
-"""What the two APIs of share consumers have in common: who asks, and the acknowledgements in their requests."""
+"""Shared by ShareFetch and ShareAcknowledge: the session key of a request and its acknowledgements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.handlers.shared.groups import require_protocol, require_share_member_
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.partition import RENEW, Acknowledgement
-from ottla.shares.sessions import Place, SessionKey
+from ottla.shares.sessions import SessionKey, TopicIdPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
-Outcome = dict[Place, "KafkaError | None"]
+Outcome = dict[TopicIdPartition, "KafkaError | None"]
 
 
-def who_asks(call: Call, request: ShareFetchRequest | ShareAcknowledgeRequest) -> SessionKey:
-    """Group and member of a request, if they may be served."""
+def session_key_of(call: Call, request: ShareFetchRequest | ShareAcknowledgeRequest) -> SessionKey:
+    """Return the group and member of a request; raise if it is invalid or not authorized."""
     require_protocol(call, "share")
     if request.group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
@@ -35,33 +35,33 @@ def who_asks(call: Call, request: ShareFetchRequest | ShareAcknowledgeRequest) -
     return SessionKey(request.group_id, request.member_id or "")
 
 
-def refusal(call: Call, place: Place) -> KafkaError | None:
-    """Why a caller may have nothing of a partition, if that is so."""
+def refusal(call: Call, topic_partition: TopicIdPartition) -> KafkaError | None:
+    """Return the error of a partition that does not exist or that the caller may not read, or None."""
     image = call.broker.cluster.image
-    topic = image.topics.get(place.topic_id)
+    topic = image.topics.get(topic_partition.topic_id)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     if not call.may_topic(AclOperation.READ, topic.name):
         return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if place.partition not in topic.partitions:
+    if topic_partition.partition not in topic.partitions:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return None
 
 
 @dataclass(slots=True)
 class Acknowledgements:
-    """What a request acknowledges, partition by partition, in its order."""
+    """The acknowledgements of a request by partition, in its order."""
 
-    said: dict[Place, list[Acknowledgement]]
+    by_partition: dict[TopicIdPartition, list[Acknowledgement]]
 
     @classmethod
     def of(cls, request: ShareFetchRequest | ShareAcknowledgeRequest) -> Acknowledgements:
-        """Those of a request."""
+        """Read the acknowledgements of a request."""
         return cls(
             {
-                Place(topic.topic_id, partition.partition_index): [
-                    Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types)
-                    for each in partition.acknowledgement_batches
+                TopicIdPartition(topic.topic_id, partition.partition_index): [
+                    Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+                    for batch in partition.acknowledgement_batches
                 ]
                 for topic in request.topics
                 for partition in topic.partitions
@@ -69,45 +69,45 @@ class Acknowledgements:
         )
 
     def __bool__(self) -> bool:
-        return any(self.said.values())
+        return any(self.by_partition.values())
 
-    def do(self, call: Call, who: SessionKey, *, renews: bool) -> Pending[Outcome]:
-        """Do what they say; what became of each partition's, when that is written."""
-        outcome: Outcome = dict.fromkeys(self.said)
-        valid: dict[Place, Sequence[Acknowledgement]] = {}
-        for place, batches in self.said.items():
-            refused = refusal(call, place)
-            unknown = refused is not None and refused.code is ErrorCode.UNKNOWN_TOPIC_ID
+    def apply(self, call: Call, session_key: SessionKey, *, renews: bool) -> Pending[Outcome]:
+        """Apply the acknowledgements; complete with the error of each partition once all are persisted."""
+        outcome: Outcome = dict.fromkeys(self.by_partition)
+        valid: dict[TopicIdPartition, Sequence[Acknowledgement]] = {}
+        for topic_partition, batches in self.by_partition.items():
+            error_here = refusal(call, topic_partition)
+            unknown = error_here is not None and error_here.code is ErrorCode.UNKNOWN_TOPIC_ID
             if not unknown and not _well_formed(batches, supports_renewal=call.version >= 2, renews=renews):
-                refused = KafkaError(ErrorCode.INVALID_REQUEST)
-            if refused is not None:
-                outcome[place] = refused
+                error_here = KafkaError(ErrorCode.INVALID_REQUEST)
+            if error_here is not None:
+                outcome[topic_partition] = error_here
             elif batches:
-                valid[place] = batches
+                valid[topic_partition] = batches
         if not valid:
-            return kept({place: error for place, error in outcome.items() if error is not None})
+            return kept({topic_partition: error for topic_partition, error in outcome.items() if error is not None})
 
-        def together(answers: Mapping[Place, KafkaError | None]) -> Outcome:
-            outcome.update(answers)
+        def combine(errors: Mapping[TopicIdPartition, KafkaError | None]) -> Outcome:
+            outcome.update(errors)
             return outcome
 
-        return call.broker.share_partitions.acknowledge(who, valid).map(together)
+        return call.broker.share_partitions.acknowledge(session_key, valid).map(combine)
 
 
 def _well_formed(batches: Sequence[Acknowledgement], *, supports_renewal: bool, renews: bool) -> bool:
     largest = RENEW if supports_renewal else RENEW - 1
     previous = -1
-    for each in batches:
-        if each.first > each.last or each.first < previous or not each.types:
+    for batch in batches:
+        if batch.first > batch.last or batch.first < previous or not batch.types:
             return False
-        if len(each.types) > 1 and each.last - each.first != len(each.types) - 1:
+        if len(batch.types) > 1 and batch.last - batch.first != len(batch.types) - 1:
             return False
-        if any(kind < 0 or kind > largest or (kind == RENEW and not renews) for kind in each.types):
+        if any(kind < 0 or kind > largest or (kind == RENEW and not renews) for kind in batch.types):
             return False
-        previous = each.last
+        previous = batch.last
     return True
 
 
-def leader_of(call: Call, place: Place) -> LeaderHint | None:
-    """Where the leader of a partition is, for a client that asked the wrong node."""
-    return call.broker.leader_hint(call.session.listener, "", place.topic_id, place.partition)
+def leader_of(call: Call, topic_partition: TopicIdPartition) -> LeaderHint | None:
+    """Return the leader of a partition, for a client that sent its request to another node."""
+    return call.broker.leader_hint(call.session.listener, "", topic_partition.topic_id, topic_partition.partition)

@@ -1,4 +1,4 @@
-"""What the five APIs of share partitions' state (83 to 87) have in common: each answers partition by partition."""
+"""Shared by the five APIs of share group state (83 to 87), whose responses have a result for each partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ottla.pending import Pending
     from ottla.protocol.schema import Uuid
-    from ottla.shares.coordinator import StateAnswer
+    from ottla.shares.coordinator import StateResult
     from ottla.shares.environment import ShareState
 
 R = TypeVar("R")
@@ -22,7 +22,7 @@ _UNAVAILABLE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAI
 
 
 class StateApi(Generic[R]):
-    """One of them: the classes of its response, and what it does, in words."""
+    """One of the APIs: the classes of its response, and its action for error messages."""
 
     def __init__(self, action: str, response: Callable[..., R], topic: Any, partition: Any) -> None:
         self._action = action
@@ -31,14 +31,14 @@ class StateApi(Generic[R]):
         self._partition = partition
 
     def on_error(self, request: Any, version: int, code: ErrorCode, message: str | None) -> R:
-        """Nothing was done to any partition."""
-        told = message or error_text(code)
-        return self._answer(
+        """Return the same error for every partition."""
+        error_message = message or error_text(code)
+        return self._build(
             (
                 topic.topic_id,
                 [
-                    self._partition(partition=each.partition, error_code=code, error_message=told)
-                    for each in topic.partitions
+                    self._partition(partition=partition.partition, error_code=code, error_message=error_message)
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -47,35 +47,42 @@ class StateApi(Generic[R]):
     def for_each_partition(
         self,
         request: Any,
-        ask: Callable[[SharePartitionKey, Any], Pending[StateAnswer]],
-        found: Callable[[ShareState], dict[str, Any]] = lambda state: {},
+        operation: Callable[[SharePartitionKey, Any], Pending[StateResult]],
+        fields: Callable[[ShareState], dict[str, Any]] = lambda state: {},
     ) -> R | Pending[R]:
-        """Ask the share coordinator about each partition, and answer when all are known; `found` is told of each state.
+        """Call the share coordinator for each partition; respond when all results are known.
 
-        A request that names no group, no topic, or a topic without partitions is answered with nothing.
+        `fields` returns further response fields of a state. A request without a group, without topics or with a topic
+        without partitions gets an empty response.
         """
         if not request.group_id or any(not topic.partitions for topic in request.topics):
-            return self._answer(())
-        wanted = {
-            SharePartitionKey(request.group_id, topic.topic_id, each.partition): each
+            return self._build(())
+        requested = {
+            SharePartitionKey(request.group_id, topic.topic_id, partition.partition): partition
             for topic in request.topics
-            for each in topic.partitions
+            for partition in topic.partitions
         }
 
-        def combine(answers: list[StateAnswer]) -> R:
+        def combine(answers: list[StateResult]) -> R:
             results: dict[Uuid, list[Any]] = {}
-            for key, answer in zip(wanted, answers, strict=True):
-                told = answer.message or error_text(answer.error)
+            for key, answer in zip(requested, answers, strict=True):
+                error_message = answer.message or error_text(answer.error)
                 if answer.error in _UNAVAILABLE:
-                    told = f"Unable to {self._action}: {told}"
-                fields = {} if answer.error else found(answer.state)
+                    error_message = f"Unable to {self._action}: {error_message}"
+                more = {} if answer.error else fields(answer.state)
                 results.setdefault(key.topic_id, []).append(
-                    self._partition(partition=key.partition, error_code=answer.error, error_message=told, **fields)
+                    self._partition(
+                        partition=key.partition, error_code=answer.error, error_message=error_message, **more
+                    )
                 )
-            return self._answer(results.items())
+            return self._build(results.items())
 
-        asked: list[StateAnswer | Pending[StateAnswer]] = [ask(key, each) for key, each in wanted.items()]
-        return wait_for_all(asked, combine)
+        results: list[StateResult | Pending[StateResult]] = [
+            operation(key, partition) for key, partition in requested.items()
+        ]
+        return wait_for_all(results, combine)
 
-    def _answer(self, results: Iterable[tuple[Uuid, list[Any]]]) -> R:
-        return self._response(results=[self._topic(topic_id=topic_id, partitions=each) for topic_id, each in results])
+    def _build(self, results: Iterable[tuple[Uuid, list[Any]]]) -> R:
+        return self._response(
+            results=[self._topic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in results]
+        )
