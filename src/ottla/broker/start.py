@@ -108,14 +108,7 @@ def _open(
     for config in configs:
         assert config.node_id is not None
         directories[config.node_id] = [_open_directory(world, path, sync, opened) for path in config.log_dirs]
-    try:
-        identities = {
-            directory.path: read_meta_properties(world.disk, directory.path)
-            for each in directories.values()
-            for directory in each
-        }
-    except MetaPropertiesError as error:
-        raise StartError(f"{error}; run `ottla log repair` on this log directory to write a new one") from error
+    identities = {directory.path: _read_identity(world, directory.path) for directory in opened}
     cluster_id = _cluster_id(world, identities, cluster_id)
     first = configs[0]
     assert first.node_id is not None
@@ -185,7 +178,7 @@ def add_node(cluster: BrokerRuntime, config: ServerConfig, advertised: Sequence[
         _open_directory(world, path, cluster.sync, directories)
     broker = Broker(cluster, config.node_id, config, directories)
     for each in directories:
-        known = read_meta_properties(world.disk, each.path)
+        known = _read_identity(world, each.path)
         broker.directory_ids[each.path] = _identify(world, each, known, config.node_id, cluster.cluster_id, "")
     broker.endpoints = {endpoint.listener: endpoint for endpoint in advertised}
     cluster.nodes[config.node_id] = broker
@@ -272,6 +265,13 @@ def _directory_failed(cluster: BrokerRuntime, node: Broker, directory: LogDirect
     else:
         # The failure may come in the middle of an append.
         cluster.world.clock.call_soon(take_directory_offline, cluster, node, directory)
+
+
+def _read_identity(world: World, path: str) -> MetaProperties | None:
+    try:
+        return read_meta_properties(world.disk, path)
+    except MetaPropertiesError as error:
+        raise StartError(f"{error}; run `ottla log repair {path}` to write a new one") from error
 
 
 def _cluster_id(world: World, identities: Mapping[str, MetaProperties | None], wanted: str | None) -> str:

@@ -192,6 +192,7 @@ class LogDirectory:
                 hold_high_watermark=self.sync,
                 may_have_gaps=self._foreign or config.compact or partition in self.cleaner_offsets,
             )
+            self._check_high_watermark(log, high_watermarks.get(partition, 0))
             if log.report is not None:
                 self.reports.append(log.report)
             if topic_id is None and (known_id := topic_id_for(partition.topic)) is not None:
@@ -204,6 +205,14 @@ class LogDirectory:
             else:
                 self.logs[partition] = log
         return self.reports
+
+    def _check_high_watermark(self, log: Log, high_watermark: int) -> None:
+        """Report a recovered log that ends before its checkpointed high watermark: visible records are lost."""
+        if log.loaded and log.log_end_offset < high_watermark and not (log.report and log.report.losses()):
+            self.env.report(
+                f"{log.folder}: the log ends at offset {log.log_end_offset}, but its high watermark in "
+                f"{names.REPLICATION_CHECKPOINT} is {high_watermark}; the records between are lost"
+            )
 
     def _drop_impossible_starts(
         self,

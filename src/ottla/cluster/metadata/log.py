@@ -182,7 +182,7 @@ class MetadataLog:
         metadata_log = cls(directory, node_id, config, log)
         if log.report is not None:
             metadata_log.problems += log.report.losses()
-            metadata_log.was_cut = bool(log.report.damage or log.report.segments_dropped)
+            metadata_log.was_cut = log.report.lost_end
         metadata_log._load()
         return metadata_log
 
@@ -212,9 +212,10 @@ class MetadataLog:
             )
         if start > self.log.log_end_offset:
             self.problems.append(
-                f"{self.folder}: the log ended at offset {self.log.log_end_offset}, before the snapshot at {start}; "
-                "it continues at the snapshot"
+                f"{self.folder}: the log ends at offset {self.log.log_end_offset}, before the snapshot at {start}; it "
+                "continues at the snapshot, and records after that are lost"
             )
+            self.was_cut = True
             self.log.truncate_fully_and_start_at(start)
         self._replay_from(start)
         state = self._read_quorum_state()

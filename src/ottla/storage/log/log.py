@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.checkpoints import encode_epochs
+from ottla.storage.errors import CorruptLogError
 from ottla.storage.log import appending, flushing, reading, recovery, retention, rolling, truncation
 from ottla.storage.log.files import LogFiles
 from ottla.storage.log.leader_epochs import LeaderEpochCache
@@ -40,6 +41,7 @@ class Log(LogFiles):
         "_loaded",
         "_log_end_offset",
         "_log_start_offset",
+        "_reported_damage",
         "_rules_config",
         "_starting_epoch",
         "clean",
@@ -82,6 +84,7 @@ class Log(LogFiles):
         self._high_watermark = 0
         self._durable_offset = 0
         self._loaded = False
+        self._reported_damage = False
         self._starting_epoch = -1
         self._rules_config: LogConfig | None = None
         self._client_rules: LogRules | None = None
@@ -318,8 +321,17 @@ class Log(LogFiles):
                 min_one_batch=min_one_batch,
                 aborted=aborted,
             )
+        except CorruptLogError as error:
+            raise self._corrupt(error) from error
         except OSError as error:
             raise self.env.fail(error) from error
+
+    def _corrupt(self, error: CorruptLogError) -> KafkaError:
+        """Report a damaged segment once, and return the error that Kafka answers."""
+        if not self._reported_damage:
+            self._reported_damage = True
+            self.env.report(f"{self._folder}: {error}; `ottla log verify {self._folder}` shows what can be read")
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}.")
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
         """The aborted transactions that overlap [start, end)."""
@@ -327,6 +339,8 @@ class Log(LogFiles):
             self.load()
         try:
             return reading.aborted_transactions(self, start, end)
+        except CorruptLogError as error:
+            raise self._corrupt(error) from error
         except OSError as error:
             raise self.env.fail(error) from error
 
@@ -337,6 +351,8 @@ class Log(LogFiles):
         self.env.check()
         try:
             return reading.offset_for_timestamp(self, timestamp)
+        except CorruptLogError as error:
+            raise self._corrupt(error) from error
         except OSError as error:
             raise self.env.fail(error) from error
 
@@ -365,5 +381,8 @@ class Log(LogFiles):
         self.env.check()
         try:
             return retention.delete_old_segments(self)
+        except CorruptLogError as error:
+            self._corrupt(error)
+            return 0
         except OSError as error:
             raise self.env.fail(error) from error

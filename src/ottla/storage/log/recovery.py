@@ -70,6 +70,8 @@ class RecoveryReport:
     files_recovered: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     """Other losses and damaged files that were rebuilt, one sentence each."""
+    lost_end: bool = False
+    """Whether records at the end of the log, or whole segments, are gone."""
 
     @property
     def noteworthy(self) -> bool:
@@ -189,16 +191,34 @@ def _check_closed_segments(log: Log, to_check: list[Segment], report: RecoveryRe
             continue
         if segment.base_offset in log.txn_bases and not segment.has_readable_txn_index():
             damaged.append(segment.base_offset)
-        if following is None or log.may_have_gaps:
+        if following is None:
             continue
-        end = segment.end_by_index()
-        if end < following.base_offset:
-            report.problems.append(
-                f"{segment.log_path}: offsets {end} to {following.base_offset - 1} are missing; "
-                f"`ottla log verify {log.folder}` shows what is left"
-            )
+        problem = _closed_segment_problem(segment, following.base_offset, log.may_have_gaps)
+        if problem:
+            report.problems.append(f"{segment.log_path}: {problem}; `ottla log verify {log.folder}` shows what is left")
     if damaged:
         _rebuild_txn_indexes(log, damaged, report)
+
+
+def _closed_segment_problem(segment: Segment, limit: int, may_have_gaps: bool) -> str:
+    """Return what is wrong with the first and the last batch of a closed segment, or an empty string."""
+    base = segment.base_offset
+    try:
+        first = next(segment.batches(window=_HEADER_WINDOW), None)
+    except CorruptLogError as error:
+        return str(error)
+    offset, end = segment.end_by_index()
+    if end != segment.size:
+        return f"no batch at byte {end}, offset {offset}"
+    if first is not None and not base <= first.base_offset < limit:
+        return f"offset {first.base_offset} in a segment from {base} to {limit - 1}"
+    if offset > limit:
+        return f"offset {offset - 1} in a segment that ends before {limit}"
+    if first is not None and first.base_offset > base and not may_have_gaps:
+        return f"offsets {base} to {first.base_offset - 1} are missing"
+    if offset < limit and not may_have_gaps:
+        return f"offsets {offset} to {limit - 1} are missing"
+    return ""
 
 
 def _rebuild_txn_indexes(log: Log, bases: list[int], report: RecoveryReport) -> None:
@@ -237,7 +257,9 @@ def _come_up(log: Log, report: RecoveryReport) -> None:
             log.discard_snapshot(snapshot)
         log.replace_segment_list([Segment.create(log.env, log.folder, start)])
     end = log.segments[-1].next_offset()[0]
+    report.lost_end = report.lost_end or bool(report.damage or report.segments_dropped)
     if end < log.recovery_point and not report.damage:
+        report.lost_end = True
         report.problems.append(
             f"{log.folder}: the log ends at offset {end}, but {RECOVERY_POINT_CHECKPOINT} says that offsets up to "
             f"{log.recovery_point - 1} were flushed; those from {end} on are lost"
@@ -308,6 +330,7 @@ def _find_segments(log: Log, names: list[str], report: RecoveryReport) -> list[S
         if file.kind != SNAPSHOT_SUFFIX and LOG_SUFFIX not in kinds[file.offset]:
             _remove(log, name, report)
             if file.kind == INDEX_SUFFIX:
+                report.lost_end = True
                 report.problems.append(
                     f"{log.folder}/{offset_name(file.offset, LOG_SUFFIX)}: missing, although its index is there; "
                     "the records of this segment are lost"

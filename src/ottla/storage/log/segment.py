@@ -182,8 +182,8 @@ class Segment:
         except CorruptIndexError:
             return False
 
-    def end_by_index(self) -> int:
-        """Return the offset after the last whole batch, read from the last entry of the offset index on."""
+    def end_by_index(self) -> tuple[int, int]:
+        """Return the offset after the last whole batch and its end, read from the last offset index entry on."""
         position = 0
         file = self.env.open_if_exists(self.path(INDEX_SUFFIX))
         if file is not None:
@@ -194,15 +194,15 @@ class Segment:
             finally:
                 file.close()
         for start in (position, 0) if position else (0,):
-            offset = self.base_offset
+            offset, end = self.base_offset, 0
             try:
                 for header in self.batches(start, window=_LOOKUP_WINDOW):
-                    offset = header.next_offset
+                    offset, end = header.next_offset, header.position + header.size
             except CorruptLogError:
                 pass
-            if offset > self.base_offset:
-                return offset
-        return self.base_offset
+            if end == self.size:
+                break
+        return offset, end
 
     def _load_indexes(self) -> None:
         read = self.env.disk.read
