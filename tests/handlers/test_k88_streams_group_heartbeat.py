@@ -1,4 +1,4 @@
-"""Streams groups as a broker serves them: internal topics are created, what has no place in a topology is refused."""
+"""StreamsGroupHeartbeat (88): creation of internal topics, and invalid topologies."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from tests.groups.streams_members import joining, repartitioned, tasks_of, topol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DOWNGRADE = 2
-AT_ONCE = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
+WITHOUT_DELAYS = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
 
 
 @pytest.fixture
 def local() -> Iterator[LocalTalk]:
-    local = LocalTalk(AT_ONCE)
+    local = LocalTalk(WITHOUT_DELAYS)
     local.create("t", 3)
     local.create("__consumer_offsets")
     yield local
@@ -29,25 +28,25 @@ def local() -> Iterator[LocalTalk]:
 
 
 def ask(local: LocalTalk, request: k88.StreamsGroupHeartbeatRequest) -> k88.StreamsGroupHeartbeatResponse:
-    answer: k88.StreamsGroupHeartbeatResponse = local.quietly(request, k88.StreamsGroupHeartbeatResponse)
-    return answer
+    response: k88.StreamsGroupHeartbeatResponse = local.quietly(request, k88.StreamsGroupHeartbeatResponse)
+    return response
 
 
-def stay(epoch: int) -> k88.StreamsGroupHeartbeatRequest:
+def heartbeat(epoch: int) -> k88.StreamsGroupHeartbeatRequest:
     return k88.StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
 
 
-def statuses(answer: k88.StreamsGroupHeartbeatResponse) -> list[tuple[int, str]]:
-    return [(each.status_code, each.status_detail) for each in answer.status or ()]
+def statuses(response: k88.StreamsGroupHeartbeatResponse) -> list[tuple[int, str]]:
+    return [(status.status_code, status.status_detail) for status in response.status or ()]
 
 
-def test_the_broker_creates_the_internal_topics_that_an_application_lacks(local: LocalTalk) -> None:
-    runs = repartitioned("t", "g-x-repartition", 2)
+def test_missing_internal_topics_are_created(local: LocalTalk) -> None:
+    application = repartitioned("t", "g-x-repartition", 2)
     store = k88.TopicInfo(
         name="g-s-changelog", topic_configs=[k88.KeyValue(key="cleanup.policy", value="compact")], replication_factor=1
     )
-    runs.subtopologies[1].state_changelog_topics = [store]
-    first = ask(local, joining(topology=runs))
+    application.subtopologies[1].state_changelog_topics = [store]
+    first = ask(local, joining(topology=application))
     assert statuses(first) == [
         (StatusCode.MISSING_INTERNAL_TOPICS, "Internal topics are missing: g-s-changelog, g-x-repartition")
     ]
@@ -56,31 +55,31 @@ def test_the_broker_creates_the_internal_topics_that_an_application_lacks(local:
         "g-x-repartition": 2,
         "g-s-changelog": 2,
     }
-    second = ask(local, stay(first.member_epoch))
+    second = ask(local, heartbeat(first.member_epoch))
     assert (tasks_of(second.active_tasks), second.status) == ({"0": [0, 1, 2], "1": [0, 1]}, [])
 
 
-def test_why_a_topic_could_not_be_created_is_told_and_it_is_tried_again_later(local: LocalTalk) -> None:
-    runs = topology("t", changelogs=("g-s-changelog",))
-    runs.subtopologies[0].state_changelog_topics[0].replication_factor = 9
-    told = ask(local, joining(topology=runs))
-    (before,) = [detail for code, detail in statuses(told) if code == StatusCode.MISSING_INTERNAL_TOPICS]
+def test_failed_creation_is_reported_and_retried(local: LocalTalk) -> None:
+    application = topology("t", changelogs=("g-s-changelog",))
+    application.subtopologies[0].state_changelog_topics[0].replication_factor = 9
+    joined = ask(local, joining(topology=application))
+    (before,) = [detail for code, detail in statuses(joined) if code == StatusCode.MISSING_INTERNAL_TOPICS]
     assert before == "Internal topics are missing: g-s-changelog"
-    (after,) = [detail for _, detail in statuses(ask(local, stay(told.member_epoch)))]
+    (after,) = [detail for _, detail in statuses(ask(local, heartbeat(joined.member_epoch)))]
     assert after.startswith(f"{before}; Creation failed: g-s-changelog (")
     local.world.clock.advance(11)
-    assert statuses(ask(local, stay(told.member_epoch))) == [(StatusCode.MISSING_INTERNAL_TOPICS, before)]
+    assert statuses(ask(local, heartbeat(joined.member_epoch))) == [(StatusCode.MISSING_INTERNAL_TOPICS, before)]
 
 
-def test_internal_topics_are_created_in_one_request_that_may_be_too_large(local: LocalTalk) -> None:
+def test_creation_of_too_many_partitions_is_refused(local: LocalTalk) -> None:
     names = tuple(f"g-{number}-changelog" for number in range(3_334))
-    told = ask(local, joining(topology=topology("t", changelogs=names)))
+    joined = ask(local, joining(topology=topology("t", changelogs=names)))
     assert not any(name in local.cluster.image.topic_ids for name in names), "3 partitions each: more than 10,000"
-    (after,) = [detail for _, detail in statuses(ask(local, stay(told.member_epoch)))]
+    (after,) = [detail for _, detail in statuses(ask(local, heartbeat(joined.member_epoch)))]
     assert "(Excessively large number of partitions per request.)" in after
 
 
-def test_kafkas_own_topics_and_names_of_none_have_no_place_in_a_topology(local: LocalTalk) -> None:
+def test_internal_and_invalid_topic_names_are_refused(local: LocalTalk) -> None:
     own = ask(local, joining(topology=topology("__consumer_offsets")))
     assert (own.error_code, own.error_message) == (
         ErrorCode.STREAMS_INVALID_TOPOLOGY,

@@ -57,7 +57,7 @@ def test_protocol_without_its_feature_is_refused(protocol: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoken", "refused"),
+    ("enabled", "refused"),
     [("classic", ["consumer", "streams"]), ("classic,consumer", ["streams"]), ("classic,streams", ["consumer"])],
 )
 def test_protocol_that_the_config_does_not_list_is_refused(enabled: str, refused: list[str]) -> None:
