@@ -19,7 +19,7 @@ from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVers
 from ottla.protocol.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
-from ottla.server.connection import MOST_UNANSWERED, WRITE_PIECE
+from ottla.server.connection import MAX_UNANSWERED, WRITE_PIECE
 from ottla.storage.names import CLEAN_SHUTDOWN_FILE
 from ottla.testing import Cluster
 from ottla.world.clock import VirtualClock
@@ -110,7 +110,7 @@ def test_a_bad_frame_ends_its_connection_alone_with_one_line(
         said = [record for record in caplog.records if record.levelno >= logging.WARNING]
         assert len(said) == 1
         assert said[0].exc_info is None
-        assert "closing the connection of 127.0.0.1:" in said[0].getMessage()
+        assert "closing connection of 127.0.0.1:" in said[0].getMessage()
         good.ask(METADATA, MetadataResponse, 8)
 
 
@@ -230,7 +230,7 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
                         return 0
                     (connection,) = found
                     assert connection._transport is not None
-                    assert connection.unanswered <= MOST_UNANSWERED
+                    assert connection.unanswered <= MAX_UNANSWERED
                     waiting = sum(len(part) for part in connection._out if isinstance(part, bytes | bytearray))
                     return connection._transport.get_write_buffer_size() + waiting
 

@@ -29,7 +29,7 @@ from ottla.records.builder import build_batch
 from ottla.records.compression import CompressionType
 from ottla.records.iterate import Record
 from ottla.records.validate import INLINE_BYTES
-from ottla.server.connection import INITIAL_BUFFER, MOST_PER_TURN, Connection
+from ottla.server.connection import INITIAL_BUFFER, MAX_PER_TURN, Connection
 from ottla.server.frame_memory import FrameMemory
 from ottla.server.produce_skim import MOST_PARTITIONS, has_few_partitions
 from ottla.testing import Cluster
@@ -301,11 +301,11 @@ def test_pipelined_requests_are_handled_some_per_turn() -> None:
     connection, transport = connect(broker)
     requests = frame(8) * 1000
     taken = receive(connection, transport, requests)
-    assert len(broker.frames) == MOST_PER_TURN
+    assert len(broker.frames) == MAX_PER_TURN
     while len(broker.frames) < 1000:
         before = len(broker.frames)
         broker.clock.step()
-        assert len(broker.frames) - before <= MOST_PER_TURN
+        assert len(broker.frames) - before <= MAX_PER_TURN
         taken += receive(connection, transport, requests[taken:])
     assert len(connection._buffer) == INITIAL_BUFFER
 

@@ -1,1 +1,1 @@
-"""Sockets: a connection cuts frames, a dispatcher finds their handlers, a server owns the listeners of one node."""
+"""Sockets: `connection` frames requests, `dispatch` calls their handlers, `server` owns the listeners of one node."""

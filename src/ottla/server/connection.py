@@ -1,9 +1,8 @@
-"""One client connection: frames in, answers out, in order and with back-pressure both ways.
+"""One client connection: frames in, responses out in request order, with back-pressure both ways.
 
-It knows sockets and framing; what a frame means is the dispatcher's business. Frames are cut out of the receive buffer
-as views, so whoever handles one must not keep it. Like in Apache Kafka, one request of a connection is in progress:
-the next frame waits until the answer to the last is known, unless the last has taken effect and only its answer is
-awaited.
+It does sockets and framing; the dispatcher interprets frames. Frames are views of the receive buffer and are valid only
+during `handle`. As in Kafka, one request of a connection is in progress: the next frame is taken when the last response
+is known, or when the last request has taken effect and only its response waits (`Pending.effect_applied`).
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ log = logging.getLogger(__name__)
 LENGTH = Struct(">i")
 INITIAL_BUFFER = 16 * 1024
 WRITE_PIECE = 1024 * 1024
-COPIED = 16 * 1024  # what is smaller is copied together: that is cheaper than a vector of small pieces
-MOST_UNANSWERED = 64
-MOST_PER_TURN = 64  # requests of one connection that are handled before other connections have their turn
+COPIED = 16 * 1024  # smaller parts are copied together: cheaper than a vector of small pieces
+MAX_UNANSWERED = 64
+MAX_PER_TURN = 64  # requests of one connection per turn of the loop
 
 
 class BadFrameError(Exception):
-    """The bytes on a connection are not a request that can be answered; the connection ends, alone."""
+    """Bytes that are no request; the connection closes."""
 
 
 class Slice(Protocol):
@@ -45,11 +44,11 @@ class Slice(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, position: int, length: int) -> bytes:
-        """Bytes of the range."""
+        """Return bytes of the range."""
         ...
 
     def release(self) -> None:
-        """The range is no longer needed."""
+        """Release the range."""
         ...
 
 
@@ -58,14 +57,14 @@ Answer = "Sequence[Part] | Pending[Sequence[Part]] | None"
 
 
 class Dispatcher(Protocol):
-    """What a connection asks of the broker behind it."""
+    """The node as a connection uses it."""
 
     clock: Clock
     memory: FrameMemory
 
     @property
     def max_frame_size(self) -> int:
-        """The largest request that is taken."""
+        """The largest request of an authenticated client."""
         ...
 
     @property
@@ -74,20 +73,20 @@ class Dispatcher(Protocol):
         ...
 
     def connected(self, connection: Connection) -> Session | None:
-        """A client came; None refuses it."""
+        """Return the session of a new connection; None refuses it."""
         ...
 
     def disconnected(self, connection: Connection, session: Session) -> None:
-        """A client is gone."""
+        """Remove a closed connection."""
         ...
 
     def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
-        """Answer one frame: the parts of a response, a promise of them, or None where Kafka sends none."""
+        """Handle one frame; return the parts of the response, a Pending, or None if there is no response (acks=0)."""
         ...
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol object behind one socket."""
+    """The protocol of one socket; Kafka's KafkaChannel with its part of the Processor."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -109,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._memory = dispatcher.memory
         self._reserved = 0
         self._waits_for_memory = False
-        self._frame: memoryview | None = None  # a large frame that is being received
+        self._frame: memoryview | None = None  # a large frame while it is received
         self._frame_end = 0
         self._continuation: Timer | None = None
         self._transport: asyncio.Transport | None = None
@@ -117,10 +116,10 @@ class Connection(asyncio.BufferedProtocol):
         self.reason: str | None = None
         self.last_active = self._clock.monotonic()
 
-    # What asyncio calls.
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client connected."""
+        """Open a session for a new connection."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_PIECE, low=WRITE_PIECE // 4)
         self.session = self._dispatcher.connected(self)
@@ -128,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: what it waited for is cancelled, what was being sent is let go."""
+        """Cancel pending responses, release file ranges and memory, and end the session."""
         self._transport = None
         answers, self._answers = self._answers, deque()
         for answer in answers:
@@ -152,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatcher.disconnected(self, session)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         if self._frame is not None:
             return self._frame[self._frame_end :]
         if self._end == len(self._buffer):
@@ -160,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes arrived."""
+        """Handle the frames that are complete with these bytes."""
         if self._frame is None:
             self._end += nbytes
         else:
@@ -169,63 +168,63 @@ class Connection(asyncio.BufferedProtocol):
         self._work()
 
     def eof_received(self) -> bool:
-        """The client sends no more; its socket is closed with whatever it still waited for, as Kafka does."""
+        """Close the socket, also with responses pending, as Kafka does."""
         return False
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: take no more from it until it does."""
+        """Take no requests while the client reads too slowly."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Take requests again."""
         self._writable = True
         self._work()
 
-    # What the server calls.
+    # Called by the server
 
     @property
     def peer_address(self) -> tuple[str, int]:
-        """The client's host and port."""
+        """Return the client's host and port."""
         name = self._transport.get_extra_info("peername") if self._transport is not None else None
         return (name[0], name[1]) if name else ("unknown", 0)
 
     @property
     def own_host(self) -> str:
-        """The address of this machine that the client connected to."""
+        """Return the local address that the client connected to."""
         name = self._transport.get_extra_info("sockname") if self._transport is not None else None
         return str(name[0]) if name else "localhost"
 
     @property
     def peer_certificate(self) -> dict[str, Any] | None:
-        """What the client showed of itself over TLS, once it was checked."""
+        """Return the verified TLS certificate of the client; None without one."""
         found = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
         return None if found is None else found.getpeercert()
 
     @property
     def peer(self) -> str:
-        """The client's address, for people."""
+        """Return the client's address as text."""
         if self.session is not None:
             return f"{self.session.host}:{self.session.port}"
         return "{}:{}".format(*self.peer_address)
 
     def mute(self, seconds: float) -> None:
-        """Take nothing from this client for a while (a quota was passed, KIP-219)."""
+        """Take no requests for some seconds (a quota was exceeded, KIP-219)."""
         if self._mute is not None:
             self._mute.cancel()
         self._mute = self._clock.call_later(seconds, self._unmute)
 
     def hold(self) -> None:
-        """Read and write nothing until `let_go`: the broker hangs, and its client is to see just that."""
+        """Read and write nothing until `resume`, as a broker that hangs."""
         self._held = True
         self._settle_reading()
 
-    def let_go(self) -> None:
-        """Go on, with what has come in meanwhile."""
+    def resume(self) -> None:
+        """Continue after `hold`."""
         self._held = False
         self._work()
 
     def drain(self) -> None:
-        """Take no new request; finish what is in progress, then close."""
+        """Take no new requests; close after the responses in progress."""
         self._draining = True
         self._work()
 
@@ -236,35 +235,35 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self, reason: str) -> None:
         """Close at once and log the reason."""
-        log.warning("closing the connection of %s: %s", self.peer, reason)
+        log.warning("closing connection of %s: %s", self.peer, reason)
         self.reason = reason
         self.abort()
 
     def trim(self) -> None:
-        """Give back the memory of a buffer that a past request needed."""
+        """Shrink the receive buffer after a large request."""
         if self._start == self._end and len(self._buffer) > INITIAL_BUFFER:
             self._replace_buffer(INITIAL_BUFFER)
 
     @property
     def unanswered(self) -> int:
-        """Requests whose answer is not known yet."""
+        """Return the number of requests without a response."""
         return len(self._answers)
 
-    # Inside.
+    # Private parts
 
     def _unmute(self) -> None:
         self._mute = None
         self._work()
 
     def _work(self) -> None:
-        """Take frames while it may, pass answers on, and write."""
+        """Take frames, move responses to the output, and write."""
         if self._busy or self._held or self._transport is None:
             return
         self._busy = True
         try:
             while True:
                 self._take_frames()
-                if not self._pass_answers_on():
+                if not self._collect_responses():
                     break
             self._write()
         except BadFrameError as error:
@@ -286,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
         last = self._answers[-1]
         if isinstance(last, Pending) and not last.done and not last.effect_applied:
             return False
-        return len(self._answers) < MOST_UNANSWERED
+        return len(self._answers) < MAX_UNANSWERED
 
     def _largest_frame(self) -> int:
         assert self.session is not None
@@ -298,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         handled = 0
         while self._may_take():
-            if handled == MOST_PER_TURN:
+            if handled == MAX_PER_TURN:
                 self._continuation = self._clock.call_soon(self._continue)
                 return
             frame = self._next_frame()
@@ -314,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(answer, Pending):
                 self._answers.append(answer)
                 if answer.done:
-                    self._pass_answers_on()
+                    self._collect_responses()
                 else:
                     answer.on_complete(self._completed)
             elif self._answers:
@@ -331,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         self._work()
 
     def _next_frame(self) -> memoryview | None:
-        """Cut the next whole frame; None if it has not arrived, and make room for it."""
+        """Return the next whole frame; None, after making space for it, if it is not complete."""
         if self._frame is not None:
             if self._frame_end < len(self._frame):
                 return None
@@ -352,7 +351,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._view[begin : self._start]
 
     def _prepare(self, size: int) -> None:
-        """Reserve memory and a buffer for a frame that the first buffer does not hold; wait if none is left."""
+        """Reserve memory and a buffer for a frame larger than the first buffer; wait if no memory is left."""
         if not self._reserved:
             if not self._memory.take(size):
                 if not self._waits_for_memory:
@@ -361,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._reserved = size
         if size > LARGE_FRAME:
-            # A mapping costs nothing before bytes arrive, and whoever handles the frame may keep it.
+            # A mapping costs nothing before bytes arrive, and a handler may keep the frame.
             self._frame = memoryview(mmap.mmap(-1, size))
             self._frame_end = self._end - self._start - 4
             self._frame[: self._frame_end] = self._view[self._start + 4 : self._end]
@@ -370,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
             self._replace_buffer(4 + size)
 
     def _frame_handled(self, answer: Sequence[Part] | Pending[Sequence[Part]] | None) -> None:
-        """Release the memory of a frame, unless its handler goes on with it after this turn."""
+        """Release the memory of a frame, unless its handler uses it after this turn."""
         if not isinstance(answer, Pending) or answer.done or answer.effect_applied:
             self._release_memory()
 
@@ -388,8 +387,8 @@ class Connection(asyncio.BufferedProtocol):
             self._release_memory()
         self._work()
 
-    def _pass_answers_on(self) -> bool:
-        """Move known answers, in the order of their requests, to what is written; whether there were any."""
+    def _collect_responses(self) -> bool:
+        """Move known responses to the output in request order; return whether there were any."""
         moved = False
         while self._answers:
             head = self._answers[0]
@@ -433,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.writelines(pieces)
 
     def _settle_reading(self) -> None:
-        """Read on only while there is a use for the bytes: the kernel's window is the client's back-pressure."""
+        """Pause reading while requests are not taken: the TCP window is the back-pressure to the client."""
         if self._transport is None:
             return
         if self._held or self._waits_for_memory:

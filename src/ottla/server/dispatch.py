@@ -1,4 +1,4 @@
-"""From a frame to a handler and back to bytes: versions, headers, errors, and what is measured on the way."""
+"""Decodes frames, calls handlers and encodes responses; Kafka's KafkaApis. Counts and reports requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ INLINE_DECODED_BYTES = 64 * 1024  # a larger request may have thousands of eleme
 
 
 class Route:
-    """All that is known beforehand about one API at one version."""
+    """Facts about one API at one version, computed once."""
 
     __slots__ = ("api", "check", "decode", "flexible_request", "flexible_response", "version")
 
@@ -54,22 +54,22 @@ class Route:
         self.version = version
         self.decode = request.view_decoder(version)
         self.flexible_request = version in request.__schema__.flexible
-        # KIP-511: a client that does not know the broker's versions must be able to read this one header.
+        # KIP-511: clients that do not know the broker's versions must be able to read this header.
         self.flexible_response = self.flexible_request and api.key != API_VERSIONS
 
 
 class RequestInterceptor(Protocol):
-    """Whoever steps in between a request and its handler: the test kit."""
+    """Intercepts requests before their handler; the test kit implements it."""
 
     def handle(
         self, call: Call, request: Any, frame: memoryview, started: float
     ) -> Sequence[Part] | Pending[Sequence[Part]] | None:
-        """Answer in place of the broker, or have it answer (`Dispatch.answer`), and do to the answer as it pleases."""
+        """Respond in place of the broker, or call `Dispatch.answer` and change its response."""
         ...
 
 
 class Dispatch:
-    """Answers the frames that reach one node."""
+    """Handles the frames of one node."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -85,7 +85,7 @@ class Dispatch:
             self._events = RequestEvents(broker, broker.events, broker.cluster.world.clock)
 
     def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
-        """Answer one frame, which is only borrowed."""
+        """Handle one frame, which is valid only during the call."""
         conversation = session.conversation
         if conversation is not None and conversation.state is State.BARE_TOKENS:
             return self._bare_token(session, conversation, bytes(frame))
@@ -99,7 +99,7 @@ class Dispatch:
         if conversation is not None:
             _admit(conversation, key)
         if len(frame) > INLINE_DECODED_BYTES and not (key == PRODUCE and self._is_quick(frame, route)):
-            return self._decode_elsewhere(session, route, frame)
+            return self._decode_in_worker(session, route, frame)
         client_id, request = _decode(frame, route)
         return self._handle_request(session, route, frame, correlation_id, client_id, request)
 
@@ -108,11 +108,11 @@ class Dispatch:
         _, position = _client_id(frame, HEADER.unpack_from(frame)[3], False)
         return has_few_partitions(frame, position, route.version, route.flexible_request)
 
-    def _decode_elsewhere(self, session: Session, route: Route, frame: memoryview) -> Pending[Sequence[Part]]:
-        """Decode a large request in a worker; the connection's next request waits for its answer."""
+    def _decode_in_worker(self, session: Session, route: Route, frame: memoryview) -> Pending[Sequence[Part]]:
+        """Decode a large request in a worker; the connection's next request waits for its response."""
         correlation_id = HEADER.unpack_from(frame)[2]
         if len(frame) <= LARGE_FRAME:
-            frame = memoryview(bytearray(frame))  # a larger one has a buffer of its own
+            frame = memoryview(bytearray(frame))  # a larger frame has a buffer of its own
         inner: list[Pending[Sequence[Part]]] = []
         answer: Pending[Sequence[Part]] = Pending(lambda: inner[0].cancel() if inner else None)
 
@@ -163,7 +163,7 @@ class Dispatch:
     def answer(
         self, call: Call, request: Any, started: float, edit: Callable[[Any], Any] | None = None
     ) -> Sequence[Part] | Pending[Sequence[Part]] | None:
-        """Have a request handled; what comes of it, encoded, after `edit` has changed it."""
+        """Call the handler and return the encoded response, after `edit` has changed it."""
         route: Route = call.route
         try:
             if route.check is not None:
@@ -224,13 +224,13 @@ class Dispatch:
         return encoded
 
     def refusal(self, call: Call, request: Any, code: ErrorCode) -> Any:
-        """The response that carries an error of the whole request."""
+        """Return the response that carries an error of the whole request."""
         return call.route.api.on_error(request, call.version, code, None)
 
     def _bare_token(
         self, session: Session, conversation: Conversation, token: bytes
     ) -> Sequence[Part] | Pending[Sequence[Part]]:
-        """After SaslHandshake v0 tokens come without a header, and so do the answers; a failure is not told."""
+        """Handle a SASL token without a header, after SaslHandshake v0; a failure gets no response."""
         try:
             answer, _ = conversation.token(token, bare=True)
         except SaslError as error:
@@ -242,7 +242,7 @@ class Dispatch:
         return [BARE_LENGTH.pack(len(answer)), answer]
 
     def _route(self, key: int, version: int) -> Route | None:
-        """Find the way of a request seen for the first time; None means ApiVersions in a version nobody knows."""
+        """Return the route of a request's first occurrence; None for an unknown version of ApiVersions."""
         api = self._apis.get(key)
         if api is None:
             raise BadFrameError(f"unknown API {key} (version {version})")
@@ -265,7 +265,7 @@ class Dispatch:
             raise BadFrameError(str(reason)) from reason
 
     def encode(self, call: Call, request: Any, response: Any, started: float) -> Sequence[Part]:
-        """The frame of a response."""
+        """Return the frame of a response."""
         route: Route = call.route
         try:
             parts: list[Part] = response.encode_parts(route.version)
@@ -295,13 +295,13 @@ def _message(call: Call, response: Any) -> Any:
 
 
 def find_api_name(key: int) -> str:
-    """The name of an API as Kafka writes it."""
+    """Return the name of an API as Kafka writes it."""
     api = find_api(key)
     return str(key) if api is None else api.name
 
 
 def _admit(conversation: Conversation, key: int) -> None:
-    """Refuse a request that may not come yet, or no more; those of SASL are judged by their handlers."""
+    """Raise BadFrameError for a request that the authentication state does not allow; SASL handlers check themselves."""
     if key in SASL_APIS:
         return
     if conversation.expired:
@@ -324,7 +324,7 @@ def _decode(frame: memoryview, route: Route) -> tuple[str | None, Any]:
 
 
 def _client_id(frame: memoryview, length: int, flexible: bool) -> tuple[str | None, int]:
-    """The rest of a request header: client id, then (flexible versions) its tagged fields."""
+    """Return the client id and the position after the request header, with its tagged fields in flexible versions."""
     position = HEADER.size
     client_id = None
     if length >= 0:
@@ -349,7 +349,7 @@ def _skip_tags(frame: memoryview, position: int) -> int:
 
 
 def _unsupported_api_versions(api: Api, correlation_id: int) -> Sequence[Part]:
-    """KIP-511: version 0's format, so that any client can read it, with the versions that would be fine."""
+    """Return the supported versions in the format of version 0, which any client can read (KIP-511)."""
     versions = ApiVersion(api_key=api.key, min_version=api.advertised[0], max_version=api.advertised[-1])
     body = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[versions]).encode(0)
     return [ANSWER.pack(4 + len(body), correlation_id), body]

@@ -1,7 +1,7 @@
-"""What a cluster counts, for Prometheus: one registry per cluster, read on the loop that owns the state.
+"""Metrics of a cluster for Prometheus: one registry per cluster, collected on the loop that owns the state.
 
-Names, labels and meanings are declared once, in `METRICS`; docs/metrics.md is made of it. While nobody asked for
-metrics nothing is counted.
+Names, labels and meanings are declared in `METRICS`; docs/metrics.md is made from it. Without --metrics nothing is
+counted.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 LATENCY_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 ACKNOWLEDGEMENTS: Final = ("gap", "accept", "release", "reject", "renew")
-"""What a member can say of a record, as the protocol numbers it."""
+"""Acknowledgement types, as the protocol numbers them."""
 
 
 class Declared(NamedTuple):
-    """One metric: its kind, its labels, and what it says."""
+    """One metric: kind, labels and meaning."""
 
     kind: str
     labels: tuple[str, ...]
@@ -105,7 +105,7 @@ METRICS: Final[dict[str, Declared]] = {
 
 @dataclass(slots=True)
 class ApiCounts:
-    """The counts of one API on one node."""
+    """Counters of one API on one node."""
 
     requests: int = 0
     request_bytes: int = 0
@@ -123,7 +123,7 @@ class RequestMetrics:
         self.apis: dict[int, ApiCounts] = {}
 
     def received(self, key: int, size: int) -> None:
-        """A request was read."""
+        """Count a request."""
         counts = self.apis.get(key)
         if counts is None:
             counts = self.apis[key] = ApiCounts()
@@ -131,7 +131,7 @@ class RequestMetrics:
         counts.request_bytes += size
 
     def answered(self, key: int, size: int, seconds: float) -> None:
-        """Its response is known."""
+        """Count a response."""
         counts = self.apis[key]
         counts.response_bytes += size
         counts.seconds += seconds
@@ -139,7 +139,7 @@ class RequestMetrics:
 
 
 class ClusterMetrics(Collector):
-    """All metrics of one running cluster. Make it, and its nodes begin to count."""
+    """All metrics of a running cluster; creating it makes the nodes count."""
 
     def __init__(self, running: RunningCluster, *, process: bool = False) -> None:
         assert running.cluster is not None
@@ -154,15 +154,15 @@ class ClusterMetrics(Collector):
             ProcessCollector(registry=self.registry)
 
     def text(self) -> bytes:
-        """What Prometheus reads."""
+        """Return the metrics in Prometheus' text format."""
         return bytes(generate_latest(self.registry))
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing has to be collected to register this."""
+        """Return nothing: registration needs no samples."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Every family with its samples as they are now."""
+        """Yield every metric family with its current samples."""
         samples: dict[str, list[tuple[Sequence[str], float]]] = {name: [] for name in METRICS}
 
         def add(name: str, labels: Sequence[object], value: float) -> None:

@@ -1,4 +1,4 @@
-"""Requests and responses in the event log: who asked what of whom, how long it took, and which errors came back."""
+"""Writes requests and responses to the event log: client, API, duration, errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Struct
     from ottla.world.clock import Clock
 
-# Fields of requests that say what they are about, by the name that the event log has for them.
+# Request fields that identify what a request is about, by their name in the event log.
 _ABOUT = {
     "group": ("group_id",),
     "member": ("member_id",),
@@ -40,7 +40,7 @@ class RequestEvents:
         self._clock = clock
 
     def request(self, call: Call, name: str, request: Any, size: int) -> float:
-        """A request was read; returns the time from which its answer is measured."""
+        """Write a request; return the time from which its duration is measured."""
         self._events.emit(
             "request",
             connection=call.session.id,
@@ -54,7 +54,7 @@ class RequestEvents:
         return self._clock.monotonic()
 
     def response(self, call: Call, name: str, response: Any, size: int, started: float) -> None:
-        """Its answer is known."""
+        """Write a response."""
         errors = error_names(response)
         more = {"errors": errors} if errors else {}
         self._events.emit(
@@ -105,7 +105,7 @@ class RequestEvents:
         return None if known is None else known.name
 
 
-# What a message has is looked up once per class: every request and every response comes by here.
+# Fields of messages are looked up once per class: every request and response passes here.
 
 
 @cache
@@ -121,7 +121,7 @@ def _present(cls: type[Struct], names: tuple[str, ...]) -> tuple[str, ...]:
 
 @cache
 def _with_errors(cls: type[Struct]) -> tuple[str, ...]:
-    """The fields that are an error code or may hold one, in order."""
+    """Return the fields that are an error code or may contain one, in order."""
     return tuple(
         field.name
         for field in cls.__schema__.fields
@@ -138,7 +138,7 @@ def _first(message: Struct, names: tuple[str, ...]) -> Any:
 
 
 def error_names(message: Struct) -> list[str]:
-    """The names of all error codes in a message, each once, in order."""
+    """Return the names of all error codes in a message, each once, in order."""
     found: dict[str, None] = {}
     _collect(message, found)
     return list(found)

@@ -1,4 +1,4 @@
-"""A whole cluster with its sockets: bind, open, serve, and a stop that loses nothing."""
+"""A running cluster with its sockets: bind, open the data, serve, and stop cleanly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DRAIN_SECONDS = 5.0
 
 
 class RunningCluster:
-    """The nodes of one process with their listeners. `start` it, then `stop` it."""
+    """The nodes of one process with their listeners; `start`, then `stop`."""
 
     def __init__(
         self,
@@ -52,18 +52,18 @@ class RunningCluster:
 
     @property
     def bootstrap(self) -> str:
-        """host:port of the first listener of every node, as clients want it."""
+        """Return host:port of the first listener of every node, for `bootstrap.servers`."""
         assert self.cluster is not None
         return ",".join(address(next(iter(node.endpoints.values()))) for node in self.cluster.nodes.values())
 
     @property
     def listeners(self) -> list[tuple[int, Endpoint]]:
-        """Node id and advertised endpoint of every listener of every node."""
+        """Return node id and advertised endpoint of every listener of every node."""
         assert self.cluster is not None
         return [(node.node_id, each) for node in self.cluster.nodes.values() for each in node.endpoints.values()]
 
     async def start(self) -> BrokerRuntime:
-        """Bind every listener, open the data, let clients in."""
+        """Bind all listeners, open the data and accept clients."""
         try:
             advertised = {}
             for config in self._configs:
@@ -90,17 +90,17 @@ class RunningCluster:
             server.serve(self.cluster.nodes[node_id])
         return self.cluster
 
-    # Single nodes, while the others go on.
+    # Single nodes, while the others run
 
     async def stop_node(self, node_id: int) -> None:
-        """Let a node die: its connections break, and others lead what it led."""
+        """Stop a node: break its connections and move its leadership."""
         server = self.servers[node_id]
         server.stop_listening()
         await server.drain(0)
         stop_node(self._serving, node_id)
 
     async def start_node(self, node_id: int) -> None:
-        """Let a node that was stopped come back, at the same address."""
+        """Start a stopped node at the same address."""
         if self._serving.image.broker_is_active(node_id):
             return
         server, broker = self.servers[node_id], self._serving.nodes[node_id]
@@ -110,7 +110,7 @@ class RunningCluster:
         server.serve(broker)
 
     async def add_node(self, config: ServerConfig) -> Broker:
-        """Take in one more node."""
+        """Add a node."""
         assert config.node_id is not None
         server = NodeServer(self._world.transport, self._world.clock)
         advertised = _advertised(config, await server.bind(config.listeners, config.layers()))
@@ -124,7 +124,7 @@ class RunningCluster:
         return broker
 
     async def remove_node(self, node_id: int) -> None:
-        """Let a node go for good."""
+        """Remove a node for good."""
         broker = remove_node(self._serving, node_id)
         await self.servers.pop(node_id).drain(0)
         broker.transactions.stop()
@@ -137,7 +137,7 @@ class RunningCluster:
         return self.cluster
 
     async def stop(self, drain_seconds: float = DRAIN_SECONDS) -> None:
-        """Finish what is in progress, close every connection, and stop the cluster cleanly."""
+        """Finish requests in progress, close all connections, and stop the cluster cleanly."""
         cluster, self.cluster = self.cluster, None
         if cluster is None:
             return
@@ -161,7 +161,7 @@ def address(endpoint: Endpoint) -> str:
 
 
 def _advertised(config: ServerConfig, ports: dict[str, int]) -> list[Endpoint]:
-    """What clients are told: the configured addresses, with the port that was bound where none was given."""
+    """Return the advertised endpoints, with the bound port where none is configured."""
     found = []
     for endpoint in config.advertised_listeners:
         port = endpoint.port if endpoint.port > 0 else ports[endpoint.listener]

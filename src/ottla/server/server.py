@@ -1,4 +1,4 @@
-"""Listeners and their connections: who may come in, who has been silent for too long, and how everybody leaves."""
+"""Listeners and connections of one node: connection limits, idle connections, certificate renewal, draining."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
-TRIM_SECONDS = 10.0  # idle for so long, a connection returns to its first, small buffer
+TRIM_SECONDS = 10.0  # an idle connection then returns to its first, small buffer
 
 
 class NodeServer:
-    """The sockets of one node."""
+    """The listeners and connections of one node; Kafka's SocketServer."""
 
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self._broker: Broker | None = None
@@ -53,7 +53,7 @@ class NodeServer:
         self._empty: asyncio.Event | None = None
 
     async def bind(self, endpoints: Sequence[Endpoint], layers: BrokerLayers | None = None) -> dict[str, int]:
-        """Listen, and tell the port of each listener. Until `serve` is called clients are turned away."""
+        """Open the listeners and return the port of each. Connections are refused until `serve`."""
         ports = {}
         for endpoint in endpoints:
             dispatcher = self._dispatchers[endpoint.listener] = ListenerDispatcher(self, endpoint.listener)
@@ -69,12 +69,12 @@ class NodeServer:
 
     @property
     def broker(self) -> Broker:
-        """The node behind the sockets; only once it serves."""
+        """Return the node; only after `serve`."""
         assert self._broker is not None
         return self._broker
 
     def serve(self, broker: Broker) -> None:
-        """Let clients in."""
+        """Accept clients."""
         self._broker = broker
         self.dispatch = Dispatch(broker)
         for dispatcher in self._dispatchers.values():
@@ -83,31 +83,31 @@ class NodeServer:
         self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
 
     def stop_listening(self) -> None:
-        """Take no new connections."""
+        """Close all listeners; open connections stay."""
         for listener in self._listeners.values():
             listener.close()
         self._listeners.clear()
 
     def hang(self) -> None:
-        """Read, write and greet nobody, as a process that was stopped: clients connect, and hear nothing."""
+        """Stop reading and writing, as a stopped process does: clients can connect but get no response."""
         self.hangs = True
         for listener in self._listeners.values():
             listener.pause()
         for connection in self.connections:
             connection.hold()
 
-    def go_on(self) -> None:
-        """Hang no more, and take up what has come in meanwhile."""
+    def resume(self) -> None:
+        """Continue after `hang`, with the bytes that arrived meanwhile."""
         self.hangs = False
         for listener in self._listeners.values():
             listener.resume()
         for connection in list(self.connections):
-            connection.let_go()
+            connection.resume()
 
     async def drain(self, seconds: float) -> None:
-        """Let connections finish what is in progress, then close them; after `seconds` close them anyway."""
+        """Let connections finish requests in progress, then close them; close them anyway after `seconds`."""
         self.stop_listening()
-        self.go_on()
+        self.resume()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -121,13 +121,13 @@ class NodeServer:
         for connection in list(self.connections):
             connection.abort()
 
-    # What connections ask.
+    # Called by connections
 
     def _queued_max_request_bytes(self) -> int:
         return UNLIMITED if self._broker is None else self._broker.config_int("queued.max.request.bytes")
 
     def connected(self, connection: Connection, listener: str) -> Session | None:
-        """Take a client in, unless there are too many of them."""
+        """Return the session of a new connection; None if max.connections or max.connections.per.ip is reached."""
         if self.dispatch is None:
             return None
         host, port = connection.peer_address
@@ -135,27 +135,27 @@ class NodeServer:
         most_per_host = self.broker.max_connections_per_ip(host)
         if len(self.connections) >= most:
             log.warning("refusing %s:%d: %d connections are open (max.connections)", host, port, most)
-            self._tell("connection.refused", listener=listener, host=host, port=port, reason="max.connections")
+            self._emit("connection.refused", listener=listener, host=host, port=port, reason="max.connections")
             return None
         if self.per_host.get(host, 0) >= most_per_host:
             log.warning("refusing %s:%d: it has %d connections (max.connections.per.ip)", host, port, most_per_host)
-            self._tell("connection.refused", listener=listener, host=host, port=port, reason="max.connections.per.ip")
+            self._emit("connection.refused", listener=listener, host=host, port=port, reason="max.connections.per.ip")
             return None
         session = Session(next(self._ids), listener, host, port, mute=connection.mute, close=connection.close)
-        if not self._meet(session, connection):
+        if not self._identify_client(session, connection):
             return None
         if self.broker.quotas.active:
-            self._slow_down(connection, host)
+            self._throttle_connection(connection, host)
         self.accepted += 1
         self.connections[connection] = None
         self.per_host[host] = self.per_host.get(host, 0) + 1
         if self.hangs:
             connection.hold()
-        self._tell("connection.opened", connection=session.id, listener=listener, host=host, port=port)
+        self._emit("connection.opened", connection=session.id, listener=listener, host=host, port=port)
         return session
 
-    def _meet(self, session: Session, connection: Connection) -> bool:
-        """Find out who it is: by a certificate, or later by SASL. False for somebody that no rule gives a name."""
+    def _identify_client(self, session: Session, connection: Connection) -> bool:
+        """Set the principal of a client certificate, or start SASL; return False if no rule maps the certificate."""
         tls = self._tls.get(session.listener)
         if tls is not None and tls.names_clients:
             try:
@@ -169,15 +169,15 @@ class NodeServer:
             session.authenticated = False
         return True
 
-    def _slow_down(self, connection: Connection, host: str) -> None:
-        """Keep a connection that its address may not make yet waiting, and close it then."""
+    def _throttle_connection(self, connection: Connection, host: str) -> None:
+        """Hold a connection back whose address exceeds its connection rate, and close it after the throttle time."""
         seconds = self.broker.quotas.connection_wait(host)
         if seconds > 0:
             connection.mute(seconds + 1)
             self.clock.call_later(seconds, connection.abort)
 
     def _renew_certificates(self) -> None:
-        """Let listeners accept with the certificates that their files hold now."""
+        """Reload changed certificates of all listeners."""
         layers = self.broker.layers
         for name, tls in self._tls.items():
             context = tls.refreshed(layers)
@@ -185,10 +185,10 @@ class NodeServer:
                 self._listeners[name].renew(context)
 
     def disconnected(self, connection: Connection, session: Session) -> None:
-        """A client left."""
+        """Remove a closed connection."""
         self.connections.pop(connection, None)
         self.broker.share_partitions.disconnected(session.id)
-        self._tell(
+        self._emit(
             "connection.closed",
             connection=session.id,
             host=session.host,
@@ -205,12 +205,12 @@ class NodeServer:
         if not self.connections and self._empty is not None:
             self._empty.set()
 
-    def _tell(self, kind: str, **fields: Any) -> None:
+    def _emit(self, kind: str, **fields: Any) -> None:
         if self._broker is not None:
             self._broker.events.emit(kind, **fields)
 
     def _sweep(self) -> None:
-        """Close connections that have been idle for `connections.max.idle.ms`; take in new certificates."""
+        """Close connections idle for `connections.max.idle.ms`; reload changed certificates."""
         self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
         if self.hangs:
             return
@@ -222,7 +222,7 @@ class NodeServer:
             if connection.last_active < now - TRIM_SECONDS:
                 connection.trim()
             if connection.last_active < oldest and not connection.unanswered:
-                log.info("closing the connection of %s, idle for too long", connection.peer)
+                log.info("closing idle connection of %s", connection.peer)
                 connection.reason = "idle for too long"
                 connection.abort()
 

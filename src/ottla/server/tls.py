@@ -1,4 +1,4 @@
-"""TLS of listeners: the context they accept with, made anew when its files or settings change, and who a client is."""
+"""TLS of listeners: the context, its renewal when files or settings change, and principals of certificates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TLS_PROTOCOLS = ("SSL", "SASL_SSL")
 
 
 class ListenerTls:
-    """The certificates of one listener. `TlsError` if its settings cannot work."""
+    """The TLS context of one listener. Raise TlsError if its settings cannot work."""
 
     def __init__(self, endpoint: Endpoint, layers: BrokerLayers) -> None:
         self.listener = endpoint.listener
@@ -31,7 +31,7 @@ class ListenerTls:
         self._mapper = PrincipalMapper(self._settings.principal_mapping_rules)
 
     def refreshed(self, layers: BrokerLayers) -> ssl.SSLContext | None:
-        """A new context if files or settings have changed and work; else the old one stays."""
+        """Return a new context if files or settings changed and are valid; else None, and the old one stays."""
         settings = self._read(layers)
         stamps = settings.stamps()
         if settings == self._settings and stamps == self._stamps:
@@ -48,7 +48,7 @@ class ListenerTls:
         return context
 
     def principal(self, certificate: dict[str, Any] | None) -> str | None:
-        """Who a client is by its certificate; None for one that showed none."""
+        """Return the principal of a client certificate; None without one."""
         if not certificate:
             return None
         return f"User:{self._mapper.principal(distinguished_name(certificate))}"

@@ -1,8 +1,8 @@
-"""The world outside the broker: time, randomness, files and sockets, each real and simulated.
+"""The broker's environment: time, randomness, files, sockets and threads, each real and simulated.
 
-Everything above takes these in at the top and never reaches for `time`, `random`, `os` or `socket` itself; that is
-what makes virtual time, injected faults and seeded runs possible. Names load when first used, so that a tool which
-reads files does not pay for asyncio.
+Code above gets these as parameters and never uses `time`, `random`, `os` or `socket` itself, which makes virtual time,
+injected faults and seeded runs possible. Names load on first use, so that a tool that only reads files does not import
+asyncio.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Time: the wall's, the one that never goes back, and what is to happen later.
+"""Time: wall clock, monotonic clock and timers.
 
-`LoopClock` is an event loop's; `VirtualClock` stands still until somebody moves it.
+`LoopClock` is that of an event loop; `VirtualClock` stands still until a test moves it.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ _FEW_CANCELLED = 64
 
 
 class Timer(Protocol):
-    """Something that is to happen."""
+    """A scheduled callback."""
 
     @property
     def when(self) -> float:
-        """The monotonic time at which it is due."""
+        """Return the monotonic time at which it is due."""
         ...
 
     def cancel(self) -> None:
-        """Let it not happen. Cancelling twice, or too late, is fine."""
+        """Cancel it. Cancelling twice, or too late, does nothing."""
         ...
 
 
 class Clock(Protocol):
-    """Time and timers. Callbacks run on the loop, never inside the call that asked for them."""
+    """Time and timers. Callbacks run on the loop, never inside the call that schedules them."""
 
     def now_ms(self) -> int:
-        """Wall time in milliseconds since 1970."""
+        """Return wall time in milliseconds since 1970."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from some start, never going back."""
+        """Return seconds since some start; never decreases."""
         ...
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
-        """Call back after `delay` seconds."""
+        """Schedule a callback after `delay` seconds."""
         ...
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> Timer:
-        """Call back on the next turn, after what was asked for before."""
+        """Schedule a callback on the next turn of the loop, after those scheduled before."""
         ...
 
 
@@ -61,12 +61,12 @@ class LoopTimer:
         self.when = when
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Cancel it."""
         self._handle.cancel()
 
 
 class LoopClock:
-    """The machine's time, and the timers of an event loop."""
+    """The machine's time and the timers of an event loop."""
 
     __slots__ = ("_loop",)
 
@@ -74,21 +74,21 @@ class LoopClock:
         self._loop = loop
 
     def now_ms(self) -> int:
-        """Wall time in milliseconds since 1970."""
+        """Return wall time in milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """The loop's time, so that it can be compared with `Timer.when`."""
+        """Return the loop's time, comparable with `Timer.when`."""
         return self._loop.time()
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> LoopTimer:
-        """Call back after `delay` seconds."""
+        """Schedule a callback after `delay` seconds."""
         loop = self._loop
         delay = max(delay, 0)
         return LoopTimer(loop.call_later(delay, callback, *args), loop.time() + delay)
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> LoopTimer:
-        """Call back on the loop's next turn."""
+        """Schedule a callback on the loop's next turn."""
         return LoopTimer(self._loop.call_soon(callback, *args), self._loop.time())
 
 
@@ -105,16 +105,16 @@ class VirtualTimer:
 
     @property
     def when(self) -> float:
-        """The monotonic time at which it is due."""
+        """Return the monotonic time at which it is due."""
         return self._due / _SECOND
 
     @property
     def cancelled(self) -> bool:
-        """Whether it has been cancelled, or has happened."""
+        """Return whether it was cancelled or has fired."""
         return self._callback is None
 
     def cancel(self) -> None:
-        """Let it not happen, and let go of what it would have called at once."""
+        """Cancel it and drop its callback at once."""
         if self._callback is not None:
             self._callback = None
             self._args = ()
@@ -122,10 +122,10 @@ class VirtualTimer:
 
 
 class VirtualClock:
-    """Time that moves only when it is told to.
+    """A clock that moves only when a test advances it.
 
-    It counts whole nanoseconds, so that the sum of many small steps is exact. Timers fire in order of their
-    time, and at the same time in order of their making; while one fires, the clock shows exactly its time.
+    It counts whole nanoseconds, so that sums of many small steps are exact. Timers fire in order of their time, and of
+    their creation for the same time; while one fires, the clock shows exactly its time.
     """
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
@@ -137,27 +137,27 @@ class VirtualClock:
         self._timers: list[tuple[int, int, VirtualTimer]] = []
 
     def now_ms(self) -> int:
-        """Virtual wall time in milliseconds since 1970."""
+        """Return virtual wall time in milliseconds since 1970."""
         return self._start_ms + self._now // 1_000_000
 
     def monotonic(self) -> float:
-        """Seconds since the clock was made."""
+        """Return seconds since the clock was created."""
         return self._now / _SECOND
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> VirtualTimer:
-        """Call back when the clock has moved on by `delay` seconds."""
+        """Schedule a callback after `delay` virtual seconds."""
         return self._at(self._now + _nanoseconds(max(delay, 0)), callback, args)
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> VirtualTimer:
-        """Call back when the clock shows `when`, or on the next turn if it is past that."""
+        """Schedule a callback at the time `when`, or on the next turn if that has passed."""
         return self._at(max(self._now, _nanoseconds(when)), callback, args)
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> VirtualTimer:
-        """Call back on the next turn, without time passing."""
+        """Schedule a callback on the next turn, without moving time."""
         return self._at(self._now, callback, args)
 
     def advance(self, seconds: float) -> None:
-        """Move on, firing what falls due on the way; an exception of a callback ends it at that time."""
+        """Move time and fire due timers; an exception of a callback stops the clock at its time."""
         if seconds < 0:
             raise ValueError("time does not go back")
         end = self._now + _nanoseconds(seconds)
@@ -166,27 +166,27 @@ class VirtualClock:
         self._now = end
 
     def step(self) -> bool:
-        """Fire the next timer, moving on to its time; False if there is none."""
+        """Move to the next timer and fire it; return False if there is none."""
         return self._fire_next(None)
 
     def run_until_idle(self, max_timers: int = 1_000_000) -> None:
-        """Fire timers, moving on as needed, until there are none; RuntimeError if there is no end to them."""
+        """Fire timers until there are none; raise RuntimeError if they never end."""
         for _ in range(max_timers):
             if not self._fire_next(None):
                 return
         raise RuntimeError(f"still busy after {max_timers} timers, at {self.monotonic()} s")
 
     def next_due(self) -> float | None:
-        """The monotonic time of the next timer."""
+        """Return the monotonic time of the next timer."""
         self._drop_cancelled()
         return self._timers[0][0] / _SECOND if self._timers else None
 
     def set_wall_ms(self, now_ms: int) -> None:
-        """Let the wall clock jump, as it may when somebody sets it; timers do not notice."""
+        """Set the wall clock, as an operator may; timers do not notice."""
         self._start_ms += now_ms - self.now_ms()
 
     def __len__(self) -> int:
-        """How many timers are waiting."""
+        """Return the number of scheduled timers."""
         return len(self._timers) - self._cancelled
 
     def __bool__(self) -> bool:
@@ -223,7 +223,7 @@ class VirtualClock:
             self._cancelled -= 1
 
     def _forget_one(self) -> None:
-        """Cancelled timers leave the queue at its head, or all together when they are most of it."""
+        """Remove cancelled timers: at the head of the queue, or all of them when they are the majority."""
         self._cancelled += 1
         if self._cancelled > _FEW_CANCELLED and self._cancelled * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if entry[2]._callback is not None]

@@ -1,8 +1,7 @@
 """The lock on a data directory that Java's `FileChannel.tryLock` takes and respects.
 
-That is a POSIX record lock over the whole file. It holds against other processes only, and closing any
-descriptor of the file gives it up, so what this process holds is written down before a second descriptor
-could be opened.
+It is a POSIX record lock over the whole file. It excludes other processes only, and closing any descriptor of the file
+releases it, so this process records its locks before it could open a second descriptor.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import sys
 import threading
 
 _registry_guard = threading.Lock()
-# (device, inode) -> process; a forked child has the table but not the locks
+# (device, inode) -> process; a forked child inherits the table but not the locks
 _held: dict[tuple[int, int], int] = {}
 
 
 class RealLock:
-    """A held lock; it lasts until `release` or the end of the process."""
+    """A held lock, until `release` or the end of the process."""
 
     __slots__ = ("_fd", "_key", "path")
 
@@ -47,7 +46,7 @@ class RealLock:
             _held[self._key] = os.getpid()
 
     def release(self) -> None:
-        """Let another process have it. Releasing twice is fine. The file stays, as Kafka leaves it."""
+        """Release the lock. Releasing twice does nothing. The file stays, as in Kafka."""
         with _registry_guard:
             if self._fd < 0:
                 return

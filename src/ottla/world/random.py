@@ -1,6 +1,6 @@
-"""Chance: the machine's, and a seeded one that a failed run can be replayed with.
+"""Randomness: the operating system's, and a seeded one that replays a failed run.
 
-Nothing here depends on PYTHONHASHSEED. Keys and passwords are not made from the seeded one outside of tests.
+Nothing here depends on PYTHONHASHSEED. Outside of tests no keys or passwords come from the seeded one.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ T = TypeVar("T")
 
 
 class Random(Protocol):
-    """A source of chance."""
+    """A source of randomness."""
 
     def bytes(self, count: int) -> builtins.bytes:
-        """That many random bytes."""
+        """Return that many random bytes."""
         ...
 
     def below(self, limit: int) -> int:
-        """A whole number of 0 .. limit - 1."""
+        """Return a whole number from 0 to limit - 1."""
         ...
 
     def float(self) -> builtins.float:
-        """A number of [0, 1)."""
+        """Return a number in [0, 1)."""
         ...
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of them."""
+        """Return one element."""
         ...
 
     def shuffle(self, items: MutableSequence[Any]) -> None:
-        """Bring a list into a random order, in place."""
+        """Shuffle a list in place."""
         ...
 
     def uuid(self) -> builtins.bytes:
-        """The 16 bytes of an id as Kafka's `Uuid.randomUuid` makes them."""
+        """Return the 16 bytes of an id as Kafka's `Uuid.randomUuid` does."""
         ...
 
     def fork(self, name: str) -> Random:
-        """A source of its own, so that one part's use of chance does not move another's."""
+        """Return an independent source, so that one part's draws do not change another's."""
         ...
 
 
 class _Source:
-    """What both kinds share: the rules are applied to the generator of the standard library."""
+    """The common part of both sources, on a generator of the standard library."""
 
     __slots__ = ("_generator",)
 
@@ -57,29 +57,29 @@ class _Source:
         self._generator = generator
 
     def bytes(self, count: int) -> builtins.bytes:
-        """That many random bytes."""
+        """Return that many random bytes."""
         return self._generator.randbytes(count)
 
     def below(self, limit: int) -> int:
-        """A whole number of 0 .. limit - 1."""
+        """Return a whole number from 0 to limit - 1."""
         return self._generator.randrange(limit)
 
     def float(self) -> builtins.float:
-        """A number of [0, 1)."""
+        """Return a number in [0, 1)."""
         return self._generator.random()
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of them."""
+        """Return one element."""
         return self._generator.choice(options)
 
     def shuffle(self, items: MutableSequence[Any]) -> None:
-        """Bring a list into a random order, in place."""
+        """Shuffle a list in place."""
         self._generator.shuffle(items)
 
     def uuid(self) -> builtins.bytes:
-        """A version 4 id whose base64 form has no dash at its start: command lines take that for an option.
+        """Return a version 4 id whose base64 form does not start with a dash, which command lines take for an option.
 
-        The version bits keep it clear of the ids that Kafka reserves: the first hundred numbers.
+        The version bits exclude the ids that Kafka reserves: the first hundred numbers.
         """
         while True:
             made = bytearray(self._generator.randbytes(16))
@@ -90,7 +90,7 @@ class _Source:
 
 
 class SystemRandom(_Source):
-    """Chance from the operating system."""
+    """Randomness of the operating system."""
 
     __slots__ = ()
 
@@ -98,12 +98,12 @@ class SystemRandom(_Source):
         super().__init__(random.SystemRandom())
 
     def fork(self, name: str) -> SystemRandom:
-        """Itself: it has no state to share."""
+        """Return itself: it has no state."""
         return self
 
 
 class SeededRandom(_Source):
-    """Chance that is the same again for the same seed."""
+    """Randomness that repeats for the same seed."""
 
     __slots__ = ("seed",)
 
@@ -115,7 +115,7 @@ class SeededRandom(_Source):
         return f"SeededRandom({self.seed!r})"
 
     def fork(self, name: str) -> SeededRandom:
-        """A stream that depends on the seed and the name only, not on what was drawn before."""
+        """Return a stream that depends on the seed and the name only, not on earlier draws."""
         return SeededRandom(f"{self.seed}/{name}")
 
 

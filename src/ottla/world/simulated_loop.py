@@ -1,7 +1,7 @@
-"""An event loop of asyncio that runs on a virtual clock: no selector, no threads, no waiting.
+"""An asyncio event loop on a virtual clock: no selector, no threads, no waiting.
 
-When nothing is ready it moves the clock to the next timer, so `await asyncio.sleep(3600)` takes no time, and
-the order of everything is the clock's. It opens no sockets: connections come from `SimulatedTransport`.
+When nothing is ready it moves the clock to the next timer: `await asyncio.sleep(3600)` takes no time, and the clock
+decides the order of everything. It opens no sockets; connections come from `SimulatedTransport`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ Ts = TypeVarTuple("Ts")
 
 
 class SimulatedHandle(asyncio.TimerHandle):
-    """A callback that waits on the virtual clock."""
+    """A callback scheduled on the virtual clock."""
 
     __slots__ = ("_timer",)
     _timer: VirtualTimer
 
     def cancel(self) -> None:
-        """Let it not happen, and take it off the clock."""
+        """Cancel it and remove it from the clock."""
         if not self.cancelled():
             asyncio.Handle.cancel(self)
             self._timer.cancel()
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """An event loop in virtual time. Whatever runs on it runs the same way every time.
+    """An event loop in virtual time; every run is the same.
 
-    `run_in_executor` runs the function on the loop, in a turn of its own: a thread could not be replayed.
+    `run_in_executor` runs the function on the loop in a separate turn: a thread could not be replayed.
     """
 
     _stopping: bool
@@ -53,11 +53,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._until: asyncio.Future[Any] | None = None
         self._fatal: BaseException | None = None
         self._cancelling = False
-        # In order of their making; asyncio's own set of tasks has an order that depends on addresses.
+        # In order of creation; the order of asyncio's own set of tasks depends on addresses.
         self._living: dict[asyncio.Task[Any], None] = {}
 
     def time(self) -> float:
-        """The clock's monotonic time."""
+        """Return the clock's monotonic time."""
         return self.clock.monotonic()
 
     def call_soon(
@@ -66,7 +66,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> SimulatedHandle:
-        """Call back on the next turn."""
+        """Schedule a callback on the next turn."""
         return self.call_at(self.time(), callback, *args, context=context)
 
     def call_soon_threadsafe(
@@ -75,7 +75,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> SimulatedHandle:
-        """As `call_soon`: there is one thread."""
+        """Do the same as `call_soon`: there is one thread."""
         return self.call_at(self.time(), callback, *args, context=context)
 
     def call_later(
@@ -85,7 +85,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> SimulatedHandle:
-        """Call back after `delay` virtual seconds."""
+        """Schedule a callback after `delay` virtual seconds."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
@@ -95,7 +95,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> SimulatedHandle:
-        """Call back at a virtual time."""
+        """Schedule a callback at a virtual time."""
         if self.is_closed():
             raise RuntimeError("the loop is closed")
         if self._runner is not None and self._runner != threading.get_ident():
@@ -114,7 +114,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Run a function on the loop in a turn of its own."""
+        """Run a function on the loop in a separate turn."""
         future: asyncio.Future[T] = self.create_future()
 
         def work() -> None:
@@ -129,7 +129,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return future
 
     def run_forever(self) -> None:
-        """Run until `stop`, or until there is nothing left to happen."""
+        """Run until `stop`, or until nothing is scheduled."""
         self._out_of_work = False
         self._runner = threading.get_ident()
         try:
@@ -138,14 +138,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._runner = None
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
-        """Run until a future is done; RuntimeError if nothing that is left could make it so."""
+        """Run until a future is done; raise RuntimeError if nothing scheduled can complete it."""
         waited = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
         self._until = waited
         try:
             self.run_forever()
         except BaseException:
             if waited is not future and waited.done() and not waited.cancelled():
-                waited.exception()  # it is told of by what is raised here
+                waited.exception()  # the exception raised here reports it
             raise
         finally:
             self._until = None
@@ -155,12 +155,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return waited.result()
 
     def cancel_all(self) -> None:
-        """Cancel the tasks that are left, in order of their making, and let them end."""
+        """Cancel the remaining tasks in order of creation and let them end."""
         left = list(self._living)
         for task in left:
             task.cancel()
         if left:
-            # who dies of a crash again while it is cancelled adds nothing to the first
+            # a second crash during cancellation adds nothing
             self._cancelling = True
             self.run_until_complete(asyncio.wait(left))
             self._cancelling = False
@@ -172,7 +172,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 )
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Tell of an exception that nobody caught; one that is no `Exception` ends the run."""
+        """Report an uncaught exception; one that is no `Exception` ends the run."""
         error = context.get("exception")
         if error is None or isinstance(error, Exception | asyncio.CancelledError):
             super().call_exception_handler(context)
@@ -180,15 +180,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._fatal = error
 
     async def create_server(self, *args: Any, **options: Any) -> NoReturn:
-        """Refuse: a simulated loop has no sockets."""
+        """Raise: a simulated loop has no sockets."""
         raise RuntimeError("a simulated loop has no sockets: listen with SimulatedTransport")
 
     async def create_connection(self, *args: Any, **options: Any) -> NoReturn:
-        """Refuse: a simulated loop has no sockets."""
+        """Raise: a simulated loop has no sockets."""
         raise RuntimeError("a simulated loop has no sockets: connect with SimulatedTransport")
 
     def _run_once(self) -> None:
-        """One turn of asyncio's own `run_forever`."""
+        """Run one turn, for asyncio's own `run_forever`."""
         if self._until is not None and self._until.done():
             self.stop()
         elif not self.clock.step():
@@ -201,13 +201,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._living.pop(task, None)
         if not task.cancelled():
-            error = task._exception  # `exception()` would count as somebody having looked at it
+            error = task._exception  # `exception()` would mark it as retrieved
             if error is not None and not isinstance(error, Exception):
                 self._fatal = error
 
 
 def run(world: SimulatedWorld | VirtualClock, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in a simulated world's time, then cancel what it left behind."""
+    """Run a coroutine in a simulated world's time, then cancel the remaining tasks."""
     loop = SimulatedLoop(world if isinstance(world, VirtualClock) else world.clock)
     try:
         return loop.run_until_complete(coroutine)

@@ -1,7 +1,6 @@
-"""Connections: listening and connecting on the machine's sockets (a network in memory is elsewhere).
+"""Listening and connecting on the machine's sockets. `transport_simulated` has a network in memory.
 
-Both hand out transports of asyncio's shape (uvloop's lack its base class) to protocols of that shape; framing and
-meaning are for those above.
+Transports and protocols have asyncio's interface (uvloop's lack its base class); framing is done above.
 """
 
 from __future__ import annotations
@@ -28,37 +27,37 @@ _PORT_ATTEMPTS = 20
 
 
 class Listener(Protocol):
-    """Something that accepts connections."""
+    """Accepts connections."""
 
     @property
     def addresses(self) -> list[Address]:
-        """Where it listens: one address, or several for a name or "all" that stands for several."""
+        """Return the addresses: one, or several for a host name or for all interfaces."""
         ...
 
     @property
     def port(self) -> int:
-        """The port, the same for all its addresses."""
+        """Return the port, the same for all addresses."""
         ...
 
     def close(self) -> None:
-        """Accept no more; connections that are made live on. Closing twice is fine."""
+        """Stop accepting; open connections stay. Closing twice does nothing."""
         ...
 
     def renew(self, ssl: tls.SSLContext) -> None:
-        """Accept with another TLS context from now on; connections that are made live on."""
+        """Accept with another TLS context from now on; open connections stay."""
         ...
 
     def pause(self) -> None:
-        """Begin no TLS handshakes until `resume`; a connection in plain text is its protocol's to hold up."""
+        """Start no TLS handshakes until `resume`; the protocol itself pauses plain connections."""
         ...
 
     def resume(self) -> None:
-        """Begin handshakes again, with those who wait first."""
+        """Start handshakes again, in the order of arrival."""
         ...
 
 
 class Transport(Protocol):
-    """Where connections come from."""
+    """Opens listeners and connections."""
 
     async def listen(
         self,
@@ -70,7 +69,7 @@ class Transport(Protocol):
         backlog: int = 1024,
         reuse_port: bool = False,
     ) -> Listener:
-        """Accept connections, each with a protocol of its own. Port 0 takes a free one; no host means all."""
+        """Accept connections, each with its own protocol. Port 0 takes a free one; no host means all interfaces."""
         ...
 
     async def connect(
@@ -82,12 +81,12 @@ class Transport(Protocol):
         ssl: tls.SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        """Make a connection; `OSError` if there is none to be had."""
+        """Connect to an address; raise OSError on failure."""
         ...
 
 
 class LoopListener:
-    """Sockets that a loop listens on."""
+    """Listening sockets of a loop."""
 
     __slots__ = ("_servers", "addresses")
 
@@ -97,35 +96,35 @@ class LoopListener:
 
     @property
     def port(self) -> int:
-        """The port, the same for all its addresses."""
+        """Return the port, the same for all addresses."""
         return self.addresses[0][1]
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         for server in self._servers:
             server.close()
 
     def renew(self, ssl: tls.SSLContext) -> None:
-        """Accept with another TLS context; the sockets, and who waits in them, stay the same."""
+        """Accept with another TLS context; sockets and waiting connections stay."""
         for server in self._servers:
             assert isinstance(server, TlsAcceptor), "only a listener with TLS has a context"
             server.context = ssl
 
     def pause(self) -> None:
-        """Begin no TLS handshakes."""
+        """Start no TLS handshakes."""
         for server in self._servers:
             if isinstance(server, TlsAcceptor):
                 server.pause()
 
     def resume(self) -> None:
-        """Begin handshakes again."""
+        """Start handshakes again."""
         for server in self._servers:
             if isinstance(server, TlsAcceptor):
                 server.resume()
 
 
 class LoopTransport:
-    """TCP sockets on an event loop of asyncio or uvloop, without Nagle's delay."""
+    """TCP sockets on an event loop of asyncio or uvloop, with TCP_NODELAY."""
 
     __slots__ = ("_loop",)
 
@@ -172,7 +171,7 @@ class LoopTransport:
         ssl: tls.SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        """Make a connection."""
+        """Connect to an address."""
         transport, protocol = await self._loop.create_connection(
             factory, host, port, ssl=ssl, server_hostname=server_hostname if ssl is not None else None
         )
@@ -184,7 +183,7 @@ class LoopTransport:
 
 
 def _bind(wanted: list[tuple[int, tuple[Any, ...]]], port: int, reuse_port: bool) -> list[socket.socket]:
-    """Bind every address to one port; try again if what is free on one is taken on another."""
+    """Bind every address to one port; retry if a port that is free on one address is taken on another."""
     for attempt in range(_PORT_ATTEMPTS):
         sockets: list[socket.socket] = []
         try:
@@ -206,7 +205,7 @@ def _bind(wanted: list[tuple[int, tuple[Any, ...]]], port: int, reuse_port: bool
 
 
 def _bind_one(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.socket | None:
-    """A bound socket, or None if the machine has no such kind of address (IPv6 is often switched off)."""
+    """Return a bound socket, or None if the machine lacks the address family (IPv6 is often disabled)."""
     try:
         made = socket.socket(family, socket.SOCK_STREAM)
     except OSError:
@@ -220,7 +219,7 @@ def _bind_one(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is accepted inherits it
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
         made.setblocking(False)
         made.bind(address)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""A network in memory: bytes arrive late and in pieces, hosts lose sight of each other, lines break.
+"""A network in memory: bytes arrive late and in pieces, hosts are partitioned, connections break.
 
-Every delay and every piece is drawn from the seed. TLS is only pretended: both ends must ask for it or
-neither, and nothing is encrypted.
+The seed decides every delay and piece. TLS is only pretended: both ends must use it or neither, and nothing is
+encrypted.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _FIRST_CLIENT_PORT = 50_000
 
 @dataclass(slots=True)
 class Conditions:
-    """How good the network is."""
+    """The quality of the network."""
 
     latency: tuple[float, float] = (0.000_05, 0.002)
     piece_bytes: int = 65_536
-    tiny_pieces: float = 0.25  # the share of pieces that are only a few bytes
-    window_bytes: int = 65_536  # what the machines themselves buffer, beside the transport
+    tiny_pieces: float = 0.25  # share of pieces with only a few bytes
+    window_bytes: int = 65_536  # bytes that the hosts buffer beside the transport
     connect_timeout: float = 20.0
 
 
 class SimulatedListener:
-    """A port that is listened on."""
+    """A listening port."""
 
     __slots__ = ("_network", "addresses", "factory", "owner", "ssl")
 
@@ -60,7 +60,7 @@ class SimulatedListener:
 
     @property
     def port(self) -> int:
-        """The port."""
+        """Return the port."""
         return self.addresses[0][1]
 
     def renew(self, ssl: tls.SSLContext) -> None:
@@ -68,17 +68,17 @@ class SimulatedListener:
         self.ssl = ssl
 
     def pause(self) -> None:
-        """There are no handshakes here."""
+        """Do nothing: there are no handshakes."""
 
     resume = pause
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         self._network.listeners.pop(self.addresses[0], None)
 
 
 class SimulatedConnection(asyncio.Transport):
-    """One end of a connection; it owns the bytes that are on their way to the other end."""
+    """One end of a connection; owns the bytes in flight to the other end."""
 
     def __init__(self, network: _Network, owner: str, sockname: Address, peername: Address, secure: bool) -> None:
         super().__init__({"sockname": sockname, "peername": peername})
@@ -91,11 +91,11 @@ class SimulatedConnection(asyncio.Transport):
         self._unsent_bytes = 0
         self._delivery: Timer | None = None
         self._reading = True
-        self._closing = False  # this end takes and gives no more
+        self._closing = False  # this end neither sends nor receives any more
         self._told_lost = False
         self._eof_wanted = False
         self._reset_wanted = False
-        self._ended = False  # nothing more will ever be delivered from here
+        self._ended = False  # nothing more will be delivered from this end
         self._writing_paused = False
         self._high, self._low = 65_536, 16_384
         self._cut_after: int | None = None
@@ -104,36 +104,36 @@ class SimulatedConnection(asyncio.Transport):
         return f"<SimulatedConnection {self.get_extra_info('sockname')} to {self.get_extra_info('peername')}>"
 
     def cut_after(self, count: int) -> None:
-        """Let the connection break when that many more bytes have arrived from this end."""
+        """Break the connection after that many more bytes from this end were delivered."""
         self._cut_after = count
         if count == 0:
             self._network.drop(self)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who is told of what happens."""
+        """Return the protocol."""
         assert self._protocol is not None
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Say who is told of what happens."""
+        """Set the protocol."""
         self._protocol = protocol
 
     def is_reading(self) -> bool:
-        """Whether received bytes are handed on."""
+        """Return whether received bytes are delivered to the protocol."""
         return self._reading and not self._closing
 
     def pause_reading(self) -> None:
-        """Let received bytes wait."""
+        """Hold received bytes back."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Hand received bytes on again."""
+        """Deliver received bytes again."""
         if not self._reading:
             self._reading = True
             self.peer._schedule()
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send bytes, sooner or later."""
+        """Send bytes."""
         if self._eof_wanted and not self._closing:
             raise RuntimeError("nothing can be written after write_eof")
         if self._closing or not len(data):
@@ -148,21 +148,21 @@ class SimulatedConnection(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def can_write_eof(self) -> bool:
-        """True, but for pretended TLS, as with the real one."""
+        """Return True, except for pretended TLS, as with the real one."""
         return not self.secure
 
     def write_eof(self) -> None:
-        """Say that nothing more will be sent."""
+        """Half-close: send nothing more."""
         if not self._closing:
             self._eof_wanted = True
             self._schedule()
 
     def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
+        """Return whether it is closed or closing."""
         return self._closing
 
     def close(self) -> None:
-        """Send what is waiting, then end."""
+        """Close after sending buffered bytes."""
         if not self._closing:
             self._closing = self._eof_wanted = True
             self._schedule()
@@ -170,7 +170,7 @@ class SimulatedConnection(asyncio.Transport):
             self._tell_lost_if_flushed()
 
     def abort(self) -> None:
-        """End at once; the other end is told of a reset."""
+        """Close at once; the other end sees a reset."""
         if not self._ended:
             self._closing = self._reset_wanted = True
             self._forget_unsent()
@@ -178,15 +178,15 @@ class SimulatedConnection(asyncio.Transport):
             self._tell_lost(None)
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that have not left this process yet."""
+        """Return the number of bytes that have not left this process."""
         return max(0, self._unsent_bytes - self._network.conditions.window_bytes)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Where writing is resumed and paused: (low, high)."""
+        """Return the limits (low, high) at which writing resumes and pauses."""
         return self._low, self._high
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Say where writing is paused and resumed."""
+        """Set the limits at which writing pauses and resumes."""
         if high is None:
             high = 65_536 if low is None else 4 * low
         if low is None:
@@ -202,7 +202,7 @@ class SimulatedConnection(asyncio.Transport):
         self.peer._schedule()
 
     def _schedule(self) -> None:
-        """See to it that the next piece is on its way, unless something holds it up."""
+        """Schedule the delivery of the next piece, unless it is held up."""
         if self._delivery is None and not self._ended and self._can_deliver():
             self._delivery = self._network.after_latency(self._deliver)
 
@@ -223,7 +223,7 @@ class SimulatedConnection(asyncio.Transport):
             self._ended = True
             peer._break(_error(ConnectionResetError, errno.ECONNRESET))
         elif self._unsent:
-            if peer._closing:  # bytes for somebody who has gone: the answer is a reset
+            if peer._closing:  # bytes for a closed end are answered with a reset
                 self._forget_unsent()
                 self._ended = True
                 self._network.after_latency(self._break, _error(ConnectionResetError, errno.ECONNRESET))
@@ -274,7 +274,7 @@ class SimulatedConnection(asyncio.Transport):
         return bool(self._protocol.eof_received()) and not self.secure
 
     def _guard(self, callback: Callable[..., T], *args: Any) -> T | None:
-        """Call a protocol; if it raises, its connection breaks, as asyncio lets it."""
+        """Call a protocol; an exception breaks its connection, as in asyncio."""
         try:
             return callback(*args)
         except Exception as error:
@@ -302,7 +302,7 @@ class SimulatedConnection(asyncio.Transport):
             self._tell_lost(None)
 
     def _break(self, error: Exception) -> None:
-        """The line is dead: forget what was on its way, and tell."""
+        """Break the connection: drop bytes in flight and notify the protocol."""
         self._forget_unsent()
         self._ended = True
         self._closing = True
@@ -323,14 +323,14 @@ class SimulatedConnection(asyncio.Transport):
 
 
 class _Network:
-    """What all hosts of a simulation share."""
+    """State that all hosts of a simulation share."""
 
     def __init__(self, clock: Clock, random: Random, conditions: Conditions) -> None:
         self.clock = clock
         self.random = random
         self.conditions = conditions
         self.listeners: dict[Address, SimulatedListener] = {}
-        self.connections: dict[SimulatedConnection, None] = {}  # the ends that dialled, in order
+        self.connections: dict[SimulatedConnection, None] = {}  # the dialling ends, in order
         self.failures: list[Exception] = []
         self.parted: dict[tuple[str, str], None] = {}
         self.cuts: list[tuple[str, str, int]] = []
@@ -402,7 +402,7 @@ class _Network:
 
 
 class SimulatedTransport:
-    """The network as one host sees it; `at` gives another host's view of the same network."""
+    """The network as one host sees it; `at` returns the view of another host."""
 
     def __init__(
         self,
@@ -417,22 +417,22 @@ class SimulatedTransport:
         self._network = _network or _Network(clock, random, conditions or Conditions())
 
     def at(self, host: str) -> SimulatedTransport:
-        """The same network from another host."""
+        """Return the same network as another host sees it."""
         return SimulatedTransport(self._network.clock, self._network.random, host, _network=self._network)
 
     @property
     def conditions(self) -> Conditions:
-        """How good the network is; may be changed at any time."""
+        """The quality of the network; may be changed at any time."""
         return self._network.conditions
 
     @property
     def connections(self) -> list[SimulatedConnection]:
-        """The connections that are there, by the ends that dialled, oldest first."""
+        """Return the open connections by their dialling ends, oldest first."""
         return list(self._network.connections)
 
     @property
     def failures(self) -> list[Exception]:
-        """What protocols raised; each broke its connection."""
+        """Return the exceptions of protocols; each broke its connection."""
         return self._network.failures
 
     async def listen(
@@ -460,7 +460,7 @@ class SimulatedTransport:
         ssl: tls.SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        """Make a connection; `OSError` if there is none to be had."""
+        """Connect to an address; raise OSError on failure."""
         future: asyncio.Future[tuple[asyncio.Transport, P]] = asyncio.get_running_loop().create_future()
 
         def done(made: tuple[SimulatedConnection, P] | OSError) -> None:
@@ -484,7 +484,7 @@ class SimulatedTransport:
         *,
         secure: bool = False,
     ) -> None:
-        """As `connect`, for code without a loop: `done` is called with the connection or the error."""
+        """Connect without a loop; call `done` with the connection or the error."""
         network = self._network
         start = network.clock.monotonic()
         sockname = (self.host, network.client_port())
@@ -520,7 +520,7 @@ class SimulatedTransport:
         network.after_latency(arrive, 1.0)
 
     def partition(self, one: str, other: str = "*", *, one_way: bool = False) -> None:
-        """Let no bytes get from `one` to `other` (nor back); they wait, as TCP's do, until `heal`."""
+        """Deliver no bytes between two hosts until `heal`; they wait, as with TCP."""
         self._network.parted[one, other] = None
         if not one_way:
             self._network.parted[other, one] = None
@@ -531,7 +531,7 @@ class SimulatedTransport:
         self._network.wake()
 
     def drop(self, one: str = "*", other: str = "*") -> int:
-        """Reset the connections between two hosts (any, if not named), and say how many."""
+        """Reset the connections between two hosts (any, if not named); return their number."""
         dropped = 0
         for client in self.connections:
             owners = (client.owner, client.peer.owner)
@@ -541,7 +541,7 @@ class SimulatedTransport:
         return dropped
 
     def cut_next(self, after_bytes: int, sender: str = "*", receiver: str = "*") -> None:
-        """Let the next connection between these break when so many bytes have got to the receiver."""
+        """Break the next connection between two hosts after that many bytes reached the receiver."""
         self._network.cuts.append((sender, receiver, after_bytes))
 
 

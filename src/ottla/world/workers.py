@@ -1,6 +1,6 @@
-"""Work that would hold up the loop: done in a thread here, inline in the simulated world.
+"""Runs work that would block the loop: in threads here, inline in simulations.
 
-What is handed in must touch nothing that the loop owns; its result comes back on the loop.
+The work must not touch state of the loop; its result is delivered on the loop.
 """
 
 from __future__ import annotations
@@ -20,30 +20,33 @@ T = TypeVar("T")
 
 
 class Workers(Protocol):
-    """Somebody who does slow work."""
+    """Runs slow work."""
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
-        """Do `work` elsewhere, then call `done(result, error)` on the loop."""
+        """Run `work` in the background, then call `done(result, error)` on the loop."""
         ...
 
     def submit_request(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
-        """Do the same for work that a client waits for: it never queues behind background work such as compaction."""
+        """Run work that a client waits for, in the same way; it never queues behind background work such as compaction."""
         ...
 
     def submit_waiting(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
-        """The same for work that waits for somebody else: it holds up no other work, and closing does not wait."""
+        """Run work that waits for another machine, in the same way.
+
+        It delays no other work, and `close` does not wait for it.
+        """
         ...
 
     def close(self) -> None:
-        """Wait for what was begun; nothing new is taken, and nobody is called back any more."""
+        """Wait for started work; accept no new work and call no callbacks."""
         ...
 
 
-REQUEST_THREADS = 2  # as many batches are decompressed at once, which bounds the memory that they take
+REQUEST_THREADS = 2  # The number of batches decompressed at once, which bounds their memory.
 
 
 class ThreadWorkers:
-    """One thread for background work and two for requests, each started when it is first needed."""
+    """One thread for background work and two for requests, each started on first use."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -52,26 +55,26 @@ class ThreadWorkers:
         self._closed = False
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
-        """Do `work` in the background thread, then call `done(result, error)` on the loop."""
+        """Run `work` in the background thread, then call `done(result, error)` on the loop."""
         assert not self._closed, "work was given to workers that are closed"
         if self._background is None:
             self._background = _threads(1, "ottla-worker")
         self._background.submit(self._run, work, done)
 
     def submit_request(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
-        """Do `work` in a thread for requests, then call `done(result, error)` on the loop."""
+        """Run `work` in a thread for requests, then call `done(result, error)` on the loop."""
         assert not self._closed, "work was given to workers that are closed"
         if self._requests is None:
             self._requests = _threads(REQUEST_THREADS, "ottla-request")
         self._requests.submit(self._run, work, done)
 
     def submit_waiting(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
-        """Do `work` in a thread of its own, then call `done(result, error)` on the loop."""
+        """Run `work` in a thread of its own, then call `done(result, error)` on the loop."""
         assert not self._closed, "work was given to workers that are closed"
         threading.Thread(target=self._run, args=(work, done), name="ottla-waiting", daemon=True).start()
 
     def close(self) -> None:
-        """Wait for what was begun."""
+        """Wait for started work."""
         self._closed = True
         for threads in (self._background, self._requests):
             if threads is not None:
@@ -90,20 +93,20 @@ class ThreadWorkers:
 
 
 class InlineWorkers:
-    """No threads: work is done on the next turn of a clock, so that every run is the same."""
+    """No threads: work runs on the next turn of a clock, so that runs are repeatable."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._closed = False
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
-        """Do `work` on the next turn."""
+        """Run `work` on the next turn."""
         self._clock.call_soon(self._run, work, done)
 
     submit_request = submit_waiting = submit
 
     def close(self) -> None:
-        """Call nobody back any more."""
+        """Call no callbacks any more."""
         self._closed = True
 
     def _run(self, work: Callable[[], Any], done: Callable[[Any, Exception | None], object]) -> None:
@@ -112,7 +115,7 @@ class InlineWorkers:
 
 
 def _threads(count: int, name: str) -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor  # a broker that never needs it starts without it
+    from concurrent.futures import ThreadPoolExecutor  # imported on first use
 
     return ThreadPoolExecutor(count, thread_name_prefix=name)
 

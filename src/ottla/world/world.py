@@ -1,4 +1,4 @@
-"""The doors to the outside in one object, real or simulated."""
+"""The whole environment in one object, real or simulated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class World:
-    """Time, files, connections, chance and helping hands, as everything above takes them in."""
+    """Clock, disk, transport, randomness and workers, passed to everything above."""
 
     clock: Clock
     disk: Disk
@@ -31,29 +31,29 @@ class World:
     random: Random
     workers: Workers
     memory: MemoryDisk | None = None
-    """The disk beneath `disk` where files live in memory."""
+    """The in-memory disk beneath `disk`, if files are in memory."""
     clock_of_node: Callable[[int], Clock] | None = None
-    """The clocks of coordinators, where a node can stand still while others go on (the test kit's pause)."""
+    """Clocks of single nodes' coordinators, where the test kit pauses a node."""
 
     def node_clock(self, node_id: int) -> Clock:
-        """The clock of a node's coordinators."""
+        """Return the clock of a node's coordinators."""
         return self.clock if self.clock_of_node is None else self.clock_of_node(node_id)
 
     @classmethod
     def real(cls, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> World:
-        """This machine, on a loop; with a `MemoryDisk` it leaves no files."""
+        """Return this machine's environment on a loop; with a `MemoryDisk` it writes no files."""
         files = disk or RealDisk(loop)
         memory = files if isinstance(files, MemoryDisk) else None
         return cls(LoopClock(loop), files, LoopTransport(loop), SystemRandom(), ThreadWorkers(loop), memory)
 
     @classmethod
     def simulated(cls, seed: int | str) -> SimulatedWorld:
-        """A world of virtual time in which everything follows from the seed."""
+        """Return an environment with virtual time in which the seed decides everything."""
         return SimulatedWorld(seed)
 
 
 class SimulatedWorld(World):
-    """A world whose doors are known to be simulated, so that tests can move time and break things."""
+    """An environment with simulated parts, so that tests can move time and inject faults."""
 
     __slots__ = ("seed",)
 
@@ -63,7 +63,7 @@ class SimulatedWorld(World):
     random: SeededRandom
 
     def __init__(self, seed: int | str) -> None:
-        # A broker of the real world starts without these.
+        # A real broker starts without importing these.
         from ottla.world.disk_faulty import FaultyDisk
         from ottla.world.transport_simulated import SimulatedTransport
 

@@ -111,7 +111,7 @@ class PausedNodes:
         if unfence:
             unfence_node(cluster, node)
         if node in running.servers:
-            running.servers[node].go_on()
+            running.servers[node].resume()
         self.node_clock(node).resume()
 
     def resume_all(self, running: RunningCluster) -> None:
