@@ -301,7 +301,7 @@ def find_api_name(key: int) -> str:
 
 
 def _admit(conversation: Conversation, key: int) -> None:
-    """Raise BadFrameError for a request that the authentication state does not allow; SASL handlers check themselves."""
+    """Raise BadFrameError for a request that the authentication state forbids; SASL handlers check themselves."""
     if key in SASL_APIS:
         return
     if conversation.expired:

@@ -27,7 +27,7 @@ class Workers(Protocol):
         ...
 
     def submit_request(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
-        """Run work that a client waits for, in the same way; it never queues behind background work such as compaction."""
+        """Run work that a client waits for, in the same way; it never waits for background work such as compaction."""
         ...
 
     def submit_waiting(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
