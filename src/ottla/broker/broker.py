@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionWorld
+from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionEnvironment
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.share.partitions import SharePartitions
 from ottla.broker.share.states import ShareStates, share_config, share_coordinator
@@ -95,7 +95,7 @@ class Broker:
             events=self.events,
         )
         self.streams_topics = StreamsTopics(cluster)
-        transactions = TransactionWorld(self)
+        transactions = TransactionEnvironment(self)
         self.transactions = TransactionCoordinator(
             clock, logs, transactions, transactions, transactions, transactions.config(), self.events
         )
@@ -193,7 +193,7 @@ class Broker:
             authentication.configs_changed()
         self.group_configs.changed()
         self.share_partitions.configs_changed()
-        self.transactions.config = TransactionWorld(self).config()
+        self.transactions.config = TransactionEnvironment(self).config()
         self.share_coordinator.config = share_config(self)
 
     # Partitions

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.broker.coordinators import load_coordinator, unload_coordinator, write_marker
+from ottla.broker.coordinator_loading import load_coordinator, unload_coordinator
+from ottla.broker.coordinators import write_marker
 from ottla.broker.delayed_fetch import FetchPurgatory
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.log_moves import misplaced
