@@ -1,12 +1,18 @@
-"""docs/events.md: its tables are made from the table in ottla.events."""
+"""Generate the tables of docs/events.md, docs/events-schema.md and docs/debugging.md from the code."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ottla.analysis.coverage import coverage_table
+from ottla.analysis.event import COLUMNS, EVENTS
 from ottla.events import ENVELOPE, FIELDS, KINDS
 
-DOCS = Path(__file__).parents[1] / "docs" / "events.md"
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- made by tools/generate_event_docs.py -->", "<!-- end of what is made -->"
 
 
@@ -14,7 +20,8 @@ def _names(names: tuple[str, ...]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def tables() -> str:
+def event_log_tables() -> list[str]:
+    """Return the fields and kinds of the event log."""
     lines = ["## In every event", "", "| field | |", "|---|---|"]
     lines += [f"| `{name}` | {meaning} |" for name, meaning in ENVELOPE.items()]
     lines += ["", "## Kinds", "", "| kind | meaning | always | sometimes |", "|---|---|---|---|"]
@@ -24,14 +31,34 @@ def tables() -> str:
     ]
     lines += ["", "## Fields", "", "| field | |", "|---|---|"]
     lines += [f"| `{name}` | {FIELDS[name]} |" for name in sorted(FIELDS)]
-    return "\n".join(lines)
+    return lines
 
 
-def page(text: str) -> str:
+def analysis_tables() -> list[str]:
+    """Return the columns and events of the analysis table."""
+    lines = ["## Columns", "", "| column | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in COLUMNS.items()]
+    lines += ["", "## Events", "", "| event | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {meaning} |" for name, meaning in EVENTS.items()]
+    return lines
+
+
+PAGES: dict[str, Callable[[], list[str]]] = {
+    "events.md": event_log_tables,
+    "events-schema.md": analysis_tables,
+    "debugging.md": coverage_table,
+}
+
+
+def page(name: str, text: str) -> str:
+    """Return a page with its generated part replaced."""
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{after}"
+    tables = "\n".join(PAGES[name]())
+    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
 
 
 if __name__ == "__main__":
-    DOCS.write_text(page(DOCS.read_text()))
+    for name in PAGES:
+        path = DOCS / name
+        path.write_text(page(name, path.read_text()))

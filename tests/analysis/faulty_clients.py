@@ -6,14 +6,22 @@ Each scenario makes one client do one wrong thing; the driver of the client is a
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioPartition
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.errors import KafkaError as AioError
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from ottla.client.client import Client
+from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ottla.testing import Cluster, Tap
 from ottla.testing.tap.tap import CaptureFile
 
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
 PATIENCE = 300.0
 TRANSACTION_TIMEOUT_MS = 1_000
 POLL_INTERVAL_MS = 500
+LONG_HEARTBEAT_MS = 5_000
 CONFIGS = {
     "group.min.session.timeout.ms": 100,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
@@ -94,15 +103,11 @@ class GroupClient(Protocol):
     def poll(self, count: int) -> None:
         """Read so many records."""
 
-    def rejoin(self) -> None:
-        """Poll until the member has partitions again."""
+    def poll_once(self) -> None:
+        """Poll for a moment, so that the client can rejoin."""
 
     def close(self) -> None:
         """Close the client."""
-
-
-MakeProducer = "Callable[[Watched, str, int], TransactionalClient]"
-MakeConsumer = "Callable[[Watched, str], GroupClient]"
 
 
 # Scenarios
@@ -143,10 +148,44 @@ def slow_polls(run: Watched, make: Callable[[Watched, str], GroupClient], times:
     produce(run, 8)
     client = make(run, "slow")
     client.poll(8)
-    for number in range(times):
-        run.wait_for("member.left", number + 1)
-        client.rejoin()
+    for number in range(1, times + 1):
+        run.wait_for("member.left", number)
+        poll_until_joined(run, client, number + 1)
     client.close()
+
+
+def kicked(run: Watched, make: Callable[[Watched, str, int], GroupClient]) -> None:
+    """`zombie` is removed from its group and `heir` takes over, before the next heartbeat of `zombie` tells it."""
+    produce(run, 8)
+    zombie = make(run, "zombie", LONG_HEARTBEAT_MS)
+    zombie.poll(8)
+    zombie.poll_once()
+    heir = make(run, "heir", 50)
+    joined = [event["member"] for event in run.cluster.events("member.joined")]
+    wait_until(lambda: heir.poll_once() or zombie.poll_once() or sorted(_assigned(run).values()) == [1, 1])
+    produce(run, 8)
+    zombie.poll(1)  # it has taken its partition
+    with Client(run.bootstrap, client_id="operator") as operator:
+        request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=joined[0])])
+        operator.to_node(operator.coordinator("g"), request, LeaveGroupResponse)
+    wait_until(lambda: heir.poll_once() or any(count == 2 for count in _assigned(run).values()))
+    poll_until_joined(run, zombie, 3)
+    heir.close()
+    zombie.close()
+
+
+def _assigned(run: Watched) -> dict[str, int]:
+    """Return how many partitions each member of the latest generation has."""
+    events = run.cluster.events("member.assigned")
+    latest = max((event["epoch"] for event in events), default=0)
+    return {
+        event["member"]: sum(map(len, event["partitions"].values())) for event in events if event["epoch"] == latest
+    }
+
+
+def poll_until_joined(run: Watched, client: GroupClient, count: int) -> None:
+    """Poll until so many members have joined since the start."""
+    wait_until(lambda: client.poll_once() or len(run.cluster.events("member.joined")) >= count)
 
 
 def produce(run: Watched, count: int) -> None:
@@ -243,13 +282,91 @@ class LibrdkafkaConsumer:
 
         wait_until(read)
 
-    def rejoin(self) -> None:
-        def polled() -> bool:
-            self._consumer.poll(0.05)
-            return bool(self._consumer.assignment())
-
-        wait_until(lambda: self._consumer.poll(0.05) is None and not self._consumer.assignment())
-        wait_until(polled)
+    def poll_once(self) -> None:
+        self._consumer.poll(0.05)
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def patient_librdkafka(run: Watched, name: str, heartbeat_ms: int) -> LibrdkafkaConsumer:
+    """Make a librdkafka consumer that is never removed for its own silence."""
+    return LibrdkafkaConsumer(
+        run, name, session_timeout_ms=60_000, max_poll_interval_ms=60_000, heartbeat_interval_ms=heartbeat_ms
+    )
+
+
+def rewound(run: Watched) -> None:
+    """`again` reads to the end, commits, goes back to offset 1 of each partition, and commits less than before."""
+    produce(run, 8)
+    consumer = patient_librdkafka(run, "again", 100)
+    consumer.poll(8)
+    client = consumer.client
+    client.commit(asynchronous=False)
+    for partition in range(2):
+        client.seek(TopicPartition("orders", partition, 1))
+    consumer.poll(6)
+    client.commit(offsets=[TopicPartition("orders", partition, 2) for partition in range(2)], asynchronous=False)
+    consumer.close()
+
+
+# aiokafka
+
+
+class TwiceAssignor(RoundRobinPartitionAssignor):
+    """An assignor that gives partition 0 to every member."""
+
+    @classmethod
+    def assign(cls, cluster: Any, members: Any) -> Any:
+        return {
+            member: ConsumerProtocolMemberAssignment(cls.version, [("orders", [0, 1] if index == 0 else [0])], b"")
+            for index, member in enumerate(sorted(members))
+        }
+
+
+async def assigned_twice(run: Watched) -> None:
+    """Two aiokafka members whose leader assigns `orders-0` to both."""
+    consumers = [
+        AIOKafkaConsumer(
+            "orders",
+            bootstrap_servers=run.bootstrap,
+            client_id=f"member-{number}",
+            group_id="g",
+            partition_assignment_strategy=(TwiceAssignor,),
+            heartbeat_interval_ms=50,
+            auto_offset_reset="earliest",
+        )
+        for number in range(2)
+    ]
+    await asyncio.gather(*[consumer.start() for consumer in consumers])
+    deadline = time.monotonic() + PATIENCE
+    while not (
+        all(AioPartition("orders", 0) in consumer.assignment() for consumer in consumers)
+        and len(run.cluster.events("request", api="Heartbeat")) >= 6
+    ):
+        assert time.monotonic() < deadline, "gave up waiting"
+        await asyncio.sleep(0.02)
+    await asyncio.gather(*[consumer.stop() for consumer in consumers])
+
+
+async def late_end_of_aiokafka(run: Watched) -> None:
+    """`billing`, an aiokafka producer, commits a transaction after it timed out."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=run.bootstrap,
+        client_id="billing",
+        transactional_id="app-0",
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+    )
+    await producer.start()
+    await producer.begin_transaction()
+    for partition in range(2):
+        await producer.send_and_wait("orders", b"value", partition=partition)
+    await asyncio.to_thread(run.wait_for, "transaction.state", to="CompleteAbort")
+    try:
+        await producer.commit_transaction()
+    except AioError:
+        pass
+    else:
+        raise AssertionError("the late EndTxn is refused")
+    finally:
+        await producer.stop()

@@ -283,7 +283,7 @@ def test_what_can_be_asked_wrongly(tmp_path):
     os.mkfifo(pipe)
     assert "neither a file nor a folder" in run("dual-assign", pipe, code=2)
     output = run("hot-partitions", kgo, code=2)
-    assert "hot-partitions cannot be answered from a franz-go log: give it one of log directory" in output
+    assert "hot-partitions cannot use this input (franz-go log): give it one of: log directory" in output
 
 
 def test_a_picture_is_one_drawing(tmp_path):
@@ -293,7 +293,7 @@ def test_a_picture_is_one_drawing(tmp_path):
     run("hot-partitions", KGO, "--html", none, code=2)
     for path in (two, none):
         assert ElementTree.fromstring(path.read_text()).tag.endswith("svg")
-    assert "cannot be answered from a franz-go log" in none.read_text()
+    assert "cannot use this input (franz-go log)" in none.read_text()
 
 
 def test_compressed_logs_and_folders_of_logs(tmp_path):

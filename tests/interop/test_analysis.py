@@ -1,4 +1,4 @@
-"""The analyses over real logs: franz-go's suite at debug level against ottla, and Kafka's directory after a kill."""
+"""The analyses over real logs: faults of Java and franz-go clients, franz-go's suite, Kafka's directory after a kill."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from confluent_kafka.cimpl import NewTopic
 from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.engine import find_pieces, run_here
 
+from tests.analysis.verdicts import analyze, check_fenced, check_late_end, check_removed, check_zombie
+
+from .client_faults import CLIENTS, played
 from .test_franz_go import run_suite
 
 if TYPE_CHECKING:
@@ -25,7 +28,26 @@ SECONDS = 300  # a guard
 HOUR_MS = 3_600_000
 
 
-def test_the_debug_log_of_the_kgo_suite_shows_nothing_wrong(tmp_path: Path) -> None:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_faults_of_clients_are_found_from_every_input(client: str, tmp_path: Path) -> None:
+    for scenario in ("late-end", "fenced", "slow-poll", "kicked"):
+        folder = tmp_path / scenario
+        folder.mkdir()
+        with played(client, scenario, folder) as inputs:
+            if scenario == "slow-poll":
+                check_removed(analyze("client-trace", inputs["client"], topic="orders", partition=0))
+            elif scenario == "kicked":
+                check_zombie(analyze("dual-assign", inputs["client"]))
+            else:
+                for kind in ("ottla-events", "tap", "client"):
+                    report = analyze("txn-timeout", inputs[kind])
+                    if scenario == "fenced":
+                        check_fenced(report)
+                    else:
+                        check_late_end(report, client if kind == "client" else kind)
+
+
+def test_kgo_suite_debug_log_shows_nothing_wrong(tmp_path: Path) -> None:
     run_suite(tmp_path, "-r", "2000", "--client-log", "debug", "-t", "TestGroupETL/(sticky|range)")
     log = tmp_path / "client.log"
     report = run_here(ANALYSES["dual-assign"], find_pieces([str(log)]), {})
@@ -33,11 +55,11 @@ def test_the_debug_log_of_the_kgo_suite_shows_nothing_wrong(tmp_path: Path) -> N
     (read,) = report.inputs
     assert read.lines > 1_000
     assert read.unparsed <= read.lines // 100, read.samples
-    lives = run_here(ANALYSES["client-trace"], find_pieces([str(log)]), {"partition": 1})
-    assert sum(row[2] for row in lives.tables[0].rows) > 10, "fetches are seen"
+    traces = run_here(ANALYSES["client-trace"], find_pieces([str(log)]), {"partition": 1})
+    assert sum(row[2] for row in traces.tables[0].rows) > 10, "fetches are seen"
 
 
-def test_a_kafka_that_was_killed_in_the_middle_of_transactions(
+def test_killed_kafka_leaves_its_open_transaction(
     apache_kafka_factory: Callable[..., ApacheKafka],
 ) -> None:
     kafka = apache_kafka_factory()

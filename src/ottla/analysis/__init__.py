@@ -1,5 +1,21 @@
-"""What went wrong? Event logs, captures, client logs and Kafka's own topics, read into one table and judged by rules.
+"""Analyses of event logs, captures, client logs and Kafka's internal topics: what went wrong, and why.
 
-A rule looks at the events of one group, transaction or client in order and keeps only its state, so the same rule runs
-in this process over a short log and in Spark over a fleet's. `docs/debugging.md` shows each at work.
+Parsers read every input into one table (`event`), rules check the events of one key in order, and `engine` runs a rule
+in this process or in Spark. docs/debugging.md shows each analysis.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Register the format "ottla-analysis" with a Spark session."""
+    from ottla.analysis.spark_source import AnalysisSource
+
+    spark.dataSource.register(AnalysisSource)

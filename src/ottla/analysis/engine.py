@@ -78,7 +78,7 @@ class Overview:
         for summary in self.inputs:
             unusable = {kind for kind in summary.formats if kind and not can_answer(analysis, kind)}
             if unusable and unusable == set(summary.formats) and any(can_answer(analysis, kind) for kind in self.kinds):
-                notes.append(f"{summary.path} was not used: {analysis} cannot use a {kind_names(unusable)}")
+                notes.append(f"{summary.path} was not used: {analysis} cannot use this input ({kind_names(unusable)})")
             notes += _format_notes(summary)
         ranges = [
             summary for summary in self.inputs if summary.first_ms is not None and "kafka-log" not in summary.formats
@@ -145,12 +145,12 @@ def _unanswerable(analysis: Analysis, overview: Overview, used: int, options: Ro
         return "there are no events in the input: it is empty, or in no known format"
     needed = kind_names(COVERAGE.get(name, ()))
     if overview.kinds and not any(can_answer(name, kind) for kind in overview.kinds):
-        return f"{name} cannot be answered from a {kind_names(overview.kinds)}: give it one of {needed}"
+        return f"{name} cannot use this input ({kind_names(overview.kinds)}): give it one of: {needed}"
     if not used:
         chosen = [f"{key.replace('_', ' ')} {options[key]}" for key in ("group", "topic", "transactional_id")
                   if options.get(key) is not None]  # fmt: skip
         about = f" about {' and '.join(chosen)}" if chosen else ""
-        return f"{name} cannot be answered: none of the {overview.parsed} events in the input is one it uses{about}"
+        return f"{name} cannot answer: none of the {overview.parsed} events in the input is one it uses{about}"
     return None
 
 

@@ -1,6 +1,6 @@
-"""The one table that every input becomes: its columns, the names of its events, and nothing about where they come from.
+"""The analysis table: its columns, the names of its events, and small functions on them.
 
-`docs/events-schema.md` is made from what stands here.
+docs/events-schema.md is generated from this module; `inputs` and `parse` fill the table.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ CLIENT: Final = "client"
 
 
 class Event(NamedTuple):
-    """One thing that happened, as one source tells it. What a source does not tell is None."""
+    """One row of the table; a column that the source does not hold is None."""
 
     time_ms: int | None
     event: str
@@ -44,98 +44,101 @@ class Event(NamedTuple):
 
 
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
-    "time_ms": ("bigint", "when, in milliseconds since 1970 by the clock of `host`; null where the line tells no time"),
-    "event": ("string", "what, one of the names below"),
-    "side": ("string", "`broker` or `client`: who tells it"),
-    "format": ("string", "the format it was read from"),
-    "file": ("string", "the file it stands in"),
-    "position": ("bigint", "the byte at which its line begins, or its offset in a log"),
-    "host": ("string", "whose clock: a node, or one client"),
-    "level": ("string", "the level of a line of a log"),
+    "time_ms": ("bigint", "milliseconds since 1970 by the clock of `host`; null if the line has no time"),
+    "event": ("string", "the name of the event, see below"),
+    "side": ("string", "`broker` or `client`: which side the event describes"),
+    "format": ("string", "the input kind that it was read from"),
+    "file": ("string", "the file that it was read from"),
+    "position": ("bigint", "the byte position of its line, or the offset of its record"),
+    "host": ("string", "whose clock: a node, a tap, or a client"),
+    "level": ("string", "the level of a log line"),
     "client": ("string", "the client id, or the number of the client's logger"),
-    "api": ("string", "the request, by its name in Kafka"),
-    "request": ("string", "what pairs a response with its request: node, connection and correlation id"),
-    "group": ("string", "the group"),
-    "protocol": ("string", "`classic` or `consumer`: the protocol of the group"),
-    "member": ("string", "the member of the group"),
-    "epoch": ("int", "the member's epoch, or the generation of a classic group; a leader's epoch for `leader`"),
-    "topic": ("string", "the topic, of an event about one partition"),
-    "partition": ("int", "the partition, of an event about one partition"),
+    "api": ("string", "the API by its name in Kafka's protocol guide"),
+    "request": ("string", "pairs a response with its request: node, connection and correlation id"),
+    "group": ("string", "the group id"),
+    "protocol": ("string", "the group protocol: `classic`, `consumer` or `streams`"),
+    "member": ("string", "the member id"),
+    "epoch": ("int", "the member epoch, or the generation of a classic group; the leader epoch for `leader`"),
+    "topic": ("string", "the topic of an event about one partition"),
+    "partition": ("int", "the partition of an event about one partition"),
     "partitions": ("array<string>", "the partitions, as `topic-0`, of an event about several"),
-    "pending": ("array<string>", "the partitions that a member has been asked to give up and still holds"),
+    "pending": (
+        "array<string>",
+        "the partitions pending revocation, which the member still owns",
+    ),
     "offset": ("bigint", "the offset"),
     "transactional_id": ("string", "the transactional id"),
     "producer_id": ("bigint", "the producer id"),
     "producer_epoch": ("int", "the producer epoch"),
-    "state": ("string", "the state after a transition; `commit` or `abort` of a marker"),
-    "duration_ms": ("bigint", "how long it took, or the timeout that was given"),
+    "state": ("string", "the state after a transition, or the reason; `commit` or `abort` of a marker"),
+    "duration_ms": ("bigint", "the duration, or the transaction timeout"),
     "error": ("string", "the error, by its name in Kafka where it has one"),
-    "text": ("string", "the line itself, or what it says in words"),
+    "text": ("string", "the line itself, or further details"),
 }
 
 EVENTS: Final[dict[str, str]] = {
-    "request": "a request arrived or was sent",
-    "response": "it was answered; `error` is its error, `duration_ms` what it took",
-    "connection": "a connection was opened, closed or refused; `state` says which",
-    "group.join": "a member joins or joins again",
-    "group.heartbeat": "a member says that it is there",
-    "group.state": "the group is in another state or epoch",
-    "group.assigned": "a member's partitions, all of them: what it had before and is not named is not its own any more",
-    "group.target": "what a member is to own in an epoch, once others have given it up",
-    "group.added": "a client took these partitions in addition",
-    "group.revoking": "a member was asked to give up these partitions, and holds them until it says so",
-    "group.released": "a member gave up these partitions",
-    "group.left": "a member left, with all that it held",
-    "group.fenced": "a member was put out: its session or its rebalance timed out, or another took its place",
-    "commit": "an offset was committed; one with a producer id by its transaction, whose end is `state`",
+    "request": "a request was sent or received",
+    "response": "a response was sent or received, with its `error`; `duration_ms` is the time since the request",
+    "connection": "a connection was opened, closed or refused, by `state`",
+    "group.join": "a member joins or rejoins",
+    "group.heartbeat": "a heartbeat of a member",
+    "group.state": "a group changed its state or epoch",
+    "group.assigned": "all partitions of a member: it no longer owns those that are missing",
+    "group.target": "the target assignment of a member in an epoch",
+    "group.added": "a client owns these partitions in addition",
+    "group.revoking": "the coordinator asked a member to revoke these partitions; it owns them until it confirms",
+    "group.released": "a member no longer owns these partitions",
+    "group.left": "a member left the group and owns nothing any more",
+    "group.fenced": "a member was evicted or fenced: a timeout, or another member with its instance id",
+    "commit": "an offset was committed; with a producer id, the end of its transaction is `state`",
     "position": "a client set its position in a partition",
-    "fetch": "a client fetched from a partition; `offset` is the one it goes on from",
+    "fetch": "a client fetched; with a partition, `offset` is its next position there",
     "produce": "records were written to a partition; `offset` is the first",
-    "append": "a log grew to `offset` within this second; `text` is records and bytes (of log directories, on request)",
-    "history": "an operation of a history of `ottla.history`, as it stands there, in `text`",
-    "txn.init": "a transactional id got its producer id and epoch, which fences the one before",
+    "append": "a log grew to the log end offset `offset` in this second, by the records and bytes in `text`",
+    "history": "an operation of a history of `ottla.history`, in `text`",
+    "txn.init": "a transactional id got a producer id and epoch, which fences older epochs",
     "txn.begin": "a transaction began",
-    "txn.add": "partitions (or a group) became part of a transaction",
-    "txn.state": "a transaction is in another state",
-    "txn.end": "a client asked for the end of a transaction; `state` is `commit` or `abort`",
-    "txn.marker": "the end of a transaction was written to a partition",
-    "txn.timeout": "the coordinator gave up on a transaction",
-    "txn.open": "a partition still holds back its last stable offset at `offset` for this producer",
-    "txn.fenced": "a producer was refused because a newer one has its place",
-    "timeout": "time ran out for somebody; `state` says for what",
-    "coordinator": "a node coordinates a partition of `__consumer_offsets` or `__transaction_state`, or no longer",
-    "leader": "a partition has another leader; `host` leads from here on",
-    "topic": "a topic was created or deleted; `state` says which",
-    "log": "a line of a log that says something else",
-    "unparsed": "a line that no parser understands, kept as it is",
+    "txn.add": "partitions (or a group) were added to a transaction",
+    "txn.state": "a transaction changed its state",
+    "txn.end": "a client requested the end of its transaction; `state` is `commit` or `abort`",
+    "txn.marker": "a marker (a control batch) was written to a partition",
+    "txn.timeout": "the coordinator aborts a transaction because its timeout passed",
+    "txn.open": "at the end of a partition's log this producer's transaction is open since `offset`",
+    "txn.fenced": "a producer was refused because a newer instance has its transactional id",
+    "timeout": "a timeout passed; `state` names it",
+    "coordinator": "a node loaded or unloaded a partition of `__consumer_offsets` or `__transaction_state`",
+    "leader": "a partition has a new leader, which is `host`",
+    "topic": "a topic was created or deleted, or (`named`) a topic id was seen with its name, by `state`",
+    "log": "a log line about something else",
+    "unparsed": "a line that no parser understands, in `text`",
 }
 
 
 _LIMITS: Final = {"bigint": 1 << 63, "int": 1 << 31}
-_NUMBERS: Final = tuple((place, _LIMITS[kind]) for place, (kind, _) in enumerate(COLUMNS.values()) if kind in _LIMITS)
-_TEXTS: Final = tuple(place for place, (kind, _) in enumerate(COLUMNS.values()) if kind == "string")
+_NUMBERS: Final = tuple((index, _LIMITS[kind]) for index, (kind, _) in enumerate(COLUMNS.values()) if kind in _LIMITS)
+_TEXTS: Final = tuple(index for index, (kind, _) in enumerate(COLUMNS.values()) if kind == "string")
 
 
 def fits(event: Event) -> bool:
-    """Whether each value is of the type of its column: what somebody else wrote may be anything."""
-    for place, limit in _NUMBERS:
-        number = event[place]
+    """Return whether each value has the type of its column: a foreign line may hold anything."""
+    for index, limit in _NUMBERS:
+        number = event[index]
         if number is not None and (type(number) is not int or not -limit <= number < limit):
             return False
-    return all(event[place] is None or isinstance(event[place], str) for place in _TEXTS)
+    return all(event[index] is None or isinstance(event[index], str) for index in _TEXTS)
 
 
 def partition_name(topic: str, partition: int) -> str:
-    """A partition as it is named everywhere."""
+    """Return a partition as `topic-number`."""
     return f"{topic}-{partition}"
 
 
 def split_partition(name: str) -> tuple[str, int] | None:
-    """Topic and number of a name such as `orders-3`."""
+    """Return topic and number of a name such as `orders-3`, or None if it is none."""
     topic, dash, number = name.rpartition("-")
     return (topic, int(number)) if dash and topic and number.isdigit() else None
 
 
 def order(event: Event) -> tuple[int, str, int]:
-    """The order of events: by time; what has none, or the same, stays in the order of its file."""
+    """Return the sort key of an event: time, then file and position."""
     return (event.time_ms if event.time_ms is not None else -1, event.file, event.position)

@@ -1,7 +1,8 @@
-"""The format `ottla-analysis`: any inputs of an analysis as the table of `event`, read in parallel by byte ranges."""
+"""The Spark format "ottla-analysis": inputs of an analysis as the table of `event`, read in parallel by byte range."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,7 @@ KEYED_SCHEMA: Final = pa.schema([*_FIELDS, pa.field("key", pa.string()), pa.fiel
 
 
 class Task(InputPartition):
-    """The pieces that one task reads."""
+    """The pieces of one Spark task."""
 
     def __init__(self, pieces: list[Piece]) -> None:
         super().__init__(None)
@@ -42,39 +43,39 @@ class Task(InputPartition):
 
 
 class AnalysisSource(DataSource):
-    """`spark.read.format("ottla-analysis").load("events.jsonl,client.log")`, or with a JSON list as `paths`."""
+    """`spark.read.format("ottla-analysis").load("events.jsonl,client.log")`, or a JSON list as the option `paths`."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "ottla-analysis"
 
     def schema(self) -> str:
-        """The columns of `event`; with an analysis chosen, also its key and the number of the event in its piece."""
+        """Return the columns of `event`; with an analysis, also its key and the number of the event in its piece."""
         _paths(self.options)
         return DDL + (", key string, number bigint" if self.options.get("analysis") else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of all pieces."""
+        """Return a reader of all pieces."""
         return AnalysisReader(dict(self.options))
 
 
 def _paths(given: Mapping[str, str]) -> list[str]:
-    """What to read, by either option; wrong options end here."""
+    """Return the inputs, by either option; raise `OptionError` for wrong options."""
     options = Options("ottla-analysis", given, KNOWN)
     listed, path = options.text("paths"), options.text("path")
     if listed is not None:
-        found: list[str] = json.loads(listed)
-        return found
+        paths: list[str] = json.loads(listed)
+        return paths
     if not path:
         raise OptionError(
             'ottla-analysis needs logs: spark.read.format("ottla-analysis").load("/path/to/events.jsonl")'
         )
-    return [each.strip() for each in path.split(",")]
+    return [name.strip() for name in path.split(",")]
 
 
 class AnalysisReader(DataSourceReader):
-    """Plans pieces and reads them."""
+    """Plan tasks of pieces and read them."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._paths = _paths(options)
@@ -83,20 +84,20 @@ class AnalysisReader(DataSourceReader):
         self._size = Options("ottla-analysis", options, KNOWN).size("pieceBytes", PIECE)
 
     def partitions(self) -> list[InputPartition]:
-        """Pieces of a good size are tasks of their own, small ones go together."""
+        """Return one task per large piece, and tasks that combine small ones."""
         tasks: list[InputPartition] = []
-        held: list[Piece] = []
-        room = self._size // 4
+        pieces: list[Piece] = []
+        size = 0
         for piece in find_pieces(self._paths, self._size, self._chosen.get("only_topics")):
-            held.append(piece)
-            room -= total_size([piece])
-            if room <= 0:
-                tasks.append(Task(held))
-                held, room = [], self._size // 4
-        return [*tasks, Task(held)]
+            pieces.append(piece)
+            size += total_size([piece])
+            if size >= self._size // 4:
+                tasks.append(Task(pieces))
+                pieces, size = [], 0
+        return [*tasks, Task(pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The events of its pieces, and what was read of each."""
+        """Yield the events of a task's pieces; with an analysis, those it uses with their keys, and the summaries."""
         assert isinstance(partition, Task)
         if not self._analysis:
             events = (event for piece in partition.pieces for event in read_piece(piece) if event.event != SUMMARY)
@@ -115,14 +116,8 @@ class AnalysisReader(DataSourceReader):
 
 
 def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    held: list[tuple[Any, ...]] = []
-    for row in rows:
-        held.append(row)
-        if len(held) == BATCH:
-            yield _batch(held, schema)
-            held = []
-    if held:
-        yield _batch(held, schema)
+    while batch := list(itertools.islice(rows, BATCH)):
+        yield _batch(batch, schema)
 
 
 def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
@@ -131,7 +126,7 @@ def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def keyed_events(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Event]]:
-    """Keys and events of sorted batches."""
+    """Yield the keys and events of sorted batches."""
     width = len(COLUMNS)
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
@@ -142,7 +137,8 @@ def keyed_events(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Event
 def read_events(
     spark: SparkSession, paths: list[str], *, analysis: str = "", options: dict[str, Any] | None = None
 ) -> DataFrame:
-    """The events in some inputs as a table; with the name of an analysis only those that it wants, with their keys."""
+    """Return the events of inputs as a table; with the name of an analysis only those it uses, with their keys."""
+    spark.dataSource.register(AnalysisSource)
     reader = spark.read.format("ottla-analysis").option("paths", json.dumps(paths))
     if analysis:
         reader = reader.option("analysis", analysis).option("chosen", json.dumps(options or {}))

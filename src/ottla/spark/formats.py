@@ -1,9 +1,8 @@
-"""The names of ottla's formats and the classes behind them, all of which `register` teaches a session."""
+"""The formats that `ottla.spark.register` adds to a session: each is a Spark data source with its name."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.spark.log.source import LogSource
 from ottla.spark.network.source import NetworkSource
@@ -13,7 +12,7 @@ from ottla.spark.tables.records import GroupsTable, MetadataTable, OffsetsTable,
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
-SOURCES: tuple[type[DataSource], ...] = (
+SOURCES: Final[tuple[type[DataSource], ...]] = (
     NetworkSource,
     LogSource,
     MetadataTable,
@@ -23,11 +22,4 @@ SOURCES: tuple[type[DataSource], ...] = (
     EventsTable,
     WireTable,
 )
-
-
-def sources() -> tuple[type[DataSource], ...]:
-    """Return every format's class, "ottla-analysis" included.
-
-    `ottla.analysis` lies above this package, so its class is imported by name when a session is set up.
-    """
-    return (*SOURCES, import_module("ottla.analysis.spark_source").AnalysisSource)
+"""Every format of this package; "ottla-analysis" is registered by `ottla.analysis.register`."""

@@ -109,11 +109,11 @@ def _choose_interpreter(master: str) -> None:
 
 def register(spark: SparkSession) -> None:
     """Teach a session ottla's formats, and to hand filters to them."""
-    from ottla.spark.formats import sources
+    from ottla.spark.formats import SOURCES
     from ottla.spark.pushdown import rule as pushdown_rule
     from ottla.spark.sink.exactly_once_plan import watch
 
     watch()
     pushdown_rule.install(spark)
-    for source in sources():
+    for source in SOURCES:
         spark.dataSource.register(source)

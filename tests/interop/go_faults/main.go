@@ -22,6 +22,7 @@ type settings struct {
 	Group                string `json:"group"`
 	RebalanceTimeoutMs   int    `json:"rebalance_timeout_ms"`
 	SessionTimeoutMs     int    `json:"session_timeout_ms"`
+	HeartbeatIntervalMs  int    `json:"heartbeat_interval_ms"`
 	TransactionalID      string `json:"transactional_id"`
 	TransactionTimeoutMs int    `json:"transaction_timeout_ms"`
 }
@@ -45,8 +46,8 @@ func main() {
 	}
 	if chosen.Group != "" {
 		options = append(options, kgo.ConsumerGroup(chosen.Group), kgo.ConsumeTopics(chosen.Topic),
-			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.BlockRebalanceOnPoll(),
-			kgo.HeartbeatInterval(100*time.Millisecond),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.BlockRebalanceOnPoll(), kgo.Balancers(kgo.RangeBalancer()),
+			kgo.HeartbeatInterval(time.Duration(chosen.HeartbeatIntervalMs)*time.Millisecond),
 			kgo.SessionTimeout(time.Duration(chosen.SessionTimeoutMs)*time.Millisecond),
 			kgo.RebalanceTimeout(time.Duration(chosen.RebalanceTimeoutMs)*time.Millisecond))
 	}

@@ -163,8 +163,8 @@ def _apply_to_all(trace: _Trace, event: Event, now: int, silence: int) -> None:
         trace.rebalances += name == "group.join"
         if name == "group.fenced":
             reason = event.state or event.error or "fenced"
-            if trace.owned_since is not None:
-                trace.add_problem("removed from the group", event, f"{reason}, while it owned {trace.partition}")
+            when = "while" if trace.owned_since is not None else "after"
+            trace.add_problem("removed from the group", event, f"{reason}, {when} it owned {trace.partition}")
             trace.release(now)
         elif name == "group.left":
             trace.release(now)
