@@ -1,4 +1,4 @@
-"""The analyses over real logs: faults of Java and franz-go clients, franz-go's suite, Kafka's directory after a kill."""
+"""The analyses over real logs: faults of Java and franz-go clients, franz-go's suite, a killed Kafka's directory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.engine import find_pieces, run_here
-
 from tests.analysis.verdicts import analyze, check_fenced, check_late_end, check_removed, check_zombie
 
 from .client_faults import CLIENTS, played
