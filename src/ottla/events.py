@@ -52,7 +52,7 @@ FIELDS: Final = {
     "offset": "int: the offset of a record",
     "offsets": "list of {topic, partition, offset}",
     "partition": "int",
-    "partitions": "map of topic name (streams groups: subtopology) to list of partition indexes",
+    "partitions": "map of topic name to list of partition indexes (of a streams group: subtopology to tasks)",
     "pending": "map of topic name to partition numbers that the member has yet to give back",
     "port": "int: the client's port",
     "previous": "int: node id of the leader before, -1 for none",

@@ -440,4 +440,4 @@ def test_missing_packages_are_named_in_one_sentence() -> None:
     )
     result = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
     assert result.returncode == 2
-    assert result.stderr.strip() == ("ottla serve: --control requires starlette and uvicorn: pip install 'ottla[web]'")
+    assert result.stderr.strip() == ("ottla: --control requires starlette and uvicorn: pip install 'ottla[web]'")
