@@ -62,7 +62,10 @@ def test_consume_prints_wrong_crc_if_checks_are_off(damaged: Cluster) -> None:
 )
 def test_unknown_property_is_refused(cluster: Cluster, words: tuple[str, ...]) -> None:
     command = [*words, "-b", cluster.bootstrap]
-    for name, hint in (("sasl.mecanism", "did you mean sasl.mechanism?"), ("fetch.wait", "usable are client.id")):
+    for name, hint in (
+        ("sasl.mecanism", "did you mean sasl.mechanism?"),
+        ("fetch.wait", "usable are client.id, sasl."),
+    ):
         done = subprocess.run([*OTTLA, *command, "-X", f"{name}=1"], capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert f"-X {name}: this property has no effect here" in done.stderr

@@ -150,6 +150,9 @@ def read_properties(option: str, file: str) -> dict[str, str]:
         raise ValueError(f"{option} {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, known: frozenset[str]) -> str:
     near = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"; did you mean {near[0]}?" if near else f"; usable are {', '.join(sorted(known))}"
+    if near:
+        return f"; did you mean {near[0]}?"
+    families = {each if each.count(".") == 1 else f"{each.partition('.')[0]}.*" for each in known}
+    return f"; usable are {', '.join(sorted(families))}"

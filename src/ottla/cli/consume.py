@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -10,10 +11,12 @@ import typer
 
 from ottla.cli.commands import add_command
 from ottla.cli.connect import AsJson, ClusterOptions
+from ottla.cli.filters import expression_filter, grep_filter, key_filter
 from ottla.cli.formats import Form, escaped, pattern
 from ottla.cli.output import echo, plain_bytes, refuse_together, warn
 from ottla.cli.quantities import format_count, parse_time
 from ottla.client import Client
+from ottla.client.groups import commit, committed, describe_group
 from ottla.client.reading import Bounds, Read, RecordReader, bounds, offsets_at, timestamp_type
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -25,6 +28,41 @@ class Isolation(StrEnum):
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """Which records are printed: `add_command` expands it to one option per field. All that are given must match."""
+
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="TEXT", help="Print only records with this key.", show_default=False),
+    ] = None
+    grep: Annotated[
+        str | None,
+        typer.Option(
+            "--grep", metavar="REGEX", help="Print only records whose key, value or header matches.", show_default=False
+        ),
+    ] = None
+    expression: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            metavar="EXPR",
+            help="Print only records for which this is true, such as value.amount > 10 and key != 'x'. Keys, values "
+            "and headers are decoded as JSON.",
+            show_default=False,
+        ),
+    ] = None
+
+    def build(self, key_form: Form | None) -> Callable[[Read], bool] | None:
+        """Return a function that selects records; None if no filter is given."""
+        filters = [
+            *(() if self.key is None else (key_filter(self.key, key_form),)),
+            *(() if self.grep is None else (grep_filter(self.grep),)),
+            *(() if self.expression is None else (expression_filter(self.expression),)),
+        ]
+        return (lambda read: all(each(read) for each in filters)) if filters else None
 
 
 def register(app: typer.Typer) -> None:
@@ -40,6 +78,8 @@ def register(app: typer.Typer) -> None:
         "ottla consume orders -o s@2026-11-15T10:00:00Z -n 5",
         r"ottla consume orders -f '%p/%o %T %k: %s (%h)\n'",
         "ottla consume orders -e --json",
+        "ottla consume orders -e --filter 'value.amount > 100'",
+        "ottla consume orders -e --group backfill    continue where it ended",
     )
 
 
@@ -97,6 +137,16 @@ def consume(
             "--null", "-Z", metavar="TEXT", help="Print this for a null key or value.", show_default="nothing"
         ),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="NAME",
+            help="Start at the committed offsets of this group and commit at the end. The group must have no members.",
+            show_default=False,
+        ),
+    ] = None,
     isolation: Annotated[
         Isolation,
         typer.Option("--isolation-level", help="Hide or print records of open and aborted transactions."),
@@ -107,15 +157,18 @@ def consume(
     ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes on standard error.")] = False,
     as_json: AsJson = False,
+    filters: FilterOptions,
     cluster: ClusterOptions,
 ) -> None:
     """Read records of a topic.
 
-    Reads without a group, as kcat -C does. Without -e, -n or e@TIME it waits for new records until Ctrl-C.
+    Joins no group, as kcat -C does. Without -e, -n or e@TIME it waits for new records until Ctrl-C.
     """
     if as_json:
         refuse_together("--json", ("-f", template is not None), ("-K", key_delimiter is not None))
-        refuse_together("--json", ("--key-form", key_form is not None), ("--value-form", value_form is not None))
+        if filters.key is None:
+            refuse_together("--json", ("--key-form", key_form is not None))
+        refuse_together("--json", ("--value-form", value_form is not None))
         refuse_together("--json", ("-Z", null is not None))
     if template is not None:
         refuse_together("-f", ("-K", key_delimiter is not None))
@@ -126,8 +179,11 @@ def consume(
             template = VALUE_LINE if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%") + VALUE_LINE
         write_text = pattern(template, key_form or Form.RAW, value_form or Form.RAW, escaped(null or ""))
         write = _json_line if as_json else write_text
+        selects = filters.build(key_form)
         known = bounds(client, topic, _partitions(client, topic, partition), read_committed=committed)
         starts, until = _range(client, topic, known, offset or (), quiet=quiet)
+        if group is not None:
+            starts |= _committed_starts(client, group, topic, known)
         if exit_at_end and until is None:
             until = {index: each.end for index, each in known.items()}
         out = sys.stdout.buffer
@@ -142,6 +198,8 @@ def consume(
         )
         try:
             for read in reader if count != 0 else ():
+                if selects is not None and not selects(read):
+                    continue
                 out.write(write(read))
                 printed += 1
                 if printed == count:
@@ -154,8 +212,32 @@ def consume(
                 raise KafkaError(error.code, f"{error.message}; --no-check-crcs prints it nonetheless") from error
             raise
         out.flush()
+        if group is not None:
+            commit(client, group, {(topic, index): position for index, position in reader.positions.items()})
     if not quiet and not as_json and sys.stderr.isatty():
         echo(format_count(printed, "record"), err=True)
+
+
+def _committed_starts(client: Client, group: str, topic: str, known: dict[int, Bounds]) -> dict[int, int]:
+    """Return the committed offsets of a group without members; one outside the log is moved into it."""
+    try:
+        description = describe_group(client, group)
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return {}
+    if description.members:
+        raise KafkaError(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"group {group} has {format_count(len(description.members), 'member')}; its offsets are theirs to commit",
+        )
+    starts = {}
+    for (name, index), offset in committed(client, group).items():
+        if name == topic and index in known:
+            starts[index] = min(max(offset, known[index].start), known[index].end)
+            if starts[index] != offset:
+                warn(f"{topic}-{index}: offset {offset} of {group} is outside the log; starting at {starts[index]}")
+    return starts
 
 
 def _partitions(client: Client, topic: str, chosen: Sequence[int] | None) -> list[int]:

@@ -17,6 +17,7 @@ from ottla.cli.connect import AsJson, ClusterOptions
 from ottla.cli.formats import Form, escaped
 from ottla.cli.formats import read as read_form
 from ottla.cli.output import echo, print_json, refuse_together, usage
+from ottla.cli.progress import byte_progress
 from ottla.cli.quantities import format_count, now_ms
 from ottla.client.producer import Delivered, Producer
 
@@ -24,6 +25,7 @@ BATCH_BYTES = 512 * 1024
 BATCH_RECORDS = 5000
 LINGER_SECONDS = 0.005
 READ_SIZE = 256 * 1024
+PROGRESS_BYTES = 8 * 1024 * 1024
 NEWLINE = r"\n"
 # The fields of `ottla consume --json`. Those of the second set are where a record was read, not part of it.
 RECORD_FIELDS = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
@@ -69,6 +71,7 @@ def register(app: typer.Typer) -> None:
         produce,
         "ottla produce orders -v hello",
         "ottla produce orders < lines.txt",
+        "ottla produce orders --lines *.txt",
         "ottla produce orders -K : -H source=shell    key:value on each line",
         "ottla produce orders --from-json < records.jsonl",
         """echo '{"key": "a", "value": "b"}' | ottla produce orders --from-json""",
@@ -81,7 +84,8 @@ def produce(
         list[str] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="Send each file as one value. Without files and -v, each line of standard input is a record.",
+            help="Send each file as one record, or with --lines each line. Without files and -v, each line of standard "
+            "input is a record.",
         ),
     ] = None,
     *,
@@ -89,6 +93,7 @@ def produce(
         list[str] | None,
         typer.Option("--value", "-v", metavar="TEXT", help="Send this value; repeatable.", show_default=False),
     ] = None,
+    lines: Annotated[bool, typer.Option("--lines", "-l", help="Send each line of the files as a record.")] = False,
     key: Annotated[
         str | None,
         typer.Option("--key", "-k", metavar="TEXT", help="Give every record this key.", show_default=False),
@@ -161,8 +166,10 @@ def produce(
     """
     if files and values:
         raise usage("FILE and -v cannot be used together")
-    if files or values:
-        refuse_together("FILE or -v", ("-D", delimiter is not None))
+    if values or (files and not lines):
+        refuse_together("-v" if values else "FILE without --lines", ("-D", delimiter is not None))
+    if lines and not files:
+        raise usage("--lines requires files")
     if from_json:
         refuse_together("--from-json", ("-K", key_delimiter is not None), ("-Z", null_empty))
         refuse_together("--from-json", ("--value-form", value_form is not None))
@@ -193,7 +200,7 @@ def produce(
             delivered=offsets.add if as_json else None,
         )
         parse = parser.parse_json if from_json else parser.parse
-        for records in _inputs(files or [], values or [], escaped(delimiter or NEWLINE)):
+        for records in _inputs(files or [], values or [], escaped(delimiter or NEWLINE), lines=lines):
             parsed = [_parse(parse, data, producer.records_sent, number) for number, data in enumerate(records, 1)]
             partitions = [
                 producer.send(topic, each.key, each.value, each.headers, each.partition, each.timestamp)
@@ -290,18 +297,22 @@ class _Offsets:
         return {"offset": offset, "timestamp": append_time if append_time >= 0 else timestamp}
 
 
-def _inputs(files: Sequence[str], values: Sequence[str], delimiter: bytes) -> Iterator[list[bytes]]:
+def _inputs(files: Sequence[str], values: Sequence[str], delimiter: bytes, *, lines: bool) -> Iterator[list[bytes]]:
     """Return the records' bytes, in groups that are sent together."""
     if values:
         yield [_encode(value) for value in values]
         return
     if files:
-        for path in files:
-            try:
-                with open(path, "rb") as file:
-                    yield [file.read()]
-            except OSError as error:
-                raise ValueError(f"{path}: {error.strerror}") from error
+        try:
+            total = sum(os.path.getsize(path) for path in files)
+            with byte_progress("sending", total, at_least=PROGRESS_BYTES) as advance:
+                for path in files:
+                    with open(path, "rb") as file:
+                        for records in _lines(file, delimiter) if lines else [[file.read()]]:
+                            yield records
+                            advance(sum(map(len, records)) + len(records) * len(delimiter))
+        except OSError as error:
+            raise ValueError(f"{error.filename}: {error.strerror}") from error
         return
     if sys.stdin.isatty():
         echo("reading records from standard input; end with Ctrl-D", err=True)

@@ -52,6 +52,14 @@ def format_time(timestamp_ms: int) -> str | None:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
 
 
+def format_duration(milliseconds: int) -> str:
+    """Return a duration in the largest unit of which there is at least one."""
+    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if milliseconds >= length:
+            return f"{milliseconds / length:.1f} {unit}"
+    return f"{milliseconds} ms"
+
+
 def parse_size(text: str) -> int:
     """Return the bytes of `1048576`, `64k`, `128m`, `1GiB`; raise ValueError for anything else."""
     found = _SIZE.fullmatch(text.strip())

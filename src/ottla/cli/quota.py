@@ -55,7 +55,7 @@ def list_(
         return
     print_table(
         ("ENTITY", "QUOTA", "VALUE"),
-        [(_format(entity), key, f"{value:g}") for entity, values in listed for key, value in sorted(values.items())],
+        [(_format(entity), key, f"{value:.15g}") for entity, values in listed for key, value in sorted(values.items())],
         right=("VALUE",),
     )
 

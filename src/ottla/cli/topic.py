@@ -251,12 +251,17 @@ def _describe(client: Client, topic: TopicInfo) -> dict[str, Any]:
     }
 
 
+def _note(partition: dict[str, Any]) -> str:
+    return str(partition.get("error", "" if partition["leader"] >= 0 else "no leader"))
+
+
 def _print_description(topic: dict[str, Any]) -> None:
     echo(f"{topic['topic']}  id {topic['id']}, {format_count(len(topic['partitions']), 'partition')}")
     for key, value in topic["configs"].items():
         echo(f"  {key}={value}")
+    noted = any(_note(partition) for partition in topic["partitions"])
     print_table(
-        ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END", "OFFSETS", "NOTE"),
+        ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END", "OFFSETS", *(("NOTE",) if noted else ())),
         [
             (
                 partition["partition"],
@@ -267,7 +272,7 @@ def _print_description(topic: dict[str, Any]) -> None:
                 partition["start"],
                 partition["end"],
                 None if partition["end"] is None else partition["end"] - partition["start"],
-                partition.get("error", "" if partition["leader"] >= 0 else "no leader"),
+                *((_note(partition),) if noted else ()),
             )
             for partition in topic["partitions"]
         ],

@@ -8,7 +8,7 @@ from ottla.cli.commands import add_command, add_group
 from ottla.cli.completion import complete_topics
 from ottla.cli.connect import AsJson, ClusterOptions
 from ottla.cli.output import NOT_FOUND, echo, fail, print_json, print_result, print_rows, print_table, usage
-from ottla.cli.quantities import format_time, now_ms
+from ottla.cli.quantities import format_duration, format_time, now_ms
 from ottla.client import Client
 from ottla.client.transactions import abort_on_partition, describe_producers, describe_transaction, list_transactions
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -150,10 +150,17 @@ def producers(
     print_rows(
         as_json,
         rows,
-        ("PARTITION", "PRODUCER ID", "EPOCH", "COORDINATOR EPOCH", "SEQUENCE", "LAST", "OPEN SINCE OFFSET"),
-        lambda row: tuple(row.values()),
+        ("PARTITION", "PRODUCER ID", "EPOCH", "SEQUENCE", "LAST APPEND", "TXN START"),
+        lambda row: (
+            row["partition"],
+            row["producer_id"],
+            row["producer_epoch"],
+            row["last_sequence"],
+            row["last_time"],
+            row["open_since_offset"],
+        ),
         json_of=lambda row: {"topic": topic, **row},
-        right=("PARTITION", "PRODUCER ID", "EPOCH", "COORDINATOR EPOCH", "SEQUENCE", "OPEN SINCE OFFSET"),
+        right=("PARTITION", "PRODUCER ID", "EPOCH", "SEQUENCE", "TXN START"),
     )
 
 
@@ -190,7 +197,7 @@ def hanging(
         echo("no hanging transactions")
         return
     print_table(
-        ("TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "START OFFSET", "LAST", "TRANSACTIONAL ID"),
+        ("TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "TXN START", "IDLE", "TRANSACTIONAL ID"),
         [
             (
                 row["topic"],
@@ -198,12 +205,12 @@ def hanging(
                 row["producer_id"],
                 row["producer_epoch"],
                 row["start_offset"],
-                row["last_time"],
+                format_duration(row["open_ms"]),
                 row["transactional_id"],
             )
             for row in rows
         ],
-        right=("PARTITION", "PRODUCER ID", "EPOCH", "START OFFSET"),
+        right=("PARTITION", "PRODUCER ID", "EPOCH", "TXN START", "IDLE"),
     )
 
 

@@ -113,7 +113,8 @@ class Client:
         answer = self.refresh(None if names is None else list(names))
         for topic in answer.topics:
             if topic.error_code:
-                raise KafkaError(topic.error_code, f"topic {topic.name}")
+                missing = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise KafkaError(topic.error_code, f"topic {topic.name}" + (" does not exist" if missing else ""))
         return [self._metadata.topics[topic.name or ""] for topic in answer.topics]
 
     def topic(self, name: str) -> TopicInfo:

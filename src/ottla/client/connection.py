@@ -120,7 +120,7 @@ class BrokerConnection:
             if context is not None:
                 raw = context.wrap_socket(raw, server_hostname=self.host)
         except OSError as error:
-            raise ConnectionFailedError(f"cannot connect to {self.address}: {error}") from error
+            raise ConnectionFailedError(f"cannot connect to {self.address}: {error.strerror or error}") from error
         self._socket = raw
         try:
             self._negotiate()
