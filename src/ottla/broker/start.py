@@ -393,7 +393,7 @@ def _register(cluster: BrokerRuntime) -> None:
     controller = cluster.controller
     cluster.metadata.append(
         register_controller(
-            controller.node_id, Uuid(random.uuid()), [_listener(each) for each in controller.endpoints.values()]
+            controller.node_id, Uuid(random.uuid()), [_listener(endpoint) for endpoint in controller.endpoints.values()]
         )
     )
     for node in cluster.nodes.values():

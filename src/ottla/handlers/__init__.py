@@ -1,1 +1,1 @@
-"""What each API does, one file per API, named by its key."""
+"""The handlers of all APIs, one file per API named by its key; `shared/` has code that several of them use."""

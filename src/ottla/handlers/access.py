@@ -1,8 +1,8 @@
-"""What a request needs to be allowed: declared beside a handler's versions, checked before or by the handler.
+"""The ACL operations that each API requires: declared beside its versions, checked before or by the handler.
 
-A need of the whole request is checked by the dispatcher, and the answer is the request's error. Where each topic or
-group has an answer of its own, the handler asks `call.may` for each; the declaration then says what it asks for, and
-the matrix of recorded answers holds it to that.
+Dispatch checks a requirement of the whole request; its failure is an error of the request. Where each topic or group
+has its own result, the handler calls `call.may` for each, and the recorded matrix of Kafka's responses
+(tests/security/matrix.py) checks the declaration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One operation on one kind of resource."""
+    """One operation on one resource type."""
 
     operation: AclOperation
     resource: ResourceType
@@ -31,7 +31,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The needs of one API, and the check of the whole request where there is one."""
+    """The requirements of one API, and the check of the whole request if there is one."""
 
     needs: tuple[Need, ...] = ()
     check: Callable[[Call, Any], None] | None = None
@@ -41,11 +41,11 @@ class Access:
 
 
 EVERYBODY = Access()
-"""Needs nothing: what a client must be able to ask before anybody knows who it is, or what tells only itself."""
+"""No requirement: APIs that clients use before authentication, or that concern only the client itself."""
 
 
 def cluster(operation: AclOperation) -> Access:
-    """The request needs an operation on the cluster."""
+    """Require an operation on the cluster."""
 
     def check(call: Call, _: object) -> None:
         call.require(operation, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
@@ -54,7 +54,7 @@ def cluster(operation: AclOperation) -> Access:
 
 
 def group(operation: AclOperation, *others: Need) -> Access:
-    """The request needs an operation on the group that it names."""
+    """Require an operation on the group of the request."""
 
     def check(call: Call, request: Any) -> None:
         call.require(operation, ResourceType.GROUP, request.group_id)
@@ -63,7 +63,7 @@ def group(operation: AclOperation, *others: Need) -> Access:
 
 
 def transactional_id(operation: AclOperation, *others: Need) -> Access:
-    """The request needs an operation on the transactional id that it names."""
+    """Require an operation on the transactional id of the request."""
 
     def check(call: Call, request: Any) -> None:
         call.require(operation, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
@@ -72,26 +72,26 @@ def transactional_id(operation: AclOperation, *others: Need) -> Access:
 
 
 def each(*needs: Need) -> Access:
-    """The handler asks for each resource of the request."""
+    """Declare requirements that the handler checks for each resource."""
     assert needs
     return Access(needs)
 
 
 def on_topic(operation: AclOperation) -> Need:
-    """An operation on topics."""
+    """Return an operation on topics."""
     return Need(operation, ResourceType.TOPIC)
 
 
 def on_group(operation: AclOperation) -> Need:
-    """An operation on groups."""
+    """Return an operation on groups."""
     return Need(operation, ResourceType.GROUP)
 
 
 def on_cluster(operation: AclOperation) -> Need:
-    """An operation on the cluster."""
+    """Return an operation on the cluster."""
     return Need(operation, ResourceType.CLUSTER)
 
 
 def on_transactional_id(operation: AclOperation) -> Need:
-    """An operation on transactional ids."""
+    """Return an operation on transactional ids."""
     return Need(operation, ResourceType.TRANSACTIONAL_ID)

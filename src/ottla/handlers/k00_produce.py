@@ -1,8 +1,8 @@
 """Produce (0): append record batches.
 
-v7 allows zstd, v8 adds errors of single records, v9 is flexible, v10 adds the current leader, v12 adds partitions to a
-transaction implicitly (KIP-890), v13 names topics by id. Versions 0 to 2 are advertised for old clients that look for
-them, and refused.
+v7 allows zstd, v8 adds errors of single records, v9 is flexible, v10 adds the current leader (KIP-951), v12 adds
+partitions to a transaction implicitly (KIP-890), v13 names topics by id. Versions 0 to 2 are advertised for old
+librdkafka clients and rejected, as in Kafka.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ INLINE_RECORD_ERRORS = 1000  # a response with more is encoded in a worker
 _Batch = tuple[memoryview, "BatchHeader | None"]
 """The records of one partition, and their header where they are exactly one batch of the current format."""
 ADMIN_CLIENT = "__admin_client"
-ATTRIBUTES_POSITION = 22  # of the byte in which a batch says that it belongs to a transaction
+ATTRIBUTES_POSITION = 22  # of the attributes byte with the transactional flag
 
 
-# What keeps a batch from its log altogether; other errors come from the log and tell where it starts.
+# Errors of batches that never reach a log; other errors also report the log start offset.
 WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -64,7 +64,7 @@ WITHOUT_LOG_START = frozenset(
 
 
 def on_error(request: ProduceRequest, version: int, code: ErrorCode, message: str | None) -> ProduceResponse | None:
-    """Every partition failed with the same error."""
+    """Return the same error for every partition."""
     if request.acks == 0:
         raise Disconnect(f"a produce with acks=0 failed: {code.name}")
     return ProduceResponse(
@@ -90,13 +90,13 @@ def on_error(request: ProduceRequest, version: int, code: ErrorCode, message: st
     on_error=on_error,
 )
 def produce(call: Call, request: ProduceRequest) -> ProduceResponse | Pending[ProduceResponse] | None:
-    """Append to each partition; answer when it is as safe as was asked for."""
+    """Append to each partition; respond when the records are as durable as `acks` requires."""
     work = _Produce(call, request)
     work.find_partitions(work.read_batches())
     asked = work.ask_coordinator()
     if asked is None or asked.done:
         return work.append_all({} if asked is None else asked.response)
-    # The coordinator's answer takes a turn of the loop, and the frame is gone by then.
+    # The coordinator answers in a later turn of the loop, when the frame is no longer valid.
     work.keep_records()
     answer: Pending[ProduceResponse] = Pending(asked.cancel)
 
@@ -115,7 +115,7 @@ def produce(call: Call, request: ProduceRequest) -> ProduceResponse | Pending[Pr
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """One partition of a request on its way: where it goes, or why it goes nowhere."""
+    """One partition of a request in progress: its batch, and its partition or error."""
 
     answer: PartitionProduceResponse
     name: str
@@ -189,7 +189,7 @@ class _Produce:
             )
 
     def ask_coordinator(self) -> Pending[dict[TopicPartition, KafkaError]] | None:
-        """Have the partitions that a transaction reaches first added or verified (KIP-890); None if there are none."""
+        """Add or verify the partitions that a transaction writes to first (KIP-890); None if there are none."""
         transactional_id = self.request.transactional_id
         verifier = self.call.broker.verifier
         if transactional_id is None or not verifier.needed(transactional_id, self.operation):
@@ -235,7 +235,7 @@ class _Produce:
     def append_all(
         self, refused: dict[TopicPartition, KafkaError]
     ) -> ProduceResponse | Pending[ProduceResponse] | None:
-        """Append what may be appended, and answer."""
+        """Append all batches without errors, and respond."""
         written: list[Log] = []
         deferred = self._append_entries(self._entries, refused, written)
         if deferred:
@@ -272,7 +272,7 @@ class _Produce:
     ) -> Pending[Any]:
         """Validate batches in a worker, then append them; the connection's next request waits for that.
 
-        A client that disconnects meanwhile changes nothing: its records are appended, as Kafka does.
+        If the client disconnects meanwhile, its records are appended all the same, as in Kafka.
         """
         answer: Pending[Any] = Pending()
         if not self.call.owns_frame:
@@ -311,7 +311,7 @@ class _Produce:
         return answer
 
     def _answer(self, written: list[Log]) -> ProduceResponse | Pending[ProduceResponse] | None:
-        """Answer once everything is appended: at once, or with --sync when it is durable."""
+        """Respond once everything is appended: at once, or with --sync when it is durable."""
         self.response.node_endpoints = list(self._endpoints.values())
         if self.request.acks == 0:
             if self._failed is not None:
@@ -347,18 +347,22 @@ class _Produce:
         answer.error_code = error.code
         answer.base_offset = -1
         self._failed = error.code.name
-        if isinstance(error, InvalidRecords) and error.record_errors:  # a log has words for nothing else
+        if (
+            isinstance(error, InvalidRecords) and error.record_errors
+        ):  # Kafka sends messages for errors of single records only.
             answer.error_message = error.message
             self.call.large_response = len(error.record_errors) > INLINE_RECORD_ERRORS
             answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=each.batch_index, batch_index_error_message=each.message)
-                for each in error.record_errors
+                BatchIndexAndErrorMessage(
+                    batch_index=record_error.batch_index, batch_index_error_message=record_error.message
+                )
+                for record_error in error.record_errors
             ]
         if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self.call.version >= 10:
             self._add_leader(entry)
 
     def _add_leader(self, entry: _Entry) -> None:
-        """Tell where the leader is, so that the client need not ask (KIP-951)."""
+        """Add the current leader and its endpoint to the response (KIP-951)."""
         call = self.call
         hint = call.broker.leader_hint(call.session.listener, entry.name, entry.topic_id, entry.answer.index)
         if hint is not None:
@@ -392,7 +396,7 @@ def _check_records(call: Call, records: memoryview, header: BatchHeader | None) 
 
 
 def _name(call: Call, name: str, topic_id: Uuid) -> str:
-    """The name of a topic that the caller may write to."""
+    """Return the name of a topic that the principal may write to."""
     if call.version >= 13:
         topic = call.broker.cluster.image.topics.get(topic_id)
         if topic is None:

@@ -1,8 +1,8 @@
-"""Fetch (1): read record batches, waiting for them if need be.
+"""Fetch (1): read record batches, waiting for min_bytes if needed.
 
-v5 adds the log start offset, v7 sessions (KIP-227), v9 leader epochs, v11 preferred replicas (KIP-392), v12 is flexible
-and tells diverging epochs, v13 names topics by id, v15 moves the replica's state into a tag, v16 tells the current
-leader (KIP-951), v17 adds directory ids and v18 the high watermark that a follower knows.
+v5 adds the log start offset, v7 fetch sessions (KIP-227), v9 leader epochs, v11 preferred replicas (KIP-392), v12 is
+flexible and adds diverging epochs, v13 names topics by id, v15 moves the replica state into a tag, v16 adds the current
+leader (KIP-951), v17 directory ids and v18 the high watermark of followers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
-# A partition with one of these was not even looked for in a log; its answer is Kafka's empty one.
+# Errors before a log is read; the partition's response has Kafka's empty values.
 NEVER_READ = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 )
@@ -49,7 +49,7 @@ SESSION_ERRORS = frozenset(
 
 
 def on_error(request: FetchRequest, version: int, code: ErrorCode, message: str | None) -> FetchResponse:
-    """The whole fetch failed: before v13 every partition says so too. A session's own error ends the session."""
+    """Return the error; before v13 for every partition too. A session error closes the session."""
     if code in SESSION_ERRORS:
         return FetchResponse(error_code=code)
     if version >= 13:
@@ -58,7 +58,7 @@ def on_error(request: FetchRequest, version: int, code: ErrorCode, message: str 
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[_unknown(each.partition, code) for each in topic.partitions],
+                partitions=[_unknown(partition.partition, code) for partition in topic.partitions],
             )
             for topic in request.topics
         ],
@@ -70,7 +70,7 @@ def on_error(request: FetchRequest, version: int, code: ErrorCode, message: str 
 
 @api(1, versions=(4, 18), acl=access.each(access.on_topic(AclOperation.READ)), on_error=on_error)
 def fetch(call: Call, request: FetchRequest) -> FetchResponse | Pending[FetchResponse]:
-    """Answer with what there is, or wait for `min_bytes` of it until `max_wait_ms` have passed."""
+    """Respond with the readable records, or wait until `min_bytes` are readable or `max_wait_ms` have passed."""
     broker = call.broker
     replica = request.replica_id if call.version < 15 else request.replica_state.replica_id
     if replica >= 0:
@@ -100,7 +100,7 @@ def fetch(call: Call, request: FetchRequest) -> FetchResponse | Pending[FetchRes
 
 
 class _Attempt:
-    """One try to read all that a fetch asks for."""
+    """One attempt to read all partitions of a fetch."""
 
     __slots__ = (
         "answers",
@@ -131,11 +131,11 @@ class _Attempt:
 
     @property
     def satisfied(self) -> bool:
-        """Whether there is a reason to answer now."""
+        """Return whether the response is due now."""
         return self.must_answer or self.bytes >= self.min_bytes
 
     def read(self) -> None:
-        """Read partition after partition until the answer is full."""
+        """Read one partition after the other until the response is full."""
         for wanted in self.context.partitions:
             try:
                 answer = self._read_one(wanted)
@@ -148,7 +148,7 @@ class _Attempt:
         broker = self.call.broker
         self._check(wanted)
         partition = broker.readable_partition(wanted.topic, wanted.topic_id, wanted.partition, self.call.version)
-        if wanted.current_leader_epoch >= 0:  # here, and here only, any negative one says nothing
+        if wanted.current_leader_epoch >= 0:  # In Fetch only, any negative epoch means none.
             partition.check_leader_epoch(wanted.current_leader_epoch)
         log = partition.log
         answer = PartitionData(
@@ -199,7 +199,7 @@ class _Attempt:
 
     @staticmethod
     def _diverges(partition: Partition, wanted: FetchedPartition, answer: PartitionData) -> bool:
-        """Whether the client has records of an epoch that ended earlier here (KIP-595)."""
+        """Return whether the client has records of an epoch that ended earlier here (KIP-595)."""
         epoch, end = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
         if epoch < 0 or end < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -209,13 +209,13 @@ class _Attempt:
         return False
 
     def release(self) -> None:
-        """Let go of what was read."""
+        """Release the records that were read."""
         for _, answer in self.answers:
             if answer.records:
                 answer.records.release()
 
     def response(self) -> FetchResponse:
-        """Put the answer together, in the order of the request."""
+        """Build the response in the order of the request."""
         call = self.call
         response = FetchResponse(session_id=self.context.session_id)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}

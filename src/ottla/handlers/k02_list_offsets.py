@@ -1,8 +1,8 @@
-"""ListOffsets (2): offsets by time, or at the ends of a log.
+"""ListOffsets (2): offsets by timestamp, or at the start or end of a log.
 
-v2 adds the isolation level, v4 leader epochs, v5 the error of an offset that is not available, v6 is flexible, v7 adds
-the offset of the greatest timestamp, v8 the earliest local one, v9 the latest tiered one, v10 a timeout, v11 the
-earliest that is not uploaded.
+v2 adds the isolation level, v4 leader epochs, v5 OFFSET_NOT_AVAILABLE, v6 is flexible, v7 adds the offset of the
+maximum timestamp, v8 the earliest local offset, v9 the latest tiered one, v10 a timeout, v11 the earliest offset that
+is not uploaded.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
 
 LATEST = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-# The first version that knows each special timestamp.
+# The first version with each special timestamp.
 SPECIAL = {-3: 7, -4: 8, -5: 9, -6: 11}
 
 
 def on_error(request: ListOffsetsRequest, version: int, code: ErrorCode, message: str | None) -> ListOffsetsResponse:
-    """Every partition failed."""
+    """Return the error for every partition."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
-                name=topic.name, partitions=[_failure(each.partition_index, code) for each in topic.partitions]
+                name=topic.name,
+                partitions=[_failure(partition.partition_index, code) for partition in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -44,14 +45,14 @@ def on_error(request: ListOffsetsRequest, version: int, code: ErrorCode, message
 
 @api(2, versions=(1, 11), acl=access.each(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Look each timestamp up in its partition's log; a partition that is asked for twice is refused, once."""
+    """Look up each timestamp in its partition's log; a repeated partition is rejected once."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown isolation level {request.isolation_level}")
     asked: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
     for topic in request.topics:
         partitions = asked.setdefault(topic.name, {})
-        for each in topic.partitions:
-            partitions.setdefault(each.partition_index, []).append(each)
+        for partition in topic.partitions:
+            partitions.setdefault(partition.partition_index, []).append(partition)
     response = ListOffsetsResponse()
     for name, partitions in asked.items():
         answers = []

@@ -1,8 +1,8 @@
-"""Metadata (3): brokers, controller, topics and who leads their partitions.
+"""Metadata (3): brokers, controller, topics and the leaders of their partitions.
 
-v0 asks for all topics with an empty list, later versions with null. v4 lets clients forbid automatic creation, v5 adds
-offline replicas, v7 leader epochs, v8 authorized operations, v9 is flexible, v10 adds topic ids, v12 allows asking by
-id alone, v13 adds an error of the whole answer.
+v0 requests all topics with an empty list, later versions with null. v4 lets clients forbid automatic creation, v5 adds
+offline replicas, v7 leader epochs, v8 authorized operations, v9 is flexible, v10 adds topic ids, v12 allows requests by
+id alone, v13 adds an error of the whole response.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ LISTENER_ERRORS_FROM = 6
 
 
 def on_error(request: MetadataRequest, version: int, code: ErrorCode, message: str | None) -> MetadataResponse:
-    """Every topic that was named failed."""
+    """Return the error for every named topic."""
     return MetadataResponse(
         error_code=code,
         topics=[
-            MetadataResponseTopic(error_code=code, name=each.name or "", topic_id=each.topic_id)
-            for each in request.topics or []
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in request.topics or []
         ],
     )
 
@@ -75,7 +75,7 @@ def on_error(request: MetadataRequest, version: int, code: ErrorCode, message: s
     on_error=on_error,
 )
 def metadata(call: Call, request: MetadataRequest) -> MetadataResponse | EncodedMetadata | Pending[Any]:
-    """Describe the cluster as this node's clients can reach it."""
+    """Describe the cluster as clients of this listener can reach it."""
     cluster = call.broker.cluster
     response = MetadataResponse(
         brokers=[
@@ -292,7 +292,7 @@ def _with_operations(call: Call, request: MetadataRequest, topic: MetadataRespon
 
 
 def _missing(call: Call, request: MetadataRequest, name: str) -> MetadataResponseTopic:
-    """Tell that a topic is not there, and make it if that is allowed: it is there when the client asks again."""
+    """Return UNKNOWN_TOPIC_OR_PARTITION, and create the topic if allowed: it exists for the client's next request."""
     broker = call.broker
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     allowed = call.version < 4 or request.allow_auto_topic_creation
@@ -304,7 +304,7 @@ def _missing(call: Call, request: MetadataRequest, name: str) -> MetadataRespons
         if allowed and broker.config_bool("auto.create.topics.enable"):
             if not call.may_cluster(AclOperation.CREATE) and not call.may_topic(AclOperation.CREATE, name):
                 return _refused(name, internal=broker.cluster.is_internal(name))
-            # Why it could not be made is not told here: CreateTopics would.
+            # Metadata does not report why a creation failed; CreateTopics does.
             with suppress(KafkaError):
                 broker.cluster.create_topic(name)
     return MetadataResponseTopic(error_code=code, name=name, is_internal=broker.cluster.is_internal(name))

@@ -1,4 +1,4 @@
-"""SaslHandshake (17): choose how to authenticate. After v0 bare tokens follow, after v1 SaslAuthenticate requests."""
+"""SaslHandshake (17): choose the SASL mechanism. Bare tokens follow v0, SaslAuthenticate requests follow v1."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 def on_error(
     request: SaslHandshakeRequest, version: int, code: ErrorCode, message: str | None
 ) -> SaslHandshakeResponse:
-    """No mechanism was chosen."""
+    """Return the error without mechanisms."""
     return SaslHandshakeResponse(error_code=code)
 
 
 @api(17, versions=(0, 1), acl=access.EVERYBODY, on_error=on_error)
 def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Take the mechanism if the listener offers it, and tell what it offers."""
+    """Choose the mechanism if the listener enables it; return the enabled mechanisms."""
     session = call.session
     conversation = session.conversation
     if conversation is None or (conversation.authenticated and not conversation.renewable):

@@ -1,7 +1,8 @@
-"""ApiVersions (18): what this broker speaks.
+"""ApiVersions (18): the supported APIs and features.
 
-v3 adds the client's software name and version and the cluster's features; v4 may report a feature whose least version
-is 0. Every version is answered with response header v0, one that is not known with version 0 and error 35 (KIP-511).
+v3 adds the client's software name and version and the cluster's features; v4 may report a feature with minimum version
+0. Every response has header v0. An unknown version is answered by Dispatch with version 0 and UNSUPPORTED_VERSION
+(KIP-511).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def on_error(_: ApiVersionsRequest, version: int, code: ErrorCode, message: str | None) -> ApiVersionsResponse:
-    """Tell the error; a version that is not known never gets here."""
+    """Return the error; unknown versions never reach this handler."""
     return ApiVersionsResponse(error_code=code)
 
 
@@ -61,14 +62,14 @@ def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
     return response
 
 
-# Every connection begins with this question, and these parts of the answer never change: they are made once.
+# Every connection starts with this request; these parts of the response never change and are made once.
 
 
 @cache
 def _versions(release: Release | None) -> list[ApiVersion]:
     return [
-        ApiVersion(api_key=each.key, min_version=each.advertised[0], max_version=each.advertised[-1])
-        for each in apis(release).values()
+        ApiVersion(api_key=api.key, min_version=api.advertised[0], max_version=api.advertised[-1])
+        for api in apis(release).values()
     ]
 
 

@@ -1,4 +1,4 @@
-"""CreateTopics (19). v5 is flexible and returns the configs, v7 the topic ids."""
+"""CreateTopics (19). v5 is flexible and returns configs, v7 adds topic ids."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 
 def on_error(request: CreateTopicsRequest, version: int, code: ErrorCode, message: str | None) -> CreateTopicsResponse:
-    """No topic was created."""
+    """Return the error for every topic."""
     return CreateTopicsResponse(
-        topics=[CreatableTopicResult(name=each.name, error_code=code, error_message=message) for each in request.topics]
+        topics=[
+            CreatableTopicResult(name=topic.name, error_code=code, error_message=message) for topic in request.topics
+        ]
     )
 
 
@@ -37,7 +39,7 @@ def on_error(request: CreateTopicsRequest, version: int, code: ErrorCode, messag
     on_error=on_error,
 )
 def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Create those that can be; each has its own error."""
+    """Create the valid topics; each topic has its own error."""
     call.check_time(request.timeout_ms)
     cluster = call.broker.cluster
     results, records = plan(

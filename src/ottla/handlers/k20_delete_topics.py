@@ -1,4 +1,4 @@
-"""DeleteTopics (20). v4 is flexible, v5 adds error messages, v6 names topics by id too."""
+"""DeleteTopics (20). v4 is flexible, v5 adds error messages, v6 accepts topic ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def on_error(request: DeleteTopicsRequest, version: int, code: ErrorCode, message: str | None) -> DeleteTopicsResponse:
-    """No topic was deleted."""
+    """Return the error for every topic."""
     return DeleteTopicsResponse(
         responses=[
             DeletableTopicResult(name=each.name, topic_id=each.topic_id, error_code=code, error_message=message)
@@ -41,7 +41,7 @@ def on_error(request: DeleteTopicsRequest, version: int, code: ErrorCode, messag
     on_error=on_error,
 )
 def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Delete those that can be; each has its own error."""
+    """Delete the existing topics; each topic has its own error."""
     if not call.broker.config_bool("delete.topic.enable"):
         raise KafkaError(ErrorCode.INVALID_REQUEST if call.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED)
     call.check_time(request.timeout_ms)

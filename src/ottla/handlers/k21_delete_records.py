@@ -1,4 +1,4 @@
-"""DeleteRecords (21): move the start of logs forward. v2 is flexible."""
+"""DeleteRecords (21): advance log start offsets. v2 is flexible."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ UNKNOWN = -1
 def on_error(
     request: DeleteRecordsRequest, version: int, code: ErrorCode, message: str | None
 ) -> DeleteRecordsResponse:
-    """Nothing was deleted."""
+    """Return the error for every partition."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_failure(each.partition_index, code) for each in topic.partitions]
+                name=topic.name,
+                partitions=[_failure(partition.partition_index, code) for partition in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -39,12 +40,12 @@ def on_error(
 
 @api(21, versions=(0, 2), acl=access.each(access.on_topic(AclOperation.DELETE)), on_error=on_error)
 def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Make everything below an offset unreadable; the files go with the next retention run."""
+    """Advance each log start offset; the next retention run deletes the segments."""
     response = DeleteRecordsResponse()
     wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
-        for each in topic.partitions:  # of one that is named twice, Kafka takes the last
-            wanted.setdefault(topic.name, {})[each.partition_index] = each
+        for partition in topic.partitions:  # of a repeated partition Kafka takes the last
+            wanted.setdefault(topic.name, {})[partition.partition_index] = partition
     for name, partitions in wanted.items():
         results = []
         for each in partitions.values():

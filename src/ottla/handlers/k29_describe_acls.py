@@ -1,4 +1,4 @@
-"""DescribeAcls (29): the access control entries that match a filter. v2 is flexible, v3 adds users as resources."""
+"""DescribeAcls (29): list ACL entries that match a filter. v2 is flexible, v3 adds user resources."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def on_error(request: DescribeAclsRequest, version: int, code: ErrorCode, message: str | None) -> DescribeAclsResponse:
-    """Nothing is described."""
+    """Return the error without entries."""
     return DescribeAclsResponse(error_code=code, error_message=message)
 
 
 @api(29, versions=(1, 3), acl=access.cluster(AclOperation.DESCRIBE), on_error=on_error)
 def describe_acls(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """List what matches, grouped by resource."""
+    """Return the matching entries, grouped by resource."""
     if call.broker.cluster.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
     validate_filter(request)

@@ -1,4 +1,4 @@
-"""CreateAcls (30): add access control entries. v2 is flexible, v3 adds users as resources."""
+"""CreateAcls (30): add ACL entries. v2 is flexible, v3 adds user resources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def on_error(request: CreateAclsRequest, version: int, code: ErrorCode, message: str | None) -> CreateAclsResponse:
-    """No entry was added."""
+    """Return the error for every entry."""
     return CreateAclsResponse(
         results=[AclCreationResult(error_code=code, error_message=message) for _ in request.creations]
     )
@@ -24,7 +24,7 @@ def on_error(request: CreateAclsRequest, version: int, code: ErrorCode, message:
 
 @api(30, versions=(1, 3), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
-    """Add those that make sense; each has its own error. They count from the next request on."""
+    """Add the valid entries, each with its own error. They take effect with the next request."""
     cluster = call.broker.cluster
     if cluster.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")

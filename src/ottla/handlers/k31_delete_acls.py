@@ -1,4 +1,4 @@
-"""DeleteAcls (31): remove the access control entries that match filters. v2 is flexible, v3 adds users as resources."""
+"""DeleteAcls (31): remove ACL entries that match filters. v2 is flexible, v3 adds user resources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def on_error(request: DeleteAclsRequest, version: int, code: ErrorCode, message: str | None) -> DeleteAclsResponse:
-    """No entry was removed."""
+    """Return the error for every filter."""
     return DeleteAclsResponse(
         filter_results=[DeleteAclsFilterResult(error_code=code, error_message=message) for _ in request.filters]
     )
@@ -30,13 +30,13 @@ def on_error(request: DeleteAclsRequest, version: int, code: ErrorCode, message:
 
 @api(31, versions=(1, 3), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Remove what matches, and tell for each filter what that was."""
+    """Remove the matching entries; return those of each filter."""
     cluster = call.broker.cluster
     if cluster.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
     results, records = plan(cluster.image, request.filters)
     cluster.change(records)
-    return DeleteAclsResponse(filter_results=[_result(each) for each in results])
+    return DeleteAclsResponse(filter_results=[_result(result) for result in results])
 
 
 def _result(removed: list[Acl] | KafkaError) -> DeleteAclsFilterResult:

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): configs with where they come from. v3 adds types and documentation, v4 is flexible."""
+"""DescribeConfigs (32): configs and their sources. v3 adds types and documentation, v4 is flexible."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ NO_SUCH_TYPE = (
 def on_error(
     request: DescribeConfigsRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeConfigsResponse:
-    """No resource was described."""
-    return DescribeConfigsResponse(results=[_failure(each, code, message) for each in request.resources])
+    """Return the error for every resource."""
+    return DescribeConfigsResponse(results=[_failure(resource, code, message) for resource in request.resources])
 
 
 @api(
@@ -57,13 +57,13 @@ def on_error(
     on_error=on_error,
 )
 def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describe each resource; each has its own error, but one of no known type fails them all."""
+    """Describe each resource, each with its own error; an unknown resource type fails the request."""
     if any(each.resource_type not in CONFIGURABLE for each in request.resources):
         raise KafkaError(ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
     results = []
     for resource in request.resources:
         try:
-            configs = [_result(each, request) for each in _entries(call, resource)]
+            configs = [_result(entry, request) for entry in _entries(call, resource)]
             results.append(
                 DescribeConfigsResult(
                     resource_type=resource.resource_type,
@@ -123,7 +123,10 @@ def _result(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConf
         read_only=entry.read_only,
         config_source=entry.source,
         is_sensitive=entry.sensitive,
-        synonyms=[DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in synonyms],
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in synonyms
+        ],
         config_type=entry.type,
         documentation=entry.documentation if request.include_documentation else None,
     )

@@ -1,4 +1,4 @@
-"""AlterConfigs (33): give resources these configs and no others. v2 is flexible; newer clients use 44 instead."""
+"""AlterConfigs (33): replace all configs of resources. v2 is flexible; newer clients use IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def on_error(request: AlterConfigsRequest, version: int, code: ErrorCode, message: str | None) -> AlterConfigsResponse:
-    """Nothing was changed."""
-    return AlterConfigsResponse(responses=[_answer(each, code, message) for each in request.resources])
+    """Return the error for every resource."""
+    return AlterConfigsResponse(responses=[_answer(resource, code, message) for resource in request.resources])
 
 
 @api(
@@ -39,18 +39,18 @@ def on_error(request: AlterConfigsRequest, version: int, code: ErrorCode, messag
     on_error=on_error,
 )
 def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Replace the configs of each resource as a whole or not at all."""
+    """Replace the configs of each resource completely or not at all."""
     cluster = call.broker.cluster
 
     def change(resource: AlterConfigsResource) -> list[Message]:
         check_changes([ConfigChange(each.name, AlterOperation.SET, each.value) for each in resource.configs])
         named = altered_resource(call.broker, resource)
         require_config_access(call, AclOperation.ALTER_CONFIGS, resource)
-        configs = {each.name: each.value for each in resource.configs}
+        configs = {config.name: config.value for config in resource.configs}
         return replace_resource(cluster.image, named, configs, layers=cluster.controller.layers)
 
     results = alter_each(call.broker, request.resources, change, validate_only=request.validate_only)
-    return AlterConfigsResponse(responses=[_answer(*each) for each in results])
+    return AlterConfigsResponse(responses=[_answer(*result) for result in results])
 
 
 def _answer(resource: AlterConfigsResource, code: ErrorCode, message: str | None) -> AlterConfigsResourceResponse:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 def on_error(
     request: AlterReplicaLogDirsRequest, version: int, code: ErrorCode, message: str | None
 ) -> AlterReplicaLogDirsResponse:
-    """Nothing moves."""
+    """Return the error for every partition."""
     return _answer(request, lambda topic, partition, path: code)
 
 
 @api(34, versions=(1, 2), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def alter_replica_log_dirs(call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-    """Begin each move; it goes on after the answer, as DescribeLogDirs shows."""
+    """Start each move; it continues after the response, and DescribeLogDirs shows its progress."""
 
     def move(topic: str, partition: int, path: str) -> ErrorCode:
         try:
@@ -49,7 +49,7 @@ def _answer(
     paths: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
-            for index in topic.partitions:  # of one that is named twice, Kafka takes the last
+            for index in topic.partitions:  # of a repeated partition Kafka takes the last
                 paths.setdefault(topic.name, {})[index] = directory.path
     return AlterReplicaLogDirsResponse(
         results=[

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35): what is in this node's log directories. v2 is flexible, v4 adds sizes, v5 cordoned ones."""
+"""DescribeLogDirs (35): the contents of this node's log directories. v2 is flexible, v4 adds sizes, v5 cordoning."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 def on_error(
     request: DescribeLogDirsRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeLogDirsResponse:
-    """No directory was described."""
+    """Return the error without directories."""
     return DescribeLogDirsResponse(error_code=code)
 
 
 @api(35, versions=(1, 5), acl=access.cluster(AclOperation.DESCRIBE), on_error=on_error)
 def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Describe each directory, with the partitions that were named or with all."""
+    """Describe each directory with the requested partitions, or with all."""
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
@@ -81,7 +81,7 @@ def _topics(call: Call, directory: LogDirectory, wanted: set[tuple[str, int]] | 
 
 
 def _lag(call: Call, place: TopicPartition, log: Log, future: bool) -> int:
-    """How far a log is behind: a future one behind the current, the current one behind its high watermark."""
+    """Return the lag of a log: a future log to the current one, the current log to its high watermark."""
     partition = call.broker.cluster.partitions.get((place.topic, place.partition))
     if partition is None:
         return -1

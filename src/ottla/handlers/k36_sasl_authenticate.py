@@ -1,4 +1,4 @@
-"""SaslAuthenticate (36): one token of an exchange. v1 tells how long the session lasts (KIP-368), v2 is flexible."""
+"""SaslAuthenticate (36): one token of a SASL exchange. v1 adds the session lifetime (KIP-368), v2 is flexible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 def on_error(
     request: SaslAuthenticateRequest, version: int, code: ErrorCode, message: str | None
 ) -> SaslAuthenticateResponse:
-    """The token was not taken."""
+    """Return the error."""
     return SaslAuthenticateResponse(error_code=code, error_message=message)
 
 
@@ -31,7 +31,7 @@ def on_error(
 def sasl_authenticate(
     call: Call, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse | Pending[SaslAuthenticateResponse]:
-    """Hand the token to the mechanism; a failure is told only after a while, and ends the connection."""
+    """Pass the token to the mechanism; a failure is answered after a delay and closes the connection."""
     session = call.session
     conversation = session.conversation
     if conversation is None or conversation.authenticated:

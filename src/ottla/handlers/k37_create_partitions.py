@@ -1,4 +1,4 @@
-"""CreatePartitions (37): give topics more partitions. v2 is flexible."""
+"""CreatePartitions (37): add partitions to topics. v2 is flexible."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 def on_error(
     request: CreatePartitionsRequest, version: int, code: ErrorCode, message: str | None
 ) -> CreatePartitionsResponse:
-    """No topic grew."""
+    """Return the error for every topic."""
     return CreatePartitionsResponse(
         results=[
-            CreatePartitionsTopicResult(name=each.name, error_code=code, error_message=message)
-            for each in request.topics
+            CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
         ]
     )
 
 
 @api(37, versions=(0, 3), acl=access.each(access.on_topic(AclOperation.ALTER)), on_error=on_error)
 def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    """Grow those that can; each has its own error."""
+    """Add the partitions; each topic has its own error."""
     call.check_time(request.timeout_ms)
     cluster = call.broker.cluster
-    counts = Counter(each.name for each in request.topics)
+    counts = Counter(topic.name for topic in request.topics)
     refused = [name for name, count in counts.items() if count == 1 and not call.may_topic(AclOperation.ALTER, name)]
     results, records = plan(
         cluster.image, [each for each in request.topics if each.name not in refused], random=cluster.world.random

@@ -1,4 +1,4 @@
-"""CreateDelegationToken (38): a secret that stands for its owner for a while. v2 is flexible, v3 knows other owners."""
+"""CreateDelegationToken (38): issue a token that authenticates its owner. v2 is flexible, v3 allows other owners."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def on_error(
     request: CreateDelegationTokenRequest, version: int, code: ErrorCode, message: str | None
 ) -> CreateDelegationTokenResponse:
-    """There is no token."""
+    """Return the error without a token."""
     return CreateDelegationTokenResponse(
         error_code=code, issue_timestamp_ms=-1, expiry_timestamp_ms=-1, max_timestamp_ms=-1
     )
@@ -32,7 +32,7 @@ def on_error(
     38, versions=(1, 3), acl=access.each(access.Need(AclOperation.CREATE_TOKENS, ResourceType.USER)), on_error=on_error
 )
 def create_delegation_token(call: Call, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-    """Issue a token for the caller, or for somebody whom the caller may issue tokens for."""
+    """Issue a token for the principal, or for a user that the principal may issue tokens for."""
     requester = call.session.principal
     owner = requester
     if request.owner_principal_name:
@@ -52,7 +52,7 @@ def create_delegation_token(call: Call, request: CreateDelegationTokenRequest) -
             rules,
             requester=requester,
             owner=owner,
-            renewers=[principal_text(each.principal_type, each.principal_name) for each in request.renewers],
+            renewers=[principal_text(renewer.principal_type, renewer.principal_name) for renewer in request.renewers],
             max_lifetime_ms=request.max_lifetime_ms,
             now_ms=cluster.world.clock.now_ms(),
             random=cluster.world.random,

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (39): let a token live on. v2 is flexible."""
+"""RenewDelegationToken (39): extend the lifetime of a token. v2 is flexible."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 def on_error(
     request: RenewDelegationTokenRequest, version: int, code: ErrorCode, message: str | None
 ) -> RenewDelegationTokenResponse:
-    """The token is as it was."""
+    """Return the error."""
     return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
 
 
 @api(39, versions=(1, 2), acl=access.EVERYBODY, on_error=on_error)
 def renew_delegation_token(call: Call, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
-    """Renew a token whose secret the caller knows, as its owner, requester or renewer."""
+    """Renew a token given by its HMAC; allowed to owner, requester and renewers."""
     check_allowed(call)
     cluster = call.broker.cluster
     expiry_ms, records = renew_token(

@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (40): end a token, at once or at some time. v2 is flexible."""
+"""ExpireDelegationToken (40): expire a token at once or at a given time. v2 is flexible."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 def on_error(
     request: ExpireDelegationTokenRequest, version: int, code: ErrorCode, message: str | None
 ) -> ExpireDelegationTokenResponse:
-    """The token is as it was."""
+    """Return the error."""
     return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
 
 
 @api(40, versions=(1, 2), acl=access.EVERYBODY, on_error=on_error)
 def expire_delegation_token(call: Call, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
-    """End a token whose secret the caller knows, as its owner, requester or renewer."""
+    """Expire a token given by its HMAC; allowed to owner, requester and renewers."""
     check_allowed(call)
     cluster = call.broker.cluster
     expiry_ms, records = expire_token(

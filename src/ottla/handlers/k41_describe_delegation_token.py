@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (41): the tokens that the caller may see. v2 is flexible, v3 tells who asked for a token."""
+"""DescribeDelegationToken (41): list the tokens that the principal may see. v2 is flexible, v3 adds the requester."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def on_error(
     request: DescribeDelegationTokenRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeDelegationTokenResponse:
-    """Nothing is described."""
+    """Return the error without tokens."""
     return DescribeDelegationTokenResponse(error_code=code)
 
 
@@ -39,7 +39,7 @@ def on_error(
     on_error=on_error,
 )
 def describe_delegation_token(call: Call, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
-    """Describe the tokens of some owners, or all, as far as the caller may see them."""
+    """Describe the tokens of the given owners, or all, as far as the principal may see them."""
     check_allowed(call)
     rules = token_rules(call)
     if rules.secret_key is None:
@@ -47,7 +47,9 @@ def describe_delegation_token(call: Call, request: DescribeDelegationTokenReques
     owners = request.owners
     if owners is not None and not owners:
         return DescribeDelegationTokenResponse()
-    wanted = None if owners is None else {principal_text(each.principal_type, each.principal_name) for each in owners}
+    wanted = (
+        None if owners is None else {principal_text(owner.principal_type, owner.principal_name) for owner in owners}
+    )
     return DescribeDelegationTokenResponse(
         tokens=[
             _describe(token, token_hmac(rules.secret_key, token.token_id))

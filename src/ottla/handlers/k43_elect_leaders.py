@@ -1,4 +1,4 @@
-"""ElectLeaders (43): give partitions their preferred leader back, or any leader. v1 adds the type, v2 is flexible."""
+"""ElectLeaders (43): elect the preferred leader, or any leader. v1 adds the election type, v2 is flexible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def on_error(request: ElectLeadersRequest, version: int, code: ErrorCode, message: str | None) -> ElectLeadersResponse:
-    """No leader was elected."""
+    """Return the error."""
     return ElectLeadersResponse(
         error_code=code if version >= 1 else 0,
         replica_election_results=[
@@ -39,7 +39,7 @@ def on_error(request: ElectLeadersRequest, version: int, code: ErrorCode, messag
 
 @api(43, versions=(0, 2), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Elect where it is needed and possible."""
+    """Elect leaders where needed and possible; each partition has its own error."""
     if request.topic_partitions == []:
         return ElectLeadersResponse()
     call.check_time(request.timeout_ms)

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 def on_error(
     request: IncrementalAlterConfigsRequest, version: int, code: ErrorCode, message: str | None
 ) -> IncrementalAlterConfigsResponse:
-    """Nothing was changed."""
-    return IncrementalAlterConfigsResponse(responses=[_answer(each, code, message) for each in request.resources])
+    """Return the error for every resource."""
+    return IncrementalAlterConfigsResponse(
+        responses=[_answer(resource, code, message) for resource in request.resources]
+    )
 
 
 @api(
@@ -43,7 +45,7 @@ def on_error(
     on_error=on_error,
 )
 def incremental_alter_configs(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    """Change each resource as a whole or not at all."""
+    """Change the configs of each resource completely or not at all."""
     cluster = call.broker.cluster
 
     def change(resource: AlterConfigsResource) -> list[Message]:
@@ -58,17 +60,17 @@ def incremental_alter_configs(call: Call, request: IncrementalAlterConfigsReques
         return alter_resource(cluster.image, named, changes, layers=cluster.controller.layers)
 
     results = alter_each(call.broker, request.resources, change, validate_only=request.validate_only)
-    return IncrementalAlterConfigsResponse(responses=[_answer(*each) for each in results])
+    return IncrementalAlterConfigsResponse(responses=[_answer(*result) for result in results])
 
 
 def _changes(resource: AlterConfigsResource) -> list[ConfigChange]:
     changes = []
-    for each in resource.configs:
+    for config in resource.configs:
         try:
-            operation = AlterOperation(each.config_operation)
+            operation = AlterOperation(config.config_operation)
         except ValueError:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {each.config_operation}.") from None
-        changes.append(ConfigChange(each.name, operation, each.value))
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {config.config_operation}.") from None
+        changes.append(ConfigChange(config.name, operation, config.value))
     return changes
 
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (45): move replicas. v1 may forbid a change of the replication factor."""
+"""AlterPartitionReassignments (45): move replicas. v1 can forbid a change of the replication factor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def on_error(
     request: AlterPartitionReassignmentsRequest, version: int, code: ErrorCode, message: str | None
 ) -> AlterPartitionReassignmentsResponse:
-    """Nothing moves."""
+    """Return the error."""
     return AlterPartitionReassignmentsResponse(
         error_code=code,
         error_message=message,
@@ -32,9 +32,9 @@ def on_error(
                 name=topic.name,
                 partitions=[
                     ReassignablePartitionResponse(
-                        partition_index=each.partition_index, error_code=code, error_message=message
+                        partition_index=partition.partition_index, error_code=code, error_message=message
                     )
-                    for each in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -46,7 +46,7 @@ def on_error(
 def alter_partition_reassignments(
     call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Begin, replace or cancel reassignments; replicas of one process are in sync at once."""
+    """Start, replace or cancel reassignments; replicas of one process are in sync at once."""
     if request.topics:
         call.check_time(request.timeout_ms)
     cluster = call.broker.cluster

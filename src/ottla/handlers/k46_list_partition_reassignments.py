@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): the moves under way."""
+"""ListPartitionReassignments (46): list ongoing reassignments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def on_error(
     request: ListPartitionReassignmentsRequest, version: int, code: ErrorCode, message: str | None
 ) -> ListPartitionReassignmentsResponse:
-    """Nothing was listed."""
+    """Return the error."""
     return ListPartitionReassignmentsResponse(error_code=code, error_message=message)
 
 
@@ -29,7 +29,7 @@ def on_error(
 def list_partition_reassignments(
     call: Call, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """List those of some topics, or all."""
+    """List the reassignments of the given topics, or all."""
     return ListPartitionReassignmentsResponse(
         error_message=None, topics=list_reassignments(call.broker.cluster.image, request.topics)
     )

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48): the quotas of entities that match a filter. v1 is flexible."""
+"""DescribeClientQuotas (48): list the quotas of entities that match a filter. v1 is flexible."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 def on_error(
     request: DescribeClientQuotasRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeClientQuotasResponse:
-    """Nothing is described."""
+    """Return the error without quotas."""
     return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
 
 
 @api(48, versions=(0, 1), acl=access.cluster(AclOperation.DESCRIBE_CONFIGS), on_error=on_error)
 def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-    """List what matches."""
+    """Return the matching quotas."""
     found = matching_quotas(call.broker.cluster.image, request.components, strict=request.strict)
     return DescribeClientQuotasResponse(
         error_message=None,

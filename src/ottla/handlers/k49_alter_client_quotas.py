@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 def on_error(
     request: AlterClientQuotasRequest, version: int, code: ErrorCode, message: str | None
 ) -> AlterClientQuotasResponse:
-    """No quota was changed."""
-    return AlterClientQuotasResponse(entries=[_answer(each, code, message) for each in request.entries])
+    """Return the error for every entity."""
+    return AlterClientQuotasResponse(entries=[_answer(entry, code, message) for entry in request.entries])
 
 
 @api(49, versions=(0, 1), acl=access.cluster(AclOperation.ALTER_CONFIGS), on_error=on_error)
 def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    """Change those that can be; each entity has its own error. They count from the next request on."""
+    """Change quotas, each entity with its own error. They take effect with the next request."""
     cluster = call.broker.cluster
     results, records = plan(cluster.image, request.entries)
     if not request.validate_only:

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50): which users have a SCRAM credential; never the credential itself."""
+"""DescribeUserScramCredentials (50): list users with SCRAM credentials; never the credentials themselves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def on_error(
     request: DescribeUserScramCredentialsRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeUserScramCredentialsResponse:
-    """Nobody is described."""
+    """Return the error without users."""
     return DescribeUserScramCredentialsResponse(error_code=code, error_message=message)
 
 
@@ -31,10 +31,10 @@ def on_error(
 def describe_user_scram_credentials(
     call: Call, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Describe the users that are named, or all."""
+    """Describe the given users, or all."""
     scram = call.broker.cluster.image.scram
     if request.users:
-        counts = Counter(each.name for each in request.users)
+        counts = Counter(user.name for user in request.users)
     else:
         counts = Counter({name: 1 for users in scram.values() for name in users})
     return DescribeUserScramCredentialsResponse(

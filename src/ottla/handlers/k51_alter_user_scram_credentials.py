@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (51): set and remove SCRAM credentials. The password itself never gets here."""
+"""AlterUserScramCredentials (51): set and remove SCRAM credentials. Clients never send the password itself."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 def on_error(
     request: AlterUserScramCredentialsRequest, version: int, code: ErrorCode, message: str | None
 ) -> AlterUserScramCredentialsResponse:
-    """No credential was changed."""
-    names = dict.fromkeys([each.name for each in request.deletions] + [each.name for each in request.upsertions])
+    """Return the error for every user."""
+    names = dict.fromkeys(
+        [deletion.name for deletion in request.deletions] + [upsertion.name for upsertion in request.upsertions]
+    )
     return AlterUserScramCredentialsResponse(
         results=[AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message) for name in names]
     )
@@ -33,7 +35,7 @@ def on_error(
 def alter_user_scram_credentials(
     call: Call, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Change those that can be; each user has an error of their own."""
+    """Change credentials; each user has its own error."""
     cluster = call.broker.cluster
     results, records = alter_scram_credentials(cluster.image, request)
     cluster.change(records)

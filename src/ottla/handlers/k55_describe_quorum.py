@@ -1,4 +1,4 @@
-"""DescribeQuorum (55): the voters of the metadata log. v1 adds times, v2 directories and addresses."""
+"""DescribeQuorum (55): the voters of the metadata quorum. v1 adds times, v2 directory ids and endpoints."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ if TYPE_CHECKING:
 def on_error(
     request: DescribeQuorumRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeQuorumResponse:
-    """The quorum was not described."""
+    """Return the error."""
     return DescribeQuorumResponse(error_code=code, error_message=message)
 
 
 @api(55, versions=(0, 2), acl=access.cluster(AclOperation.DESCRIBE), on_error=on_error)
 def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """Describe the quorum of one that keeps the metadata, and the nodes that follow it."""
+    """Describe the only voter and the nodes that observe it."""
     cluster = call.broker.cluster
-    topics = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
+    topics = [
+        (topic.topic_name, [partition.partition_index for partition in topic.partitions]) for topic in request.topics
+    ]
     if topics != [(CLUSTER_METADATA_TOPIC, [0])]:
         return DescribeQuorumResponse(
             topics=[
@@ -57,7 +59,7 @@ def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuoru
     controller = cluster.controller
     now = cluster.world.clock.now_ms()
 
-    directories = {each.id: each.directory_id for each in cluster.metadata.voters} if call.version >= 2 else {}
+    directories = {voter.id: voter.directory_id for voter in cluster.metadata.voters} if call.version >= 2 else {}
 
     def state(node_id: int) -> ReplicaState:
         return ReplicaState(

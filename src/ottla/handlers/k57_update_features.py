@@ -1,4 +1,4 @@
-"""UpdateFeatures (57): change finalized feature levels. v1 adds upgrade types and a dry run, v2 one error for all."""
+"""UpdateFeatures (57): change finalized feature levels. v1 adds upgrade types and dry runs, v2 one error for all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL_FAILED = "The update failed for all features since the following feature had
 def on_error(
     request: UpdateFeaturesRequest, version: int, code: ErrorCode, message: str | None
 ) -> UpdateFeaturesResponse:
-    """No level was changed."""
+    """Return the error."""
     return UpdateFeaturesResponse(error_code=code, error_message=message)
 
 
@@ -51,7 +51,7 @@ def update_features(call: Call, request: UpdateFeaturesRequest) -> UpdateFeature
     return UpdateFeaturesResponse(
         error_message=None,
         results=[
-            UpdatableFeatureResult(feature=each.feature, error_code=ErrorCode.NONE, error_message=None)
-            for each in request.feature_updates
+            UpdatableFeatureResult(feature=feature_update.feature, error_code=ErrorCode.NONE, error_message=None)
+            for feature_update in request.feature_updates
         ],
     )

@@ -1,4 +1,4 @@
-"""DescribeCluster (60): the brokers, the controller and the cluster's id. v1 adds controllers, v2 fenced brokers."""
+"""DescribeCluster (60): brokers, controller and cluster id. v1 adds controllers, v2 fenced brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROKERS, CONTROLLERS = 1, 2
 def on_error(
     request: DescribeClusterRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeClusterResponse:
-    """The cluster was not described."""
+    """Return the error."""
     return DescribeClusterResponse(error_code=code, error_message=message)
 
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker (64): forget a broker that is gone for good."""
+"""UnregisterBroker (64): remove the registration of a broker."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def on_error(
     request: UnregisterBrokerRequest, version: int, code: ErrorCode, message: str | None
 ) -> UnregisterBrokerResponse:
-    """No broker was forgotten."""
+    """Return the error."""
     return UnregisterBrokerResponse(error_code=code, error_message=message)
 
 
 @api(64, versions=(0, 0), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def unregister_broker(call: Call, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    """Take a broker out of the metadata, and out of every partition's ISR."""
+    """Remove a broker from the metadata and from every ISR."""
     cluster = call.broker.cluster
     cluster.change(plan(cluster.image, request.broker_id, layers=cluster.controller.layers))
     return UnregisterBrokerResponse(error_message=None)

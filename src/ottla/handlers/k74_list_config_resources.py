@@ -1,4 +1,4 @@
-"""ListConfigResources (74): what has configs. v0 knows client metrics only, v1 every type."""
+"""ListConfigResources (74): list resources with configs. v0 lists client metrics only, v1 every type."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ LISTED = (
 def on_error(
     request: ListConfigResourcesRequest, version: int, code: ErrorCode, message: str | None
 ) -> ListConfigResourcesResponse:
-    """Nothing was listed."""
+    """Return the error."""
     return ListConfigResourcesResponse(error_code=code)
 
 
 @api(74, versions=(0, 1), acl=access.cluster(AclOperation.DESCRIBE_CONFIGS), on_error=on_error)
 def list_config_resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """List resources of the types that were asked for, or of all."""
+    """List resources of the requested types, or of all."""
     wanted = [ConfigResourceType.CLIENT_METRICS] if call.version == 0 else request.resource_types or list(LISTED)
     if any(each not in LISTED for each in wanted):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

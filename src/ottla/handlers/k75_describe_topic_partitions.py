@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (75): topics in pages, with a cursor where the next page begins (KIP-966)."""
+"""DescribeTopicPartitions (75): topics in pages, with a cursor for the next page (KIP-966)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 def on_error(
     request: DescribeTopicPartitionsRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeTopicPartitionsResponse:
-    """Every topic that was named failed."""
+    """Return the error for every named topic."""
     return DescribeTopicPartitionsResponse(
-        topics=[DescribeTopicPartitionsResponseTopic(name=each.name, error_code=code) for each in request.topics]
+        topics=[DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in request.topics]
     )
 
 
 @api(75, versions=(0, 0), acl=access.each(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
 def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """Describe topics by name, from the cursor on, up to a number of partitions."""
+    """Describe topics in order of their names from the cursor, up to a number of partitions."""
     cluster = call.broker.cluster
     most = call.broker.config_int("max.request.partition.size.limit")
     left = max(min(request.response_partition_limit, most), 1)

@@ -1,7 +1,6 @@
-"""AddRaftVoter (80): one more voter for the metadata log. v1 may be answered before the change is committed.
+"""AddRaftVoter (80): add a voter to the metadata quorum. v1 can be answered before the change is committed.
 
-ottla is a quorum of one and stays one: a node that asks to vote is never ready, which is what Kafka answers for one
-that it cannot reach.
+ottla stays a quorum of one: a new voter is never ready, which is Kafka's response for one that it cannot reach.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ CONTROLLER_LISTENER = "CONTROLLER"
 
 
 def on_error(request: AddRaftVoterRequest, version: int, code: ErrorCode, message: str | None) -> AddRaftVoterResponse:
-    """No voter was added."""
+    """Return the error."""
     return AddRaftVoterResponse(error_code=code, error_message=message)
 
 
 @api(80, versions=(0, 1), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def add_raft_voter(call: Call, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-    """Check what Kafka checks, in its order, and find that the voter does not answer."""
+    """Check the request in Kafka's order, then raise REQUEST_TIMED_OUT."""
     cluster = call.broker.cluster
     check_quorum_id(cluster, request.cluster_id)
     if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
-    if all(each.name != CONTROLLER_LISTENER for each in request.listeners):
+    if all(listener.name != CONTROLLER_LISTENER for listener in request.listeners):
         listed = ", ".join(f"{each.name}={each.host}:{each.port}" for each in request.listeners)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -43,7 +42,7 @@ def add_raft_voter(call: Call, request: AddRaftVoterRequest) -> AddRaftVoterResp
         )
     check_can_change_voters(cluster, "adding")
     key = replica_key(request.voter_id, request.voter_directory_id)
-    if request.voter_id in {each.id for each in cluster.metadata.voters}:
+    if request.voter_id in {voter.id for voter in cluster.metadata.voters}:
         raise KafkaError(
             ErrorCode.DUPLICATE_VOTER,
             f"The voter id for {key} is already part of the set of voters {voter_keys(cluster)}.",

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (81): one voter less for the metadata log. The last one stays, and ottla has but one."""
+"""RemoveRaftVoter (81): remove a voter from the metadata quorum. The last voter cannot be removed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 def on_error(
     request: RemoveRaftVoterRequest, version: int, code: ErrorCode, message: str | None
 ) -> RemoveRaftVoterResponse:
-    """No voter was removed."""
+    """Return the error."""
     return RemoveRaftVoterResponse(error_code=code, error_message=message)
 
 
 @api(81, versions=(0, 0), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def remove_raft_voter(call: Call, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-    """Check what Kafka checks, in its order, and keep the last voter."""
+    """Check the request in Kafka's order and keep the last voter."""
     cluster = call.broker.cluster
     check_quorum_id(cluster, request.cluster_id)
     if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:

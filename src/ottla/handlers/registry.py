@@ -1,4 +1,4 @@
-"""The table of APIs: key, versions, access check, handler. Dispatch, ApiVersions and the docs derive from it."""
+"""The table of APIs: key, versions, ACL check, handler. Dispatch, ApiVersions and docs/apis.md derive from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Api:
 
     @property
     def name(self) -> str:
-        """The handler's name."""
+        """Return the handler's name."""
         return self.handler.__name__
 
 
@@ -49,9 +49,9 @@ def api(
 ) -> Callable[[Handler], Handler]:
     """Register a handler for all of `versions`.
 
-    `acl` says what a caller must be allowed to do; a whole request's need is checked before the handler is called.
-    `on_error(request, version, code, message)` makes the response that carries an error of the whole request.
-    `advertised` differs from `versions` only where Kafka itself advertises what it then rejects.
+    `acl` declares the required operations; Dispatch checks those of the whole request before it calls the handler.
+    `on_error(request, version, code, message)` returns the response for an error of the whole request. `advertised`
+    differs from `versions` only where Kafka advertises versions that it rejects.
     """
 
     def register(handler: Handler) -> Handler:
@@ -73,7 +73,7 @@ def _import_handlers() -> None:
 
 
 def apis(release: Release | None = None) -> dict[int, Api]:
-    """Every API by key, in order; with a release only what its brokers had."""
+    """Return every API by key, in order; with a release only those that its brokers had."""
     _import_handlers()
     found = dict(sorted(_apis.items()))
     if release is None:
@@ -90,7 +90,7 @@ def apis(release: Release | None = None) -> dict[int, Api]:
 
 
 def kafka_error(error: BaseException) -> tuple[ErrorCode, str | None]:
-    """The code and message a client gets for an exception."""
+    """Return the error code and message that a client gets for an exception."""
     if isinstance(error, KafkaError):
         return error.code, error.message
     return ErrorCode.UNKNOWN_SERVER_ERROR, None

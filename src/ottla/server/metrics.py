@@ -166,7 +166,7 @@ class ClusterMetrics(Collector):
         samples: dict[str, list[tuple[Sequence[str], float]]] = {name: [] for name in METRICS}
 
         def add(name: str, labels: Sequence[object], value: float) -> None:
-            samples[name].append(([str(each) for each in labels], value))
+            samples[name].append(([str(label) for label in labels], value))
 
         latencies = HistogramMetricFamily(
             "ottla_request_seconds",
@@ -203,7 +203,7 @@ class ClusterMetrics(Collector):
             add("ottla_response_bytes_total", labels, counts.response_bytes)
             bounds = [*(str(each) for each in LATENCY_BUCKETS), "+Inf"]
             latencies.add_metric(
-                [str(each) for each in labels],
+                [str(label) for label in labels],
                 buckets=list(zip(bounds, accumulate(counts.buckets), strict=True)),
                 sum_value=counts.seconds,
             )

@@ -60,7 +60,9 @@ class RunningCluster:
     def listeners(self) -> list[tuple[int, Endpoint]]:
         """Return node id and advertised endpoint of every listener of every node."""
         assert self.cluster is not None
-        return [(node.node_id, each) for node in self.cluster.nodes.values() for each in node.endpoints.values()]
+        return [
+            (node.node_id, endpoint) for node in self.cluster.nodes.values() for endpoint in node.endpoints.values()
+        ]
 
     async def start(self) -> BrokerRuntime:
         """Bind all listeners, open the data and accept clients."""
@@ -104,7 +106,10 @@ class RunningCluster:
         if self._serving.image.broker_is_active(node_id):
             return
         server, broker = self.servers[node_id], self._serving.nodes[node_id]
-        bound = [replace(each, port=broker.endpoints[each.listener].port) for each in broker.server_config.listeners]
+        bound = [
+            replace(listener, port=broker.endpoints[listener.listener].port)
+            for listener in broker.server_config.listeners
+        ]
         await server.bind(bound, broker.layers)
         start_node(self._serving, node_id)
         server.serve(broker)

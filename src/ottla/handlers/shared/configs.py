@@ -1,6 +1,6 @@
-"""What a broker checks of a change of configs before the controller sees it: resources that make sense on this node.
+"""Checks of config changes on the broker, before the controller: resources must belong to this node.
 
-What a value may be is decided in `ottla.cluster.configs.alter`.
+`ottla.cluster.configs.alter` validates the values.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ def alter_each(
     *,
     validate_only: bool,
 ) -> list[tuple[R, ErrorCode, str | None]]:
-    """Change each resource as a whole or not at all, and tell what came of each; one that is named twice is not."""
+    """Change each resource completely or not at all; return the result of each. A repeated resource is an error."""
     records: list[Message] = []
     results: list[tuple[R, ErrorCode, str | None]] = []
     counts = Counter((each.resource_type, each.resource_name) for each in resources)
-    for each in resources:
+    for resource in resources:
         try:
-            if counts[each.resource_type, each.resource_name] > 1:
+            if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += change(each)
+            records += change(resource)
         except KafkaError as error:
-            results.append((each, error.code, error.message))
+            results.append((resource, error.code, error.message))
         else:
-            results.append((each, ErrorCode.NONE, None))
+            results.append((resource, ErrorCode.NONE, None))
     if not validate_only:
         broker.cluster.change(records)
     return results
 
 
 def altered_resource(broker: Broker, resource: Resource) -> ConfigResource:
-    """The resource whose configs are kept in the metadata; a broker's must be this one's, or all brokers'."""
+    """Return the resource in the metadata; a broker resource must be this node's or the cluster default."""
     if resource.resource_type not in _ALTERED:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     kind = ConfigResourceType(resource.resource_type)
@@ -75,7 +75,7 @@ def altered_resource(broker: Broker, resource: Resource) -> ConfigResource:
 
 
 def require_config_access(call: Call, operation: AclOperation, resource: Resource) -> None:
-    """Refuse somebody who may not see or change the configs of a topic, a group, or (for all others) the cluster."""
+    """Raise unless the principal may see or change the configs of a topic, a group or (for others) the cluster."""
     if resource.resource_type == ConfigResourceType.TOPIC:
         call.require(operation, ResourceType.TOPIC, resource.resource_name)
     elif resource.resource_type == ConfigResourceType.GROUP:
@@ -85,7 +85,7 @@ def require_config_access(call: Call, operation: AclOperation, resource: Resourc
 
 
 def check_node_id(broker: Broker, name: str) -> None:
-    """Refuse a broker resource that is not this node."""
+    """Raise for a broker resource of another node."""
     if parse_node_id("Node", name) != broker.node_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker.node_id}, but received {name}"
@@ -93,7 +93,7 @@ def check_node_id(broker: Broker, name: str) -> None:
 
 
 def parse_node_id(what: str, name: str) -> int:
-    """The id of a node as a resource is named by it, read as Java reads numbers."""
+    """Return the node id that names a resource, parsed as Java parses numbers."""
     if not _NUMBER.fullmatch(name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}")
     return int(name)

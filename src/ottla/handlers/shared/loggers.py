@@ -1,6 +1,6 @@
-"""The levels of ottla's own loggers, as the BROKER_LOGGER resource shows and changes them (KIP-412).
+"""Levels of ottla's loggers, as the BROKER_LOGGER resource shows and changes them (KIP-412).
 
-Levels live in the process, not in the metadata: a restart forgets them, as in Apache Kafka.
+Levels belong to the process, not to the metadata: a restart resets them, as in Kafka.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LEVELS: Final = {"FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, 
 
 
 def logger_names() -> list[str]:
-    """Every logger of ottla that exists, the one above all of them first."""
+    """Return the names of all loggers of ottla, the root first."""
     known = [name for name in logging.root.manager.loggerDict if name.startswith(f"{ROOT}.")]
     return [ROOT, *sorted(known)]
 
 
 def describe_loggers(names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """Each logger with the level in force."""
+    """Return each logger with its effective level."""
     return [
         ConfigEntry(
             name,
@@ -49,7 +49,7 @@ def describe_loggers(names: Collection[str] | None = None) -> list[ConfigEntry]:
 
 
 def alter_loggers(broker: Broker, node: str, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
-    """Set levels, or let loggers follow the one above again; all or none."""
+    """Set levels, or reset loggers to inherit; all or none."""
     if parse_node_id("Node", node) != broker.node_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {broker.node_id}, but received {node}"

@@ -1,4 +1,4 @@
-"""What the APIs of delegation tokens share: who may use them, under which rules, and how principals are written."""
+"""Shared by the delegation token APIs: who may use them, their settings, and principals as text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def check_allowed(call: Call) -> None:
-    """Tokens are for those who proved who they are, and not by a token: that would let a token outlive itself."""
+    """Raise unless the client authenticated, and not with a token: a token must not create or renew tokens."""
     if call.session.principal == ANONYMOUS or call.session.by_delegation_token:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
 def token_rules(call: Call) -> TokenRules:
-    """How tokens live in this cluster."""
+    """Return the settings of delegation tokens."""
     broker = call.broker
     key = broker.config("delegation.token.secret.key")
     return TokenRules(
@@ -30,11 +30,11 @@ def token_rules(call: Call) -> TokenRules:
 
 
 def principal_parts(principal: str) -> tuple[str, str]:
-    """`User:alice` as type and name."""
+    """Return type and name of a principal such as `User:alice`."""
     kind, _, name = principal.partition(":")
     return kind, name
 
 
 def principal_text(kind: str, name: str) -> str:
-    """Type and name as they are written in one word."""
+    """Return a principal's type and name as one text."""
     return f"{kind}:{name}"
