@@ -111,14 +111,14 @@ def metrics_page() -> str:
         "    page = urllib.request.urlopen(cluster.metrics_url).read().decode()",
         "    assert 'ottla_topics' in page",
         "```\n",
-        "| metric | kind | labels | what it says |",
+        "| metric | kind | labels | meaning |",
         "|---|---|---|---|",
     ]
     for name, each in METRICS.items():
         out.append(f"| `{name}` | {each.kind} | {', '.join(each.labels)} | {each.help} |")
     out += [
         "",
-        "Useful questions:\n",
+        "Example queries:\n",
         "```promql",
         "sum by (api) (rate(ottla_requests_total[1m]))                                        # requests per second",
         'histogram_quantile(0.99, sum by (le) (rate(ottla_request_seconds_bucket{api="Produce"}[5m])))',

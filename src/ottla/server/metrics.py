@@ -50,55 +50,55 @@ METRICS: Final[dict[str, Declared]] = {
     "ottla_request_seconds": Declared(
         "histogram",
         ("node", "api"),
-        "From reading a request to knowing its response; waiting (long polls, joins, acks) included.",
+        "Time from reading a request to its response, with delayed operations (long polls, joins, acks).",
     ),
     "ottla_received_bytes_total": Declared("counter", ("node",), "Bytes of all requests."),
     "ottla_sent_bytes_total": Declared("counter", ("node",), "Bytes of all responses."),
-    "ottla_connections": Declared("gauge", ("node", "listener"), "Connections that are open."),
-    "ottla_connections_accepted_total": Declared("counter", ("node",), "Connections that were let in."),
-    "ottla_requests_in_progress": Declared("gauge", ("node",), "Requests whose response is not known yet."),
+    "ottla_connections": Declared("gauge", ("node", "listener"), "Open connections."),
+    "ottla_connections_accepted_total": Declared("counter", ("node",), "Accepted connections."),
+    "ottla_requests_in_progress": Declared("gauge", ("node",), "Requests in progress."),
     "ottla_fetch_sessions": Declared("gauge", ("node",), "Incremental fetch sessions (KIP-227)."),
-    "ottla_fetch_session_evictions_total": Declared("counter", ("node",), "Fetch sessions that had to make room."),
+    "ottla_fetch_session_evictions_total": Declared("counter", ("node",), "Evicted fetch sessions."),
     "ottla_groups": Declared(
         "gauge", ("node", "type", "state"), "Groups that the node coordinates (Kafka: group-count)."
     ),
     "ottla_share_sessions": Declared(
         "gauge", ("node",), "Sessions of members of share groups (Kafka: ShareSessionsCount)."
     ),
-    "ottla_share_partitions": Declared("gauge", ("node",), "Partitions that groups share, one for each group."),
+    "ottla_share_partitions": Declared("gauge", ("node",), "Share partitions: partitions times share groups."),
     "ottla_share_records_in_flight": Declared(
         "gauge",
         ("group", "topic", "partition"),
-        "Records from where a share group begins to the last given to a member (Kafka: InFlightMessageCount).",
+        "Records between a share group's start offset and the last acquired record (Kafka: InFlightMessageCount).",
     ),
     "ottla_share_batches_in_flight": Declared(
-        "gauge", ("group", "topic", "partition"), "Batches of those (Kafka: InFlightBatchCount)."
+        "gauge", ("group", "topic", "partition"), "Batches of in-flight records (Kafka: InFlightBatchCount)."
     ),
     "ottla_share_acknowledgements_total": Declared(
         "counter",
         ("node", "type"),
-        "Records of which a member of a share group said what became of them (Kafka: RecordAcknowledgementsPerSec).",
+        "Acknowledged records of share groups (Kafka: RecordAcknowledgementsPerSec).",
     ),
     "ottla_share_lock_timeouts_total": Declared(
         "counter",
         ("node",),
-        "Records that a member of a share group held for too long (Kafka: AcquisitionLockTimeoutPerSec).",
+        "Records whose acquisition lock expired (Kafka: AcquisitionLockTimeoutPerSec).",
     ),
-    "ottla_topics": Declared("gauge", (), "Topics, the broker's own included."),
+    "ottla_topics": Declared("gauge", (), "Topics, internal ones included."),
     "ottla_partitions": Declared("gauge", ("node",), "Partitions that the node leads."),
     "ottla_offline_partitions": Declared("gauge", (), "Partitions without a leader."),
-    "ottla_under_replicated_partitions": Declared("gauge", (), "Partitions with replicas that are not in sync."),
-    "ottla_waiting_fetches": Declared("gauge", (), "Fetches that wait for records."),
+    "ottla_under_replicated_partitions": Declared("gauge", (), "Partitions with replicas outside the ISR."),
+    "ottla_waiting_fetches": Declared("gauge", (), "Delayed fetches in purgatory."),
     "ottla_partition_start_offset": Declared(
-        "gauge", ("topic", "partition"), "First offset, of partitions in use since the start."
+        "gauge", ("topic", "partition"), "Log start offset, of partitions used since the start."
     ),
     "ottla_partition_high_watermark": Declared(
-        "gauge", ("topic", "partition"), "High watermark, of partitions in use since the start."
+        "gauge", ("topic", "partition"), "High watermark, of partitions used since the start."
     ),
     "ottla_logs": Declared("gauge", ("node", "directory"), "Partition logs in a log directory."),
-    "ottla_log_bytes": Declared("gauge", ("node", "directory"), "Bytes of the logs in use since the start."),
-    "ottla_log_segments": Declared("gauge", ("node", "directory"), "Segments of the logs in use since the start."),
-    "ottla_log_directory_online": Declared("gauge", ("node", "directory"), "1 while the directory can be used."),
+    "ottla_log_bytes": Declared("gauge", ("node", "directory"), "Bytes of the logs used since the start."),
+    "ottla_log_segments": Declared("gauge", ("node", "directory"), "Segments of the logs used since the start."),
+    "ottla_log_directory_online": Declared("gauge", ("node", "directory"), "1 while the directory is online."),
     "ottla_metadata_offset": Declared("gauge", (), "Offset of the last metadata record."),
 }
 
