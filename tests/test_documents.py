@@ -39,3 +39,8 @@ def test_the_readme_s_table_is_read(capsys: pytest.CaptureFixture[str]) -> None:
         producer.flush()
         exec(compile(snippet, "README.md", "exec"), {"bootstrap": cluster.bootstrap})
     assert "coffee" in capsys.readouterr().out
+
+
+def test_snippets_of_the_registry_page_run() -> None:
+    for snippet in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "registry.md").read_text(), re.DOTALL):
+        exec(compile(snippet, "docs/registry.md", "exec"), {})

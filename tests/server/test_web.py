@@ -441,3 +441,11 @@ def test_missing_packages_are_named_in_one_sentence() -> None:
     result = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
     assert result.returncode == 2
     assert result.stderr.strip() == ("ottla: --control requires starlette and uvicorn: pip install 'ottla[web]'")
+
+
+def test_connections_send_small_responses_at_once() -> None:
+    server = WebServer(WebOptions())
+    server.bind()
+    assert server._socket is not None
+    assert server._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    asyncio.run(server.stop())

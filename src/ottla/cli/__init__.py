@@ -38,6 +38,7 @@ COMMANDS = {
     "pipeline": Subcommand("ottla.cli.pipeline", "Create, run, check and test Spark pipelines on topics."),
     "produce": Subcommand("ottla.cli.produce", "Write records to a topic."),
     "quota": Subcommand("ottla.cli.quota", "List, set and remove client quotas."),
+    "registry": Subcommand("ottla.cli.registry", "Run a schema registry over any Kafka."),
     "serve": Subcommand("ottla.cli.serve", "Run a Kafka-compatible broker."),
     "tap": Subcommand("ottla.cli.tap", "Print, capture and disturb traffic between clients and a Kafka."),
     "topic": Subcommand("ottla.cli.topic", "List, describe, create, change and delete topics."),

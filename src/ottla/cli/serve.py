@@ -27,6 +27,7 @@ from ottla.printable import PrintableFormatter
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.releases import find_release
 from ottla.protocol.secrets import is_secret_config
+from ottla.registry.options import registry_options
 from ottla.security.tls import TlsError
 from ottla.server.run import RunningCluster, address
 from ottla.server.web_options import CONTROL_TOKEN_VARIABLE, parse_web_options
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from ottla.events import Sink
     from ottla.protocol.releases import Release
+    from ottla.registry.server import RegistryServer
     from ottla.server.web import WebServer
     from ottla.server.web_options import WebOptions
     from ottla.testing.http.served_cluster import ServedCluster
@@ -142,6 +144,15 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            "--registry",
+            metavar="[HOST:]PORT",
+            help="Serve a schema registry over HTTP; 0 picks a free port.",
+            show_default=False,
+        ),
+    ] = None,
     dev_tls: Annotated[
         bool, typer.Option("--dev-tls", help="Listen with TLS and a certificate of a temporary CA.")
     ] = False,
@@ -209,6 +220,7 @@ def serve(
         names = http_host or []
         page = None if metrics is None else _metrics_options(metrics, names)
         kit = None if control is None else _control_options(control, control_token, names)
+        schemas = None if registry is None else _registry_options(registry, names, configs)
         if virtual_time and kit is None:
             raise ValueError("--virtual-time requires --control, which advances the time")
         in_memory = data_dir is None and properties is None and not {"log.dir", "log.dirs"} & set(overrides)
@@ -233,6 +245,7 @@ def serve(
             virtual_time,
             tls,
             limit,
+            schemas,
         )
         _run(_serve(wanted))
     except KafkaError as error:
@@ -370,6 +383,7 @@ class _Wanted(NamedTuple):
     virtual_time: bool
     tls: DevTls | None
     memory_limit: int
+    registry: WebOptions | None
 
     @property
     def data(self) -> str:
@@ -418,11 +432,15 @@ async def _serve_cluster(wanted: _Wanted, stop: asyncio.Event, web: Mapping[str,
             await kit.open(running, events, web["control"])
         if "metrics" in web:
             await _show_metrics(running, web["metrics"])
+        registry = None if wanted.registry is None else await _start_registry(running, wanted)
     except BaseException:
         await running.stop(drain_seconds=0)
         raise
     loop.call_later(FREEZE_SECONDS, _freeze_objects)
-    _announce(running, wanted, {name: server.url for name, server in web.items()})
+    urls: dict[str, str | None] = {name: server.url for name, server in web.items()}
+    if registry is not None:
+        urls["registry"] = registry.url
+    _announce(running, wanted, urls)
     cluster.storage_lost.then = lambda: loop.call_soon_threadsafe(stop.set)
     if not cluster.storage_lost.is_set:
         await stop.wait()
@@ -431,6 +449,8 @@ async def _serve_cluster(wanted: _Wanted, stop: asyncio.Event, web: Mapping[str,
         await server.stop()
     if kit is not None:
         kit.rules.clear()
+    if registry is not None:
+        await asyncio.to_thread(registry.close)
     await running.stop()
     if cluster.storage_lost.is_set:
         raise OSError("every log directory is offline")
@@ -462,6 +482,28 @@ async def _show_metrics(running: RunningCluster, server: WebServer) -> None:
 
     await server.serve(metrics_routes(ClusterMetrics(running, process=True).text))
     server.url += METRICS_PATH
+
+
+async def _start_registry(running: RunningCluster, wanted: _Wanted) -> RegistryServer:
+    from ottla.client import Client
+    from ottla.client.auth import security_from_properties
+    from ottla.registry.server import RegistryServer
+
+    tls = {"security.protocol": "SSL", "ssl.truststore.type": "PEM"}
+    security = security_from_properties(
+        {} if wanted.tls is None else {**tls, "ssl.truststore.location": wanted.tls.authority}
+    )
+    assert wanted.registry is not None
+    server = RegistryServer(
+        lambda: Client(running.bootstrap, client_id="ottla-registry", security=security), wanted.registry
+    )
+    return await asyncio.to_thread(server.start)
+
+
+def _registry_options(word: str, names: Sequence[str], configs: Sequence[ServerConfig]) -> WebOptions:
+    if any(endpoint.security_protocol.startswith("SASL") for config in configs for endpoint in config.listeners):
+        raise ValueError("--registry requires listeners without SASL; start `ottla registry` with credentials instead")
+    return registry_options("--registry", word, names)
 
 
 def _metrics_options(word: str, names: Sequence[str]) -> WebOptions:

@@ -11,12 +11,14 @@ import functools
 import inspect
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.broker import RACK_AWARE_SELECTOR
 from ottla.cluster.server_config import server_config
 from ottla.events import EventFile, Events
 from ottla.protocol.releases import find_release
+from ottla.registry.options import registry_options
 from ottla.server.run import RunningCluster
 from ottla.server.web_options import parse_web_options
 from ottla.testing.control.controlled_cluster import ControlledCluster
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from ottla.cluster.registrations import Acl
     from ottla.cluster.server_config import ServerConfig
+    from ottla.registry.server import RegistryServer
     from ottla.security.dev_tls import Authority
     from ottla.server.web import WebServer
     from ottla.server.web_options import WebOptions
@@ -84,6 +87,7 @@ class Cluster(ControlledCluster):
     - `tls=True` listens with TLS. Clients trust `ca_pem`; `authority.client(name)` creates client certificates.
     - `control` and `metrics` serve the control API and the metrics page on this port (0: a free one); see
       `control_url` and `metrics_url`.
+    - `registry` serves a schema registry: True or a port; see `registry_url`.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class Cluster(ControlledCluster):
         control: int | str | None = None,
         control_token: str | None = None,
         metrics: int | str | None = None,
+        registry: bool | int | str | None = None,
     ) -> None:
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         super().__init__(parse_topics(topics), sync=sync, virtual=clock)
@@ -146,6 +151,12 @@ class Cluster(ControlledCluster):
             )
         if metrics is not None:
             self._web["metrics"] = parse_web_options("metrics=", str(metrics))
+        self._registry_options: WebOptions | None = None
+        self._registry: RegistryServer | None = None
+        if registry is not None and registry is not False:
+            if users or superusers or tls:
+                raise ValueError("registry= cannot be combined with users=, superusers= or tls=")
+            self._registry_options = registry_options("registry=", "0" if registry is True else str(registry))
 
     # Start and stop
 
@@ -163,11 +174,13 @@ class Cluster(ControlledCluster):
             self._thread.join()
             self._thread = None
             raise self._failure
+        self._start_registry()
         return self
 
     def close(self) -> None:
         """Stop the brokers cleanly. May be called repeatedly, from any thread and with clients connected."""
         with self._closing:
+            self._stop_registry()
             thread, self._thread = self._thread, None
             if thread is None:
                 return
@@ -234,6 +247,33 @@ class Cluster(ControlledCluster):
     def metrics_url(self) -> str:
         """With `metrics`, the URL of the page with metrics in Prometheus' text format."""
         return self._url("metrics")
+
+    @property
+    def registry_url(self) -> str:
+        """With `registry`, the URL of the schema registry."""
+        return self._url("registry")
+
+    def reset(self) -> None:
+        """Return to the state after the start; a schema registry starts again at the same URL, empty."""
+        self._stop_registry()
+        super().reset()
+        self._start_registry()
+
+    def _start_registry(self) -> None:
+        if self._registry_options is None:
+            return
+        from ottla.client import Client
+        from ottla.registry.server import RegistryServer
+
+        connect = functools.partial(Client, self.bootstrap, client_id="ottla-registry")
+        self._registry = RegistryServer(connect, self._registry_options).start()
+        self._urls["registry"] = self._registry.url
+        self._registry_options = replace(self._registry_options, port=int(self._registry.url.rpartition(":")[2]))
+
+    def _stop_registry(self) -> None:
+        registry, self._registry = self._registry, None
+        if registry is not None:
+            registry.close()
 
     def _url(self, name: str) -> str:
         if name not in self._urls:

@@ -1,0 +1,469 @@
+"""The decisions of the registry: what each request returns, and which records it writes.
+
+Reads answer from the state. A write returns the records to append; the caller appends them, replays them and then
+calls the `result` that the write returned, so that a response shows what is in the topic.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.registry import errors, subjects
+from ottla.registry.records import (
+    Reference,
+    SchemaVersion,
+    context_record,
+    encode_value,
+    schema_key,
+    subject_key,
+)
+from ottla.schemas.schema import InvalidSchemaError
+from ottla.schemas.types import SCHEMA_TYPES, Compatibility, incompatibilities, parse_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ottla.registry.state import RegistryState
+    from ottla.schemas.schema import Schema
+
+MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
+LATEST: Final = -1
+_CONFIG_FIELDS: Final = (
+    "alias", "normalize", "validateFields", "validateRules", "compatibilityLevel", "compatibilityPolicy",
+    "compatibilityGroup", "defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet",
+)  # fmt: skip
+MAX_REFERENCE_DEPTH: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRequest:
+    """The body of a request with a schema."""
+
+    type: str
+    schema: str
+    references: tuple[Reference, ...] = ()
+    metadata: dict[str, Any] | None = None
+    rule_set: dict[str, Any] | None = None
+    version: int = 0
+    id: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Records to append, and how to make the response once they are replayed."""
+
+    records: list[tuple[bytes, bytes | None]]
+    result: Callable[[], Any]
+
+
+def parse_version(text: str) -> int:
+    """Return a version number, or LATEST."""
+    text = text.strip()
+    if text.lower() in ("latest", "-1"):
+        return LATEST
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 2**31:
+        raise errors.invalid_version(text)
+    return int(text)
+
+
+class RegistryService:
+    """Answers from a state; every method names the subject with its context."""
+
+    def __init__(self, state: RegistryState, default_compatibility: str = "BACKWARD") -> None:
+        self.state = state
+        self._default = {"compatibilityLevel": default_compatibility}
+        self._parse = lru_cache(maxsize=1000)(parse_schema_with)
+
+    # Subjects and versions
+
+    def subjects(self, prefix: str, *, deleted: bool = False, deleted_only: bool = False) -> list[str]:
+        """List subjects."""
+        found = []
+        for subject, versions in self.state.versions.items():
+            if subjects.matches(subject, prefix):
+                alive = any(not version.deleted for version in versions.values())
+                if (deleted_only and not alive) or (not deleted_only and (alive or deleted)):
+                    found.append(subject)
+        return sorted(found)
+
+    def versions(self, subject: str, *, deleted: bool = False, deleted_only: bool = False) -> list[int]:
+        """List a subject's versions."""
+        found = self.state.active(subject, deleted=deleted or deleted_only)
+        if not found:
+            raise errors.subject_not_found(subject)
+        return [version.version for version in found if version.deleted or not deleted_only]
+
+    def version(self, subject: str, number: int, *, deleted: bool = False) -> SchemaVersion:
+        """Return one version, or the latest."""
+        found = self.state.active(subject, deleted=deleted)
+        if number == LATEST:
+            active = self.state.active(subject)
+            if active:
+                return active[-1]
+            if found:
+                return found[-1]
+            raise errors.subject_not_found(subject)
+        for version in found:
+            if version.version == number:
+                return version
+        raise errors.version_not_found(number) if found else errors.subject_not_found(subject)
+
+    def by_id(self, schema_id: int, subject: str = "") -> SchemaVersion:
+        """Return a version with an id, in the context of a subject."""
+        holders = self.state.holders(subject, schema_id)
+        if not holders and subject and subjects.split(subject)[0] == subjects.DEFAULT_CONTEXT:
+            for context in self.state.contexts():
+                holders = holders or self.state.holders(f":{context}:", schema_id)
+        if not holders:
+            raise errors.schema_not_found(schema_id)
+        return min(holders, key=lambda version: (version.subject != subject, version.deleted, version.subject))
+
+    def versions_of_id(self, schema_id: int, subject: str, *, deleted: bool) -> list[dict[str, Any]]:
+        """List the subjects and versions with an id."""
+        holders = self.state.holders(subject, schema_id)
+        if not holders:
+            raise errors.schema_not_found(schema_id)
+        return [
+            {"subject": version.subject, "version": version.version}
+            for version in sorted(holders, key=lambda version: (version.subject, version.version))
+            if deleted or not version.deleted
+        ]
+
+    def by_guid(self, guid: str) -> tuple[SchemaVersion, list[dict[str, Any]]]:
+        """Return a version with a guid, and the contexts and ids of that guid."""
+        import uuid
+
+        try:
+            digest = uuid.UUID(guid).bytes
+        except ValueError:
+            raise errors.schema_not_found(guid) from None
+        found = list(self.state.with_digest(digest))
+        if not found:
+            raise errors.schema_not_found(guid)
+        context, schema_id = found[0]
+        ids = [{"context": name, "id": number} for name, number in found]
+        return self.by_id(schema_id, f":{context}:" if context != subjects.DEFAULT_CONTEXT else ""), ids
+
+    def referenced_by(self, subject: str, number: int) -> list[int]:
+        """List the ids of schemas that refer to a version."""
+        version = self.version(subject, number)
+        referrers = self.state.referrers(subject, version.version, deleted=False)
+        return sorted({referrer.id for referrer in referrers})
+
+    def formatted(self, version: SchemaVersion, format_: str) -> str:
+        """Return a version's text in a format: empty, or `resolved`."""
+        if format_ == "resolved":
+            return self._parsed(version).resolved()
+        return version.schema
+
+    # Lookup, registration, compatibility
+
+    def lookup(self, subject: str, request: SchemaRequest, *, normalize: bool, deleted: bool) -> SchemaVersion:
+        """Return the version of a subject that has a schema."""
+        if not self.state.active(subject, deleted=deleted):
+            raise errors.subject_not_found(subject)
+        wanted = self._canonical(subject, request, normalize=normalize)
+        for version in reversed(self.state.active(subject, deleted=deleted)):
+            if version.type == request.type and version.digest == wanted.digest:
+                return version
+        schema = self._parsed(wanted)
+        for version in reversed(self.state.active(subject, deleted=deleted)):
+            if version.type == request.type and self._parsed(version).resolved() == schema.resolved():
+                same = request.metadata is None or request.metadata == version.metadata
+                if same and (not request.references or request.references == version.references):
+                    return version
+        raise errors.schema_not_found()
+
+    def register(self, subject: str, request: SchemaRequest, *, normalize: bool) -> Change:
+        """Register a schema under a subject; a schema that is there already keeps its id and version."""
+        if not subjects.is_valid(subject):
+            raise errors.invalid_subject(subject)
+        mode = self.mode_in_scope(subject)
+        self._check_register_mode(subject, request, mode)
+        importing = mode in ("IMPORT", "FORWARD")
+        version = self._canonical(subject, request, normalize=normalize)
+        known = self.state.id_of(subject, version.digest)
+        active = self.state.active(subject)
+        if request.version == 0:
+            for existing in reversed(active):
+                same_id = request.id < 0 or request.id == existing.id
+                if existing.digest == version.digest and existing.type == version.type and same_id:
+                    return _unchanged(existing)
+        if not importing:
+            problems = self._incompatibilities(subject, version, active)
+            if problems:
+                raise errors.incompatible(
+                    f'Schema being registered is incompatible with an earlier schema for subject "{subject}", '
+                    f"details: [{', '.join(problems)}]"
+                )
+        every = self.state.active(subject, deleted=True)
+        following = every[-1].version + 1 if every else 1
+        if request.version > 0 and request.version != following and not importing:
+            raise errors.invalid_schema("Version is not one more than previous version")
+        version.version = request.version if request.version > 0 else following
+        version.id = self._choose_id(subject, request, version, known)
+        records: list[tuple[bytes, bytes | None]] = []
+        context = subjects.split(subject)[0]
+        if context not in self.state.contexts():
+            records.append(context_record(context))
+        for old in every:
+            replaced = old.deleted and old.id == version.id and old.version < version.version
+            if replaced and not self.state.referrers(subject, old.version, deleted=True):
+                records.append((old.key(), None))
+        records.append((version.key(), version.value()))
+        return Change(records, lambda: self.version(subject, version.version))
+
+    def _choose_id(self, subject: str, request: SchemaRequest, version: SchemaVersion, known: int | None) -> int:
+        if request.id < 0:
+            return self.state.next_id(subject) if known is None else known
+        for holder in self.state.holders(subject, request.id):
+            if holder.digest != version.digest:
+                raise errors.not_permitted(f"Overwrite new schema with id {request.id} is not permitted.")
+        if known is not None and known != request.id:
+            raise errors.id_does_not_match(known)
+        return request.id
+
+    def _check_register_mode(self, subject: str, request: SchemaRequest, mode: str) -> None:
+        place = f"Subject {subject} in context {subjects.split(subject)[0]}"
+        if mode.startswith("READONLY"):
+            raise errors.not_permitted(f"{place} is in read-only mode")
+        if request.id >= 0 and mode not in ("IMPORT", "FORWARD"):
+            raise errors.not_permitted(f"{place} is not in import mode")
+        if request.id < 0 and mode != "READWRITE":
+            raise errors.not_permitted(f"{place} is not in read-write mode")
+
+    def check(self, subject: str, request: SchemaRequest, number: int | None, *, normalize: bool) -> list[str]:
+        """Return why a schema is not compatible with a version, or with what the level of the subject asks for."""
+        if number is None:
+            versions = self.state.active(subject)
+        elif number == LATEST:
+            versions = self.state.active(subject)[-1:]
+        else:
+            versions = [version for version in self.state.active(subject) if version.version == number]
+            if not versions:
+                raise errors.version_not_found(number)
+        return self._incompatibilities(subject, self._canonical(subject, request, normalize=normalize), versions)
+
+    def _incompatibilities(self, subject: str, version: SchemaVersion, existing: list[SchemaVersion]) -> list[str]:
+        config = self.config_in_scope(subject)
+        level = Compatibility(config["compatibilityLevel"])
+        if level is Compatibility.NONE:
+            return []
+        group = config.get("compatibilityGroup")
+        if group is not None:
+            value = _property(version, group)
+            existing = [other for other in existing if _property(other, group) == value]
+        schema = self._parsed(version)
+        earlier = ((other.version, self._parsed(other)) for other in reversed(existing))
+        problems = incompatibilities(schema, earlier, level)
+        if problems:
+            validate = "true" if config.get("validateFields") else "false"
+            problems.append(f"{{validateFields: '{validate}', compatibility: '{level.value}'}}")
+        return problems
+
+    def _canonical(self, subject: str, request: SchemaRequest, *, normalize: bool) -> SchemaVersion:
+        if request.type not in SCHEMA_TYPES:
+            raise errors.invalid_schema(f"Invalid schema type {request.type}")
+        if not request.schema.strip():
+            raise errors.invalid_schema("Empty schema")
+        draft = SchemaVersion(
+            subject, 0, -1, request.type, request.schema, request.references, request.metadata, request.rule_set
+        )
+        try:
+            schema = self._parsed(draft)
+            if normalize or self.config_in_scope(subject).get("normalize"):
+                schema = schema.normalized()
+                draft = replace(draft, references=tuple(sorted(set(draft.references), key=lambda entry: entry.name)))
+            return replace(draft, schema=schema.canonical())
+        except InvalidSchemaError as error:
+            raise errors.invalid_schema(f"Invalid schema {_shown(draft)}, details: {error}") from None
+
+    def _parsed(self, version: SchemaVersion) -> Schema:
+        texts = self._resolve(version.subject, version.references)
+        return self._parse(version.type, version.schema, tuple(texts.items()))
+
+    def _resolve(self, parent: str, references: Iterable[Reference], depth: int = 0) -> dict[str, str]:
+        """Return the texts of references, those that they need themselves first."""
+        if depth > MAX_REFERENCE_DEPTH:
+            raise InvalidSchemaError(f"references nest deeper than {MAX_REFERENCE_DEPTH} levels")
+        texts: dict[str, str] = {}
+        for reference in references:
+            subject = subjects.in_context(subjects.split(parent)[0], reference.subject)
+            found = self.state.active(subject, deleted=True)
+            version = next((entry for entry in found if entry.version == reference.version), None)
+            if reference.version == LATEST and found:
+                version = found[-1]
+            if version is None:
+                raise InvalidSchemaError(
+                    f'No schema reference found for subject "{reference.subject}" and version {reference.version}'
+                )
+            for name, text in self._resolve(subject, version.references, depth + 1).items():
+                texts.setdefault(name, text)
+            texts[reference.name] = version.schema
+        return texts
+
+    # Deletion
+
+    def delete_version(self, subject: str, number: int, *, permanent: bool) -> Change:
+        """Delete a version softly, or for good what was deleted softly."""
+        version = self.version(subject, number, deleted=True)
+        if version.deleted and not permanent:
+            raise errors.version_soft_deleted(subject, version.version)
+        self._check_writable(subject)
+        if self.state.referrers(subject, version.version, deleted=permanent):
+            raise errors.reference_exists(subject, version.version)
+        if permanent and not version.deleted:
+            raise errors.version_not_soft_deleted(subject, version.version)
+        value = None if permanent else replace(version, deleted=True).value()
+        records: list[tuple[bytes, bytes | None]] = [(version.key(), value)]
+        if permanent and len(self.state.active(subject, deleted=True)) == 1:
+            records += self._forget_settings(subject)
+        return Change(records, lambda: version.version)
+
+    def delete_subject(self, subject: str, *, permanent: bool) -> Change:
+        """Delete all versions of a subject."""
+        self._check_writable(subject)
+        every = self.state.active(subject, deleted=True)
+        if not every:
+            raise errors.subject_not_found(subject)
+        active = self.state.active(subject)
+        if not active and not permanent:
+            raise errors.subject_soft_deleted(subject)
+        if active and permanent:
+            raise errors.subject_not_soft_deleted(subject)
+        doomed = every if permanent else active
+        for version in doomed:
+            referrers = self.state.referrers(subject, version.version, deleted=permanent)
+            if any(referrer.subject != subject for referrer in referrers):
+                raise errors.reference_exists(subject, version.version)
+        numbers = [version.version for version in doomed]
+        if permanent:
+            records = [(schema_key(subject, number), None) for number in reversed(numbers)]
+            return Change([*records, *self._forget_settings(subject)], lambda: numbers)
+        value = encode_value({"subject": subject, "version": numbers[-1]})
+        return Change([(subject_key("DELETE_SUBJECT", subject), value)], lambda: numbers)
+
+    def _forget_settings(self, subject: str) -> list[tuple[bytes, bytes | None]]:
+        records: list[tuple[bytes, bytes | None]] = []
+        if subject in self.state.modes:
+            records.append((subject_key("MODE", subject), None))
+        if subject in self.state.configs:
+            records.append((subject_key("CONFIG", subject), None))
+        return records
+
+    def _check_writable(self, subject: str) -> None:
+        if self.mode_in_scope(subject).startswith("READONLY"):
+            context = subjects.split(subject)[0]
+            raise errors.not_permitted(f"Subject {subject} in context {context} is in read-only mode")
+
+    # Configs and modes
+
+    def config(self, subject: str, *, default_to_global: bool = False) -> dict[str, Any]:
+        """Return the config of a subject, or the global one."""
+        if not subject or default_to_global:
+            return self.config_in_scope(subject)
+        if subject not in self.state.configs:
+            raise errors.config_not_found(subject)
+        return _config(self.state.configs[subject])
+
+    def config_in_scope(self, subject: str) -> dict[str, Any]:
+        """Return the config that holds for a subject."""
+        context = subjects.split(subject)[0]
+        for name in (subject, f":{context}:"):
+            if name and name in self.state.configs and "compatibilityLevel" in self.state.configs[name]:
+                return {**self._default, **_config(self.state.configs[name])}
+        return {**self._default, **_config(self.state.configs.get("", {}))}
+
+    def set_config(self, subject: str, body: dict[str, Any]) -> Change:
+        """Change a config; fields that are left out keep their values."""
+        level = body.get("compatibility")
+        if level is not None and (not isinstance(level, str) or level.upper() not in Compatibility.__members__):
+            raise errors.invalid_compatibility()
+        self._check_writable(subject)
+        value = dict(self.state.configs.get(subject, {}))
+        if subject:
+            value["subject"] = subject
+        for name in _CONFIG_FIELDS:
+            if name in body:
+                value[name] = body[name]
+        if level is not None:
+            value["compatibilityLevel"] = level.upper()
+        shown = {
+            "compatibility" if name == "compatibilityLevel" else name: entry for name, entry in _config(value).items()
+        }
+        return Change([(subject_key("CONFIG", subject), encode_value(value))], lambda: shown)
+
+    def delete_config(self, subject: str) -> Change:
+        """Delete a config; return what it was."""
+        old = self.config(subject) if subject else self.config_in_scope("")
+        self._check_writable(subject)
+        return Change([(subject_key("CONFIG", subject), None)], lambda: old)
+
+    def mode(self, subject: str, *, default_to_global: bool = False) -> str:
+        """Return the mode of a subject, or the global one."""
+        if not subject or default_to_global:
+            return self.mode_in_scope(subject)
+        if subject not in self.state.modes:
+            raise errors.mode_not_found(subject)
+        return self.state.modes[subject]
+
+    def mode_in_scope(self, subject: str) -> str:
+        """Return the mode that holds for a subject."""
+        modes = self.state.modes
+        if modes.get("") == "READONLY_OVERRIDE":
+            return "READONLY_OVERRIDE"
+        for name in (subject, f":{subjects.split(subject)[0]}:", ""):
+            if name in modes:
+                return modes[name]
+        return "READWRITE"
+
+    def set_mode(self, subject: str, mode: object, *, force: bool) -> Change:
+        """Change a mode. IMPORT requires that no schemas exist, unless forced."""
+        if not isinstance(mode, str) or mode.upper() not in MODES:
+            raise errors.invalid_mode()
+        mode = mode.upper()
+        records: list[tuple[bytes, bytes | None]] = []
+        if mode == "IMPORT" and self.mode_in_scope(subject) != "IMPORT" and not force:
+            concerned = [name for name in self.state.versions if name == subject or not subject]
+            if any(self.state.active(name) for name in concerned):
+                raise errors.not_permitted("Cannot import since found existing subjects")
+            records += [
+                (version.key(), None) for name in concerned for version in self.state.active(name, deleted=True)
+            ]
+            records.append((subject_key("CLEAR_SUBJECT", subject), encode_value({"subject": subject or ""})))
+        value = {"subject": subject, "mode": mode} if subject else {"mode": mode}
+        records.append((subject_key("MODE", subject), encode_value(value)))
+        return Change(records, lambda: mode)
+
+    def delete_mode(self, subject: str) -> Change:
+        """Delete a mode; return what it was."""
+        old = self.mode(subject) if subject else self.mode_in_scope("")
+        return Change([(subject_key("MODE", subject), None)], lambda: old)
+
+
+def _unchanged(version: SchemaVersion) -> Change:
+    return Change([], lambda: version)
+
+
+def parse_schema_with(type_: str, text: str, references: tuple[tuple[str, str], ...]) -> Schema:
+    """Parse a schema; hashable arguments, so that results are kept."""
+    return parse_schema(type_, text, dict(references))
+
+
+def _config(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: value[name] for name in _CONFIG_FIELDS if value.get(name) is not None}
+
+
+def _property(version: SchemaVersion, name: str) -> Any:
+    return ((version.metadata or {}).get("properties") or {}).get(name)
+
+
+def _shown(version: SchemaVersion) -> str:
+    references = json.dumps([reference.as_json() for reference in version.references])
+    return (
+        f"{{subject={version.subject},version=0,id=-1,schemaType={version.type},references={references},"
+        f"metadata={version.metadata},ruleSet={version.rule_set},schema={version.schema[:1000]}}}"
+    )
