@@ -21,26 +21,26 @@ def acknowledge(sharing: Sharing, member: str, first: int, last: int, *types: in
     return ErrorCode.NONE if answer.response is None else answer.response.code
 
 
-def test_records_go_to_one_member_only_and_in_batches_of_the_log() -> None:
+def test_records_are_acquired_by_one_member_in_log_batches() -> None:
     sharing = Sharing(log_of(10, 10, 10))
     assert sharing.fetch(ANN, 5) == [Acquired(0, 9, 1)]
     assert sharing.fetch(BOB, 11) == [Acquired(10, 29, 1)]
     assert sharing.fetch(ANN) == []
 
 
-def test_portions_end_at_batches_of_the_log() -> None:
+def test_portions_end_at_batch_borders() -> None:
     sharing = Sharing(log_of(10, 10, 10, 10))
     assert sharing.fetch(ANN, 500, batch_size=15) == [Acquired(0, 19, 1), Acquired(20, 39, 1)]
 
 
-def test_a_strict_limit_tears_a_batch_apart() -> None:
+def test_strict_limit_splits_batch() -> None:
     sharing = Sharing(log_of(10))
     assert sharing.fetch(ANN, 4, mode=RECORD_LIMIT) == [Acquired(0, 3, 1)]
     assert sharing.fetch(BOB, 4, mode=RECORD_LIMIT) == [Acquired(4, 7, 1)]
     assert sharing.fetch(BOB, 4, mode=RECORD_LIMIT) == [Acquired(8, 9, 1)]
 
 
-def test_what_was_accepted_is_over_and_moves_the_start() -> None:
+def test_accepted_records_advance_start_offset() -> None:
     sharing = Sharing(log_of(10, 10))
     sharing.fetch(ANN)
     assert acknowledge(sharing, ANN, 0, 19, ACCEPT) is ErrorCode.NONE
@@ -50,7 +50,7 @@ def test_what_was_accepted_is_over_and_moves_the_start() -> None:
     assert sharing.store.writes == [(0, 20, [StateBatch(0, 19, 2, 1)])]
 
 
-def test_a_part_of_a_batch_may_be_acknowledged_and_moves_the_start_into_it() -> None:
+def test_partial_acknowledgement_advances_start_offset_into_batch() -> None:
     sharing = Sharing(log_of(10))
     sharing.fetch(ANN)
     assert acknowledge(sharing, ANN, 0, 3, ACCEPT) is ErrorCode.NONE
@@ -59,7 +59,7 @@ def test_a_part_of_a_batch_may_be_acknowledged_and_moves_the_start_into_it() -> 
     assert sharing.partition.start_offset == 10
 
 
-def test_a_hole_in_what_is_done_with_keeps_the_start() -> None:
+def test_unacknowledged_record_keeps_start_offset() -> None:
     sharing = Sharing(log_of(10))
     sharing.fetch(ANN)
     assert acknowledge(sharing, ANN, 5, 9, ACCEPT) is ErrorCode.NONE
@@ -69,7 +69,7 @@ def test_a_hole_in_what_is_done_with_keeps_the_start() -> None:
     assert sharing.partition.start_offset == 10
 
 
-def test_each_record_may_have_a_type_of_its_own() -> None:
+def test_acknowledge_types_may_differ_per_record() -> None:
     sharing = Sharing(log_of(4))
     sharing.fetch(ANN)
     assert acknowledge(sharing, ANN, 0, 3, ACCEPT, RELEASE, REJECT, GAP) is ErrorCode.NONE
@@ -77,7 +77,7 @@ def test_each_record_may_have_a_type_of_its_own() -> None:
     assert sharing.fetch(BOB) == [Acquired(1, 1, 2)]
 
 
-def test_released_records_come_again_before_new_ones_and_are_counted() -> None:
+def test_released_records_are_acquired_first_with_higher_count() -> None:
     sharing = Sharing(log_of(10, 10))
     sharing.fetch(ANN, 1)
     assert acknowledge(sharing, ANN, 0, 9, RELEASE) is ErrorCode.NONE
@@ -85,7 +85,7 @@ def test_released_records_come_again_before_new_ones_and_are_counted() -> None:
 
 
 @pytest.mark.parametrize("limit", [2, 5])
-def test_a_record_that_was_delivered_too_often_is_archived(limit: int) -> None:
+def test_record_at_delivery_count_limit_is_archived(limit: int) -> None:
     sharing = Sharing(log_of(1, 1), delivery_count_limit=limit)
     for count in range(1, limit + 1):
         assert sharing.fetch(ANN, 1, mode=RECORD_LIMIT) == [Acquired(0, 0, count)]
@@ -94,7 +94,7 @@ def test_a_record_that_was_delivered_too_often_is_archived(limit: int) -> None:
     assert sharing.fetch(ANN, 1) == [Acquired(1, 1, 1)]
 
 
-def test_records_that_fail_often_come_in_smaller_portions_and_at_last_alone() -> None:
+def test_high_delivery_counts_shrink_portions_to_one_record() -> None:
     sharing = Sharing(log_of(16))
     sizes = []
     for _ in range(5):
@@ -105,7 +105,7 @@ def test_records_that_fail_often_come_in_smaller_portions_and_at_last_alone() ->
     assert sizes == [16, 16, 16, 8, 1]
 
 
-def test_an_acknowledgement_needs_the_lock() -> None:
+def test_acknowledgement_requires_acquisition_lock() -> None:
     sharing = Sharing(log_of(10, 10))
     sharing.fetch(ANN, 1)
     assert acknowledge(sharing, BOB, 0, 9, ACCEPT) is ErrorCode.INVALID_RECORD_STATE
@@ -119,12 +119,12 @@ def test_an_acknowledgement_needs_the_lock() -> None:
     assert acknowledge(sharing, BOB, 0, 9, ACCEPT) is ErrorCode.NONE
 
 
-def test_nothing_was_acquired_before_the_first_fetch() -> None:
+def test_acknowledgement_before_fetch_is_invalid_record_state() -> None:
     sharing = Sharing(log_of(10))
     assert acknowledge(sharing, ANN, 0, 9, ACCEPT) is ErrorCode.INVALID_RECORD_STATE
 
 
-def test_an_acknowledgement_with_one_error_changes_nothing() -> None:
+def test_acknowledgement_with_one_error_is_rolled_back() -> None:
     sharing = Sharing(log_of(10, 10))
     sharing.fetch(ANN, 1)
     sharing.fetch(BOB, 1)
@@ -136,7 +136,7 @@ def test_an_acknowledgement_with_one_error_changes_nothing() -> None:
     assert acknowledge(sharing, ANN, 0, 9, ACCEPT) is ErrorCode.NONE
 
 
-def test_an_acknowledgement_counts_when_it_is_written() -> None:
+def test_acknowledgement_takes_effect_when_persisted() -> None:
     sharing = Sharing(log_of(10))
     sharing.fetch(ANN)
     sharing.store.holding = True
@@ -149,7 +149,7 @@ def test_an_acknowledgement_counts_when_it_is_written() -> None:
     assert sharing.fetch(BOB) == [Acquired(0, 9, 2)]
 
 
-def test_an_acknowledgement_that_is_not_written_never_was() -> None:
+def test_failed_acknowledgement_is_rolled_back() -> None:
     sharing = Sharing(log_of(10))
     sharing.fetch(ANN)
     sharing.store.refusal = ErrorCode.KAFKA_STORAGE_ERROR
@@ -161,7 +161,7 @@ def test_an_acknowledgement_that_is_not_written_never_was() -> None:
     assert sharing.partition.start_offset == 10
 
 
-def test_a_lock_that_ends_while_a_write_is_refused_gives_the_records_back() -> None:
+def test_lock_expiry_during_failed_write_releases_records() -> None:
     sharing = Sharing(log_of(10))
     sharing.fetch(ANN)
     sharing.store.holding = True
@@ -173,7 +173,7 @@ def test_a_lock_that_ends_while_a_write_is_refused_gives_the_records_back() -> N
     assert sharing.fetch(BOB) == [Acquired(0, 9, 2)]
 
 
-def test_a_coordinator_that_is_not_there_is_asked_again_for_a_while() -> None:
+def test_unavailable_share_coordinator_is_retried() -> None:
     sharing = Sharing(log_of(10, 10))
     sharing.fetch(ANN)
     sharing.store.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -193,7 +193,7 @@ def test_a_coordinator_that_is_not_there_is_asked_again_for_a_while() -> None:
     assert acknowledge(sharing, ANN, 5, 9, ACCEPT) is ErrorCode.NONE
 
 
-def test_a_lock_ends_after_its_time_and_that_is_written() -> None:
+def test_expired_acquisition_lock_releases_and_persists() -> None:
     sharing = Sharing(log_of(10))
     sharing.fetch(ANN)
     sharing.clock.advance(29.9)
@@ -203,7 +203,7 @@ def test_a_lock_ends_after_its_time_and_that_is_written() -> None:
     assert sharing.fetch(BOB) == [Acquired(0, 9, 2)]
 
 
-def test_a_lock_may_be_renewed_for_some_of_the_records() -> None:
+def test_acquisition_lock_is_renewed_for_part_of_records() -> None:
     sharing = Sharing(log_of(10))
     sharing.fetch(ANN)
     sharing.clock.advance(20)
@@ -213,13 +213,13 @@ def test_a_lock_may_be_renewed_for_some_of_the_records() -> None:
     assert acknowledge(sharing, ANN, 2, 3, ACCEPT) is ErrorCode.NONE
 
 
-def test_renewing_may_be_forbidden() -> None:
+def test_renewal_can_be_disabled() -> None:
     sharing = Sharing(log_of(10), renew_enabled=False)
     sharing.fetch(ANN)
     assert acknowledge(sharing, ANN, 0, 9, RENEW) is ErrorCode.INVALID_RECORD_STATE
 
 
-def test_only_so_many_records_are_in_flight() -> None:
+def test_in_flight_records_are_limited() -> None:
     sharing = Sharing(log_of(*[10] * 20), max_record_locks=100)
     assert sharing.fetch(ANN, 500)[-1].last == 99
     assert sharing.fetch(BOB) == []
@@ -229,7 +229,7 @@ def test_only_so_many_records_are_in_flight() -> None:
     assert sharing.fetch(BOB) == [Acquired(100, 109, 1)]
 
 
-def test_a_session_that_ends_gives_back_what_it_held() -> None:
+def test_ended_session_releases_records() -> None:
     sharing = Sharing(log_of(10, 10))
     sharing.fetch(ANN, 1)
     sharing.fetch(BOB, 1)
@@ -237,7 +237,7 @@ def test_a_session_that_ends_gives_back_what_it_held() -> None:
     assert sharing.fetch(BOB) == [Acquired(0, 9, 2)]
 
 
-def test_what_the_log_lost_is_over() -> None:
+def test_deleted_records_are_archived() -> None:
     sharing = Sharing(log_of(10, 10, 10))
     sharing.fetch(ANN, 1)
     sharing.fetch(BOB, 1)
@@ -252,7 +252,7 @@ def test_what_the_log_lost_is_over() -> None:
     assert sharing.partition.start_offset == 30
 
 
-def test_what_was_compacted_away_is_over() -> None:
+def test_compacted_records_are_archived() -> None:
     sharing = Sharing(log_of(10, 10))
     sharing.fetch(ANN, 1)
     assert acknowledge(sharing, ANN, 0, 9, RELEASE) is ErrorCode.NONE
@@ -262,7 +262,7 @@ def test_what_was_compacted_away_is_over() -> None:
     assert sharing.partition.start_offset == 20
 
 
-def test_a_group_that_reads_committed_records_never_sees_aborted_ones() -> None:
+def test_read_committed_group_skips_aborted_records() -> None:
     batches = [
         LogBatch(0, 4, 7, is_transactional=True),
         LogBatch(5, 9, 8, is_transactional=True),
@@ -280,7 +280,7 @@ def test_a_group_that_reads_committed_records_never_sees_aborted_ones() -> None:
     assert sharing.partition.start_offset == 16
 
 
-def test_a_new_leader_goes_on_where_the_last_one_was() -> None:
+def test_new_leader_resumes_from_persisted_state() -> None:
     sharing = Sharing(log_of(10, 10, 10))
     sharing.fetch(ANN)
     assert acknowledge(sharing, ANN, 0, 4, ACCEPT) is ErrorCode.NONE
@@ -298,14 +298,14 @@ def test_a_new_leader_goes_on_where_the_last_one_was() -> None:
     assert sharing.partition.start_offset == 30
 
 
-def test_a_group_that_never_read_begins_where_its_config_says() -> None:
+def test_new_group_starts_at_auto_offset_reset() -> None:
     sharing = Sharing(log_of(10, 10), start=-1)
     sharing.reset = 10
     sharing.lead()
     assert sharing.fetch(ANN) == [Acquired(10, 19, 1)]
 
 
-def test_a_partition_whose_state_cannot_be_read_fails() -> None:
+def test_unreadable_state_fails_share_partition() -> None:
     sharing = Sharing(log_of(10))
     sharing.store.delete(KEY)
     partition = sharing.lead()
@@ -314,7 +314,7 @@ def test_a_partition_whose_state_cannot_be_read_fails() -> None:
     assert partition.failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_fenced_partition_gives_nothing_and_lets_its_timers_go() -> None:
+def test_fenced_share_partition_cancels_timers() -> None:
     sharing = Sharing(log_of(10))
     sharing.fetch(ANN)
     sharing.partition.fence()
@@ -323,7 +323,7 @@ def test_a_fenced_partition_gives_nothing_and_lets_its_timers_go() -> None:
     assert sharing.fetch(BOB) == []
 
 
-def test_a_long_aborted_transaction_does_not_stop_a_group() -> None:
+def test_long_aborted_transaction_does_not_block_group() -> None:
     batches = [
         LogBatch(0, 149, 7, is_transactional=True),
         LogBatch(150, 299, 7, is_transactional=True),

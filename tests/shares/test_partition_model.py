@@ -196,7 +196,7 @@ class Play:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_every_record_is_in_one_hand_at_most_and_done_with_in_the_end(seed: int) -> None:
+def test_records_have_one_owner_and_end_in_terminal_state(seed: int) -> None:
     play = Play(seed)
     steps = (
         [play.fetch] * 6 + [play.acknowledge] * 8 + [play.produce] * 2 + [play.leave, play.slow_store, play.slow_store]

@@ -252,7 +252,7 @@ def talk() -> Iterator[Talk]:
     made.close()
 
 
-def test_a_member_gets_records_and_accepts_them(talk: Talk) -> None:
+def test_member_acquires_and_accepts_records(talk: Talk) -> None:
     talk.write(b"a", b"b")
     talk.write(b"c")
     talk.write(b"d", partition=1)
@@ -266,7 +266,7 @@ def test_a_member_gets_records_and_accepts_them(talk: Talk) -> None:
     assert talk.acknowledge(ANN, 2, {0: [(0, 2, [ACCEPT])]}) == [ErrorCode.NONE]  # below the start, as in Kafka
 
 
-def test_batches_that_nobody_gets_are_not_sent(talk: Talk) -> None:
+def test_batches_without_acquired_records_are_not_sent(talk: Talk) -> None:
     for value in (b"a", b"b", b"c", b"d"):
         talk.write(value)
     first = talk.fetch(ANN, 0, (0,), max_records=1)
@@ -276,7 +276,7 @@ def test_batches_that_nobody_gets_are_not_sent(talk: Talk) -> None:
     assert values(parts(second)[0]) == [b"b", b"c"]
 
 
-def test_acknowledgements_ride_on_fetches(talk: Talk) -> None:
+def test_fetch_carries_acknowledgements(talk: Talk) -> None:
     talk.write(b"a")
     talk.write(b"b")
     talk.fetch(ANN, 0, (0,), max_records=1)
@@ -290,7 +290,7 @@ def test_acknowledgements_ride_on_fetches(talk: Talk) -> None:
     ]
 
 
-def test_the_last_fetch_acknowledges_and_gives_the_rest_back(talk: Talk) -> None:
+def test_final_fetch_acknowledges_and_releases(talk: Talk) -> None:
     talk.write(b"a")
     talk.write(b"b")
     talk.fetch(ANN, 0, (0,))
@@ -301,7 +301,7 @@ def test_the_last_fetch_acknowledges_and_gives_the_rest_back(talk: Talk) -> None
     assert talk.fetch(ANN, 1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_the_last_acknowledgement_gives_the_rest_back(talk: Talk) -> None:
+def test_final_acknowledge_releases_records(talk: Talk) -> None:
     talk.write(b"a")
     talk.write(b"b")
     talk.fetch(ANN, 0, (0,))
@@ -309,7 +309,7 @@ def test_the_last_acknowledgement_gives_the_rest_back(talk: Talk) -> None:
     assert acquired(talk.fetch(BOB, 0, (0,))) == {0: [(1, 1, 2)]}
 
 
-def test_errors_of_sessions(talk: Talk) -> None:
+def test_session_errors_equal_kafkas(talk: Talk) -> None:
     acks = {0: [(0, 0, [ACCEPT])]}
     assert talk.fetch(ANN, 5).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert talk.fetch(ANN, -1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -326,7 +326,7 @@ def test_errors_of_sessions(talk: Talk) -> None:
     assert talk.acknowledge(ANN, 1, acks, group=None) == [ErrorCode.INVALID_REQUEST]
 
 
-def test_a_session_too_many_is_refused_after_its_wait() -> None:
+def test_session_limit_error_is_delayed() -> None:
     talk = Talk({"group.share.max.share.sessions": "1"})
     talk.fetch(ANN, 0, (0,))
     begun = talk.world.clock.monotonic()
@@ -335,7 +335,7 @@ def test_a_session_too_many_is_refused_after_its_wait() -> None:
     talk.close()
 
 
-def test_partitions_that_are_not_there(talk: Talk) -> None:
+def test_unknown_partitions_are_errors(talk: Talk) -> None:
     nowhere = Uuid(b"\7" * 16)
     answer = talk.fetch(ANN, 0, (0,), topic_id=nowhere)
     assert [each.error_code for each in parts(answer)] == [ErrorCode.UNKNOWN_TOPIC_ID]
@@ -347,7 +347,7 @@ def test_partitions_that_are_not_there(talk: Talk) -> None:
     assert talk.acknowledge(ANN, 3, {9: [(0, 0, [ACCEPT])]}) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_a_partition_that_was_never_initialized_is_refused(talk: Talk) -> None:
+def test_uninitialized_share_partition_is_refused(talk: Talk) -> None:
     answer = talk.fetch(ANN, 0, (0,), group="other")
     assert [each.error_code for each in parts(answer)] == [ErrorCode.UNKNOWN_SERVER_ERROR]  # Kafka's words for it
 
@@ -365,7 +365,7 @@ def test_a_partition_that_was_never_initialized_is_refused(talk: Talk) -> None:
         ([(0, 0, [RENEW])], False, 1),
     ],
 )
-def test_acknowledgements_that_make_no_sense(
+def test_malformed_acknowledgements_are_invalid_request(
     talk: Talk, batches: list[tuple[int, int, list[int]]], renew: bool, version: int
 ) -> None:
     talk.write(b"a")
@@ -374,7 +374,7 @@ def test_acknowledgements_that_make_no_sense(
     assert talk.acknowledge(ANN, 2, {0: [(0, 0, [ACCEPT])]}) == [ErrorCode.NONE]
 
 
-def test_locks_are_renewed_by_acknowledging_and_by_fetching(talk: Talk) -> None:
+def test_acquisition_locks_are_renewed_by_both_apis(talk: Talk) -> None:
     talk.write(b"a")
     talk.fetch(ANN, 0, (0,))
     talk.world.clock.advance(20)
@@ -390,7 +390,7 @@ def test_locks_are_renewed_by_acknowledging_and_by_fetching(talk: Talk) -> None:
     assert talk.acknowledge(ANN, 3, {0: [(0, 0, [ACCEPT])]}) == [ErrorCode.NONE]
 
 
-def test_a_fetch_waits_for_records(talk: Talk) -> None:
+def test_fetch_waits_for_records(talk: Talk) -> None:
     waiting = talk.fetching(ANN, 0, (0,), wait_ms=60_000)
     talk.pause()
     talk.write(b"a")
@@ -401,7 +401,7 @@ def test_a_fetch_waits_for_records(talk: Talk) -> None:
     assert not talk.node.share_partitions.waits
 
 
-def test_a_fetch_waits_for_so_many_bytes_and_no_longer_than_it_says(talk: Talk) -> None:
+def test_fetch_waits_for_min_bytes_up_to_max_wait(talk: Talk) -> None:
     size = talk.write(b"a")
     waiting = talk.fetching(ANN, 0, (0, 1), wait_ms=1_000, min_bytes=2 * size)
     begun = talk.world.clock.monotonic()
@@ -414,7 +414,7 @@ def test_a_fetch_waits_for_so_many_bytes_and_no_longer_than_it_says(talk: Talk) 
     assert acquired(waiting()) == {0: [(1, 1, 1)], 1: [(0, 0, 1)]}
 
 
-def test_a_fetch_that_waits_gets_what_another_gives_back(talk: Talk) -> None:
+def test_waiting_fetch_acquires_released_records(talk: Talk) -> None:
     talk.write(b"a")
     talk.fetch(ANN, 0, (0,))
     waiting = talk.fetching(BOB, 0, (0,), wait_ms=60_000)
@@ -423,7 +423,7 @@ def test_a_fetch_that_waits_gets_what_another_gives_back(talk: Talk) -> None:
     assert acquired(waiting()) == {0: [(0, 0, 2)]}
 
 
-def test_a_fetch_that_waits_gets_what_another_held_too_long(talk: Talk) -> None:
+def test_waiting_fetch_acquires_records_of_expired_lock(talk: Talk) -> None:
     talk.write(b"a")
     talk.fetch(ANN, 0, (0,))
     waiting = talk.fetching(BOB, 0, (0,), wait_ms=60_000)
@@ -433,7 +433,7 @@ def test_a_fetch_that_waits_gets_what_another_held_too_long(talk: Talk) -> None:
     assert talk.acknowledge(ANN, 1, {0: [(0, 0, [ACCEPT])]}) == [ErrorCode.INVALID_RECORD_STATE]
 
 
-def test_records_of_a_connection_that_is_gone_go_to_others(talk: Talk) -> None:
+def test_closed_connection_releases_records(talk: Talk) -> None:
     talk.write(b"a")
     talk.fetch(ANN, 0, (0,))
     talk.session_of_its_own(2)
@@ -445,7 +445,7 @@ def test_records_of_a_connection_that_is_gone_go_to_others(talk: Talk) -> None:
     assert len(talk.node.share_partitions) == 0
 
 
-def test_open_transactions_neither_count_nor_come_and_aborted_ones_never_do(talk: Talk) -> None:
+def test_read_committed_fetch_ignores_ongoing_and_aborted(talk: Talk) -> None:
     talk.configure(share_isolation_level="read_committed")
     talk.write(b"lost", b"lost too", producer=7, sequence=0)
     waiting = talk.fetching(ANN, 0, (0,), wait_ms=60_000)
@@ -462,25 +462,25 @@ def test_open_transactions_neither_count_nor_come_and_aborted_ones_never_do(talk
     assert shared.start_offset == 4
 
 
-def test_uncommitted_records_come_unless_the_group_wants_committed_ones(talk: Talk) -> None:
+def test_read_uncommitted_fetch_returns_ongoing_records(talk: Talk) -> None:
     talk.write(b"open", producer=7, sequence=0)
     assert acquired(talk.fetch(ANN, 0, (0,))) == {0: [(0, 0, 1)]}
 
 
-def test_a_strict_limit_is_kept(talk: Talk) -> None:
+def test_strict_record_limit_is_exact(talk: Talk) -> None:
     talk.write(*[b"x"] * 10)
     assert acquired(talk.fetch(ANN, 0, (0,), max_records=3, mode=1)) == {0: [(0, 2, 1)]}
     assert acquired(talk.fetch(BOB, 0, (0,), max_records=30, mode=1)) == {0: [(3, 9, 1)]}
 
 
-def test_a_limit_of_records_holds_for_all_partitions_together(talk: Talk) -> None:
+def test_record_limit_covers_all_partitions(talk: Talk) -> None:
     for partition in (0, 1):
         talk.write(b"x", partition=partition)
     assert acquired(talk.fetch(ANN, 0, (0, 1), max_records=1)) == {0: [(0, 0, 1)]}
     assert acquired(talk.fetch(ANN, 1, max_records=1)) == {1: [(0, 0, 1)]}
 
 
-def test_an_acknowledgement_is_answered_when_it_is_written(talk: Talk) -> None:
+def test_acknowledge_response_waits_for_persistence(talk: Talk) -> None:
     store = DictionaryStore()
     key = SharePartitionKey(GROUP, talk.topic_id, 0)
     store.initialize(key, 0, 0)
@@ -498,7 +498,7 @@ def test_an_acknowledgement_is_answered_when_it_is_written(talk: Talk) -> None:
     assert store.kept[key].records == {0: (2, 1)}
 
 
-def test_a_fenced_state_ends_the_share_partition(talk: Talk) -> None:
+def test_fenced_state_epoch_drops_share_partition(talk: Talk) -> None:
     talk.write(b"a")
     talk.write(b"b")
     talk.fetch(ANN, 0, (0,))
@@ -507,7 +507,7 @@ def test_a_fenced_state_ends_the_share_partition(talk: Talk) -> None:
     assert acquired(talk.fetch(ANN, 2)) == {0: [(1, 1, 1)]}
 
 
-def test_a_restart_keeps_what_was_acknowledged(talk: Talk) -> None:
+def test_acknowledged_records_survive_restart(talk: Talk) -> None:
     for value in (b"a", b"b", b"c", b"d"):
         talk.write(value)
     talk.fetch(ANN, 0, (0,))
@@ -516,7 +516,7 @@ def test_a_restart_keeps_what_was_acknowledged(talk: Talk) -> None:
     assert acquired(talk.fetch(BOB, 0, (0,))) == {0: [(1, 1, 1), (3, 3, 2)]}
 
 
-def test_a_deleted_topic_is_shared_no_more(talk: Talk) -> None:
+def test_deleted_topic_drops_share_partitions(talk: Talk) -> None:
     talk.write(b"a")
     talk.fetch(ANN, 0, (0,))
     waiting = talk.fetching(ANN, 1, wait_ms=60_000)
@@ -533,7 +533,7 @@ def test_a_deleted_topic_is_shared_no_more(talk: Talk) -> None:
 @pytest.mark.parametrize(
     ("reset", "expected"), [("earliest", (0, 2, 1)), ("latest", None), ("by_duration:PT1M", (1, 2, 1))]
 )
-def test_a_group_begins_where_its_reset_says(talk: Talk, reset: str, expected: tuple[int, int, int] | None) -> None:
+def test_share_auto_offset_reset_sets_start_offset(talk: Talk, reset: str, expected: tuple[int, int, int] | None) -> None:
     talk.configure(share_auto_offset_reset=reset)
     talk.share(0, start=-1, epoch=1)
     talk.write(b"old")
@@ -545,7 +545,7 @@ def test_a_group_begins_where_its_reset_says(talk: Talk, reset: str, expected: t
     assert (0 in acquired(talk.fetch(ANN, 1))) is True
 
 
-def test_a_log_that_lost_its_beginning_is_read_from_where_it_begins_now(talk: Talk) -> None:
+def test_fetch_resumes_at_new_log_start_offset(talk: Talk) -> None:
     for value in (b"a", b"b", b"c"):
         talk.write(value)
     talk.fetch(ANN, 0, (0,), max_records=1)
@@ -556,7 +556,7 @@ def test_a_log_that_lost_its_beginning_is_read_from_where_it_begins_now(talk: Ta
     assert acquired(talk.fetch(ANN, 3)) == {0: [(2, 2, 1)]}
 
 
-def test_incremental_answers_mention_only_news(talk: Talk) -> None:
+def test_incremental_response_includes_only_changes(talk: Talk) -> None:
     talk.write(b"a")
     assert [each.partition_index for each in parts(talk.fetch(ANN, 0, (0, 1)))] == [0, 1]
     assert parts(talk.fetch(ANN, 1)) == []
@@ -566,7 +566,7 @@ def test_incremental_answers_mention_only_news(talk: Talk) -> None:
     assert parts(talk.fetch(ANN, 3)) == []
 
 
-def test_a_member_over_its_quota_gets_nothing_but_what_became_of_its_acknowledgements(talk: Talk) -> None:
+def test_throttled_member_gets_only_acknowledge_results(talk: Talk) -> None:
     talk.write(b"a")
     talk.fetch(ANN, 0, (0,))
     talk.write(b"x" * 5_000)
@@ -585,7 +585,7 @@ def test_a_member_over_its_quota_gets_nothing_but_what_became_of_its_acknowledge
     assert [(bytes(each.records or b""), each.acknowledge_error_code) for each in parts(answer)] == [(b"", 0)]
 
 
-def test_a_group_whose_state_is_deleted_shares_no_more(talk: Talk) -> None:
+def test_deleted_state_drops_share_partitions(talk: Talk) -> None:
     talk.write(b"a")
     talk.fetch(ANN, 0, (0,))
     deleted = talk.node.share_states.delete(SharePartitionKey(GROUP, talk.topic_id, 0))

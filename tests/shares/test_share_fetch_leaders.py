@@ -67,7 +67,7 @@ def talk() -> Iterator[TwoNodes]:
     made.close()
 
 
-def test_a_new_leader_goes_on_and_the_old_one_tells_where_it_is(talk: TwoNodes) -> None:
+def test_old_leader_returns_current_leader_hint(talk: TwoNodes) -> None:
     for value in (b"a", b"b", b"c"):
         talk.write(value)
     talk.fetch(ANN, 0, (0,))
@@ -87,7 +87,7 @@ def test_a_new_leader_goes_on_and_the_old_one_tells_where_it_is(talk: TwoNodes) 
     assert talk.acknowledge(ANN, 1, {0: [(0, 0, [ACCEPT]), (2, 2, [ACCEPT])]}) == [ErrorCode.NONE]
 
 
-def test_a_coordinator_that_moves_is_found(talk: TwoNodes) -> None:
+def test_moved_share_coordinator_is_found(talk: TwoNodes) -> None:
     talk.write(b"a")
     talk.write(b"b")
     talk.fetch(ANN, 0, (0,), max_records=1)

@@ -36,14 +36,14 @@ def refusal(call: Callable[[], object]) -> ErrorCode:
     return raised.value.code
 
 
-def test_a_session_remembers_its_partitions() -> None:
+def test_session_keeps_partitions() -> None:
     sessions = ShareSessions(lambda: 10)
     assert fetch(sessions, ANN, 0, ONE, TWO).partitions == [ONE, TWO]
     assert fetch(sessions, ANN, 1).partitions == [ONE, TWO]
     assert fetch(sessions, ANN, 2, THREE, forgotten=(ONE,)).partitions == [TWO, THREE]
 
 
-def test_an_epoch_counts_once() -> None:
+def test_session_epoch_is_accepted_once() -> None:
     sessions = ShareSessions(lambda: 10)
     assert refusal(lambda: fetch(sessions, ANN, 1)) is ErrorCode.SHARE_SESSION_NOT_FOUND
     fetch(sessions, ANN, 0, ONE)
@@ -55,7 +55,7 @@ def test_an_epoch_counts_once() -> None:
     fetch(sessions, ANN, 3)
 
 
-def test_an_epoch_begins_again_after_the_largest() -> None:
+def test_session_epoch_wraps_to_one() -> None:
     sessions = ShareSessions(lambda: 10)
     fetch(sessions, ANN, 0, ONE)
     session = sessions.get(ANN)
@@ -65,7 +65,7 @@ def test_an_epoch_begins_again_after_the_largest() -> None:
     fetch(sessions, ANN, 1)
 
 
-def test_a_first_fetch_begins_anew_and_acknowledges_nothing() -> None:
+def test_initial_epoch_resets_session_and_refuses_acknowledgements() -> None:
     sessions = ShareSessions(lambda: 1)
     fetch(sessions, ANN, 0, ONE)
     fetch(sessions, ANN, 1)
@@ -74,14 +74,14 @@ def test_a_first_fetch_begins_anew_and_acknowledges_nothing() -> None:
     fetch(sessions, ANN, 1)
 
 
-def test_an_acknowledgement_opens_no_session() -> None:
+def test_acknowledge_with_initial_epoch_is_refused() -> None:
     sessions = ShareSessions(lambda: 10)
     assert refusal(lambda: sessions.acknowledge(ANN, 0)) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
     assert refusal(lambda: sessions.acknowledge(ANN, 1)) is ErrorCode.SHARE_SESSION_NOT_FOUND
     assert refusal(lambda: sessions.acknowledge(ANN, -1)) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_a_last_fetch_needs_a_session_and_fetches_nothing() -> None:
+def test_final_epoch_requires_session_and_fetches_nothing() -> None:
     sessions = ShareSessions(lambda: 10)
     assert refusal(lambda: fetch(sessions, ANN, -1)) is ErrorCode.SHARE_SESSION_NOT_FOUND
     fetch(sessions, ANN, 0, ONE)
@@ -90,7 +90,7 @@ def test_a_last_fetch_needs_a_session_and_fetches_nothing() -> None:
     assert refusal(lambda: sessions.acknowledge(ANN, -1)) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_there_are_only_so_many_sessions() -> None:
+def test_sessions_are_limited() -> None:
     sessions = ShareSessions(lambda: 1)
     fetch(sessions, ANN, 0, ONE)
     assert refusal(lambda: fetch(sessions, BOB, 0, ONE)) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
@@ -98,7 +98,7 @@ def test_there_are_only_so_many_sessions() -> None:
     fetch(sessions, BOB, 0, ONE)
 
 
-def test_a_session_ends_with_its_connection() -> None:
+def test_session_ends_with_connection() -> None:
     sessions = ShareSessions(lambda: 10)
     fetch(sessions, ANN, 0, ONE, connection=1)
     fetch(sessions, BOB, 0, ONE, connection=2)
@@ -112,7 +112,7 @@ def test_a_session_ends_with_its_connection() -> None:
     assert len(sessions) == 0
 
 
-def test_a_session_that_moved_to_another_connection_outlives_the_first() -> None:
+def test_session_moved_to_other_connection_survives_first() -> None:
     sessions = ShareSessions(lambda: 10)
     fetch(sessions, ANN, 0, ONE, connection=1)
     fetch(sessions, ANN, 0, ONE, connection=2)
@@ -120,7 +120,7 @@ def test_a_session_that_moved_to_another_connection_outlives_the_first() -> None
     fetch(sessions, ANN, 1)
 
 
-def test_an_answer_mentions_what_is_news() -> None:
+def test_response_includes_changed_partitions() -> None:
     sessions = ShareSessions(lambda: 10)
     full = fetch(sessions, ANN, 0, ONE, TWO)
     assert list(full.included([(ONE, False, False), (TWO, False, False)])) == [ONE, TWO]
@@ -135,7 +135,7 @@ def test_an_answer_mentions_what_is_news() -> None:
     assert list(fetch(sessions, ANN, 4).included([(TWO, False, False)])) == []
 
 
-def test_an_answer_to_a_session_that_went_on_is_refused() -> None:
+def test_response_to_advanced_session_is_invalid_epoch() -> None:
     sessions = ShareSessions(lambda: 10)
     fetch(sessions, ANN, 0, ONE)
     context = fetch(sessions, ANN, 1)

@@ -126,7 +126,7 @@ class Play:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_broker_and_its_members_lose_nothing_and_deliver_nothing_twice(seed: int) -> None:
+def test_simulated_members_lose_and_duplicate_nothing(seed: int) -> None:
     play = Play(seed)
     for _ in range(3):
         play.produce()

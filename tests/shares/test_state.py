@@ -42,7 +42,7 @@ def spread(batches: list[StateBatch]) -> dict[int, tuple[int, int]]:
 
 
 @given(_batches, st.integers(-1, 35))
-def test_combined_batches_say_of_each_offset_what_its_furthest_batch_says(
+def test_combined_batches_keep_furthest_state_of_each_offset(
     batches: list[StateBatch], start: int
 ) -> None:
     combined = combine(batches, start)
@@ -56,7 +56,7 @@ def test_combined_batches_say_of_each_offset_what_its_furthest_batch_says(
         )
 
 
-def test_what_is_initialized_is_a_snapshot_of_nothing() -> None:
+def test_initialize_writes_empty_snapshot() -> None:
     world = ShareWorld()
     assert answered(world.coordinator.initialize(KEY, 3, -1)).error is ErrorCode.NONE
     assert world.state() == ShareState(ErrorCode.NONE, 3, 0, -1, -1, ())
@@ -72,14 +72,14 @@ def test_what_is_initialized_is_a_snapshot_of_nothing() -> None:
     )
 
 
-def test_a_start_offset_that_was_chosen_counts_from_there() -> None:
+def test_initialize_with_start_offset_sets_complete_count() -> None:
     world = ShareWorld()
     world.coordinator.initialize(KEY, 1, 25)
     assert world.state().start_offset == 25
     assert world.state().delivery_complete_count == 0
 
 
-def test_writes_are_updates_until_there_are_enough_of_them_for_a_snapshot() -> None:
+def test_writes_become_snapshot_after_update_limit() -> None:
     world = ShareWorld(config=ShareConfig(updates_per_snapshot=2))
     world.coordinator.initialize(KEY, 0, 0)
     for offset in range(5):
@@ -105,7 +105,7 @@ def test_writes_are_updates_until_there_are_enough_of_them_for_a_snapshot() -> N
     assert before.delivery_complete_count == 5
 
 
-def test_a_later_start_forgets_what_lies_before_it() -> None:
+def test_later_start_offset_drops_earlier_batches() -> None:
     world = ShareWorld()
     world.coordinator.initialize(KEY, 0, 0)
     world.coordinator.write(KEY, 0, 0, 0, 0, [StateBatch(0, 9, AVAILABLE, 1)])
@@ -115,7 +115,7 @@ def test_a_later_start_forgets_what_lies_before_it() -> None:
     assert world.state().start_offset == 5
 
 
-def test_a_leader_that_reads_fences_the_ones_before_it_also_after_a_restart() -> None:
+def test_read_fences_earlier_leader_epochs_across_restart() -> None:
     world = ShareWorld()
     world.coordinator.initialize(KEY, 0, 0)
     assert answered(world.coordinator.read(KEY, 5)).state.leader_epoch == 0
@@ -128,7 +128,7 @@ def test_a_leader_that_reads_fences_the_ones_before_it_also_after_a_restart() ->
     assert answered(world.coordinator.write(KEY, 0, 5, 0, 0, [])).error is ErrorCode.NONE
 
 
-def test_a_later_state_epoch_begins_anew_and_fences_writers_of_the_old_one() -> None:
+def test_later_state_epoch_resets_and_fences() -> None:
     world = ShareWorld()
     world.coordinator.initialize(KEY, 1, 0)
     world.coordinator.write(KEY, 1, 0, 0, 0, [StateBatch(0, 3, ACKNOWLEDGED, 1)])
@@ -138,7 +138,7 @@ def test_a_later_state_epoch_begins_anew_and_fences_writers_of_the_old_one() -> 
     assert answered(world.coordinator.initialize(KEY, 1, 0)).error is ErrorCode.FENCED_STATE_EPOCH
 
 
-def test_what_was_never_initialized_is_neither_read_nor_written() -> None:
+def test_uninitialized_state_is_neither_read_nor_written() -> None:
     world = ShareWorld()
     read = answered(world.coordinator.read(KEY, 0))
     assert (read.error, read.message) == (
@@ -152,7 +152,7 @@ def test_what_was_never_initialized_is_neither_read_nor_written() -> None:
     assert world.written() == []
 
 
-def test_partitions_that_do_not_exist_are_refused() -> None:
+def test_unknown_partitions_are_refused() -> None:
     world = ShareWorld()
     unknown = SharePartitionKey("g", Uuid(bytes(16)), 0)
     beyond = SharePartitionKey("g", TOPIC, 4)
@@ -162,7 +162,7 @@ def test_partitions_that_do_not_exist_are_refused() -> None:
     assert answered(world.coordinator.delete(negative)).error is ErrorCode.INVALID_REQUEST
 
 
-def test_deleting_leaves_a_tombstone_and_nothing_behind() -> None:
+def test_delete_writes_tombstone() -> None:
     world = ShareWorld()
     world.coordinator.initialize(KEY, 5, 0)
     world.coordinator.delete(KEY)
@@ -171,7 +171,7 @@ def test_deleting_leaves_a_tombstone_and_nothing_behind() -> None:
     assert answered(world.coordinator.initialize(KEY, 0, 0)).error is ErrorCode.NONE
 
 
-def test_the_state_of_a_deleted_topic_goes_with_it() -> None:
+def test_deleted_topic_deletes_state() -> None:
     world = ShareWorld()
     for partition in range(3):
         world.coordinator.initialize(SharePartitionKey("g", TOPIC, partition), 0, 0)
@@ -183,7 +183,7 @@ def test_the_state_of_a_deleted_topic_goes_with_it() -> None:
     assert [record.value for record in world.written()[3:]] == [None, None, None]
 
 
-def test_what_was_overtaken_is_pruned_and_what_is_left_says_the_same() -> None:
+def test_pruning_keeps_state() -> None:
     world = ShareWorld(config=ShareConfig(updates_per_snapshot=1))
     other = KEY._replace(partition=1)
     world.coordinator.initialize(KEY, 0, 0)
@@ -204,7 +204,7 @@ def test_what_was_overtaken_is_pruned_and_what_is_left_says_the_same() -> None:
     world.coordinator.stop()
 
 
-def test_an_answer_waits_for_the_disk() -> None:
+def test_response_waits_for_durability() -> None:
     world = ShareWorld()
     world.log.slow = True
     answer = world.coordinator.initialize(KEY, 0, 0)
@@ -216,7 +216,7 @@ def test_an_answer_waits_for_the_disk() -> None:
     assert answered(failing).error is ErrorCode.NOT_COORDINATOR
 
 
-def test_a_log_that_takes_nothing_changes_nothing() -> None:
+def test_failed_append_changes_nothing() -> None:
     world = ShareWorld()
     world.coordinator.initialize(KEY, 0, 0)
     world.log.broken = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -224,14 +224,14 @@ def test_a_log_that_takes_nothing_changes_nothing() -> None:
     assert world.state().start_offset == 0
 
 
-def test_another_nodes_partitions_are_not_answered_for() -> None:
+def test_partition_led_elsewhere_is_not_coordinator() -> None:
     world = ShareWorld(partitions=3)
     world.coordinator.initialize(KEY, 0, 0)
     world.coordinator.unload(world.coordinator.partition_for(KEY))
     assert answered(world.coordinator.read(KEY, 0)).error is ErrorCode.NOT_COORDINATOR
 
 
-def test_a_partition_that_cannot_be_read_is_not_served() -> None:
+def test_partition_with_unreadable_record_is_not_loaded() -> None:
     world = ShareWorld()
     world.coordinator.initialize(KEY, 0, 0)
     builder = BatchBuilder()
@@ -241,5 +241,5 @@ def test_a_partition_that_cannot_be_read_is_not_served() -> None:
     assert answered(world.coordinator.read(KEY, 0)).error is ErrorCode.NOT_COORDINATOR
 
 
-def test_records_of_a_later_kafka_are_passed_over() -> None:
+def test_unknown_record_types_are_ignored() -> None:
     assert decode_record(b"\x00\x09rest", b"\x00\x00") is None

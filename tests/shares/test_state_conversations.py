@@ -12,7 +12,7 @@ from tests.conversations.shares.talk import ShareGroupTalk
 
 @pytest.mark.parametrize("sync", [False, True], ids=["", "durable"])
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_the_answers_and_records_are_kafkas(name: str, sync: bool) -> None:
+def test_responses_and_records_equal_kafkas(name: str, sync: bool) -> None:
     local = LocalTalk(SETTINGS, sync=sync)
     talk = ShareGroupTalk(
         local,

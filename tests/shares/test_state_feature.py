@@ -14,7 +14,7 @@ from tests.conversations.local_talk import LocalTalk
 DOWNGRADE = 2
 
 
-def test_without_the_feature_share_groups_are_refused() -> None:
+def test_share_groups_require_share_version() -> None:
     local = LocalTalk({})
     local.create("t")
     local.create("__consumer_offsets")

@@ -288,7 +288,7 @@ class Run:
 
 
 @pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + SEEDS, 20))
-def test_nothing_that_was_acknowledged_is_lost_and_no_transaction_hangs(first: int) -> None:
+def test_acknowledged_records_survive_disk_faults(first: int) -> None:
     for seed in range(first, min(first + 20, FIRST_SEED + SEEDS)):
         run = Run(seed)
         try:

@@ -15,7 +15,7 @@ OLD = {"version": TV_0}
 # Since KIP-890's second part (EndTxn v5): each end bumps the epoch
 
 
-def test_a_commit_answers_with_the_next_epoch_and_writes_markers_with_it():
+def test_commit_returns_bumped_epoch_and_writes_markers_with_it():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0, OFFSETS_7)
@@ -24,7 +24,7 @@ def test_a_commit_answers_with_the_next_epoch_and_writes_markers_with_it():
     assert stage.states() == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
 
 
-def test_an_abort_answers_with_the_next_epoch_and_writes_markers_with_it():
+def test_abort_returns_bumped_epoch_and_writes_markers_with_it():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -33,7 +33,7 @@ def test_an_abort_answers_with_the_next_epoch_and_writes_markers_with_it():
     assert stage.states() == ["Empty", "Ongoing", "PrepareAbort", "CompleteAbort"]
 
 
-def test_one_transaction_after_the_other():
+def test_consecutive_transactions_commit_and_abort():
     stage = Stage()
     producer = stage.init()
     for epoch in range(1, 4):
@@ -44,7 +44,7 @@ def test_one_transaction_after_the_other():
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_the_same_end_again_is_answered_the_same(committed):
+def test_repeated_end_returns_same_result(committed):
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -54,7 +54,7 @@ def test_the_same_end_again_is_answered_the_same(committed):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_the_other_end_afterwards_is_an_invalid_state(committed):
+def test_opposite_end_after_completion_is_invalid_txn_state(committed):
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -63,7 +63,7 @@ def test_the_other_end_afterwards_is_an_invalid_state(committed):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_while_the_markers_are_written_either_end_has_to_wait(committed):
+def test_end_while_markers_are_written_is_concurrent_transactions(committed):
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -76,7 +76,7 @@ def test_while_the_markers_are_written_either_end_has_to_wait(committed):
     assert stage.end(producer, committed) == first
 
 
-def test_the_retry_is_known_after_a_crash():
+def test_retried_end_is_recognized_after_crash():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -85,7 +85,7 @@ def test_the_retry_is_known_after_a_crash():
     assert stage.commit(producer) == first
 
 
-def test_an_abort_of_nothing_bumps_the_epoch_all_the_same():
+def test_abort_without_transaction_bumps_epoch():
     stage = Stage()
     producer = stage.init()
     bumped = stage.abort(producer)
@@ -95,7 +95,7 @@ def test_an_abort_of_nothing_bumps_the_epoch_all_the_same():
     assert stage.states() == ["Empty", "PrepareAbort", "CompleteAbort", "PrepareAbort", "CompleteAbort"]
 
 
-def test_an_abort_of_nothing_after_a_commit_bumps_too():
+def test_abort_without_transaction_after_commit_bumps_epoch():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -104,7 +104,7 @@ def test_an_abort_of_nothing_after_a_commit_bumps_too():
 
 
 @pytest.mark.parametrize("before", ["nothing", "commit", "abort"])
-def test_there_is_nothing_to_commit(before):
+def test_commit_without_transaction_is_invalid_txn_state(before):
     stage = Stage()
     producer = stage.init()
     if before != "nothing":
@@ -114,7 +114,7 @@ def test_there_is_nothing_to_commit(before):
 
 
 @pytest.mark.parametrize("epoch_change", [-1, 1, 5])
-def test_another_epoch_is_fenced(epoch_change):
+def test_end_with_other_epoch_is_fenced(epoch_change):
     stage = Stage()
     stage.init()
     producer = stage.init()
@@ -124,7 +124,7 @@ def test_another_epoch_is_fenced(epoch_change):
     assert stage.state() == "Ongoing"
 
 
-def test_an_epoch_two_behind_is_not_a_retry():
+def test_end_two_epochs_behind_is_fenced():
     stage = Stage()
     producer = first = stage.init()
     for _ in range(2):
@@ -133,7 +133,7 @@ def test_an_epoch_two_behind_is_not_a_retry():
     assert stage.commit(first) == ProducerResult(ErrorCode.PRODUCER_FENCED)
 
 
-def test_another_producer_id():
+def test_end_with_other_producer_id_is_invalid_mapping():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -141,7 +141,7 @@ def test_another_producer_id():
 
 
 @pytest.mark.parametrize("version", [TV_0, TV_2])
-def test_no_transactional_id_and_an_unknown_one(version):
+def test_end_with_empty_or_unknown_id_is_refused(version):
     stage = Stage()
     producer = stage.init()
     assert stage.commit(producer, transactional_id="", version=version).error is ErrorCode.INVALID_REQUEST
@@ -149,7 +149,7 @@ def test_no_transactional_id_and_an_unknown_one(version):
     assert unknown == ProducerResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-def test_while_a_change_is_being_written_the_end_has_to_wait():
+def test_end_while_record_is_written_is_concurrent_transactions():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -158,7 +158,7 @@ def test_while_a_change_is_being_written_the_end_has_to_wait():
     assert stage.commit(producer).error is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_the_last_epoch_ends_with_a_new_producer_id_and_the_retry_is_known():
+def test_end_of_last_epoch_rotates_producer_id_and_accepts_retry():
     stage = Stage()
     producer = stage.use_up_epochs(stage.init())
     stage.add(producer, A0)
@@ -171,7 +171,7 @@ def test_the_last_epoch_ends_with_a_new_producer_id_and_the_retry_is_known():
     assert stage.add(ended, A0) is NONE
 
 
-def test_when_no_producer_id_is_to_be_had_the_last_epoch_cannot_end_yet():
+def test_end_of_last_epoch_waits_for_producer_id_block():
     stage = Stage()
     stage.blocks.size = 1
     producer = stage.use_up_epochs(stage.init())
@@ -188,7 +188,7 @@ def test_when_no_producer_id_is_to_be_had_the_last_epoch_cannot_end_yet():
 # Before it
 
 
-def test_an_older_client_keeps_its_epoch():
+def test_older_client_keeps_epoch_at_end():
     stage = Stage()
     producer = stage.init()
     for _ in range(3):
@@ -199,7 +199,7 @@ def test_an_older_client_keeps_its_epoch():
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_older_client_may_end_again_what_it_ended(committed):
+def test_older_client_repeated_end_succeeds(committed):
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0, **OLD)
@@ -209,13 +209,13 @@ def test_an_older_client_may_end_again_what_it_ended(committed):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_older_client_has_nothing_to_end_before_it_began(committed):
+def test_older_client_end_without_transaction_is_invalid_txn_state(committed):
     stage = Stage()
     assert stage.end(stage.init(), committed, **OLD) == ProducerResult(ErrorCode.INVALID_TXN_STATE)
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_an_older_client_with_another_epoch_is_fenced(epoch):
+def test_older_client_with_other_epoch_is_fenced(epoch):
     stage = Stage()
     stage.init()
     producer = stage.init()
@@ -223,7 +223,7 @@ def test_an_older_client_with_another_epoch_is_fenced(epoch):
     assert stage.commit(producer._replace(producer_epoch=epoch), **OLD).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_an_older_client_waits_for_its_markers():
+def test_older_client_end_waits_for_markers():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0, **OLD)
@@ -234,7 +234,7 @@ def test_an_older_client_waits_for_its_markers():
     assert stage.commit(producer, **OLD).error is NONE
 
 
-def test_a_client_may_become_a_newer_one_between_transactions():
+def test_client_may_upgrade_between_transactions():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0, **OLD)
@@ -246,7 +246,7 @@ def test_a_client_may_become_a_newer_one_between_transactions():
 # The log
 
 
-def test_the_answer_waits_for_the_decision_to_be_durable_and_not_for_the_markers():
+def test_end_completes_when_decision_is_durable_before_markers():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -262,7 +262,7 @@ def test_the_answer_waits_for_the_decision_to_be_durable_and_not_for_the_markers
     assert stage.state() == "PrepareCommit"
 
 
-def test_a_decision_that_was_not_written_was_not_made():
+def test_failed_decision_leaves_transaction_ongoing():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -273,7 +273,7 @@ def test_a_decision_that_was_not_written_was_not_made():
     assert stage.abort(producer) == ProducerResult(NONE, 1000, 1)
 
 
-def test_a_decision_written_while_the_partition_moved_is_carried_out_by_the_next_coordinator():
+def test_decision_written_during_move_is_completed_by_next_coordinator():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -292,7 +292,7 @@ def test_a_decision_written_while_the_partition_moved_is_carried_out_by_the_next
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_fence_that_could_not_be_written_does_not_eat_epochs(version):
+def test_failed_fence_does_not_consume_epochs(version):
     stage = Stage(version=version)
     producer = stage.init()
     stage.add(producer, A0, **OLD)
@@ -305,7 +305,7 @@ def test_a_fence_that_could_not_be_written_does_not_eat_epochs(version):
     assert stage.init() == ProducerResult(NONE, 1000, 2)
 
 
-def test_before_version_2_a_failed_fence_still_shuts_the_producer_out():
+def test_failed_fence_before_tv2_still_fences_producer():
     stage = Stage(version=0)
     producer = stage.init()
     stage.add(producer, A0, **OLD)

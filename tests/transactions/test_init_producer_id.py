@@ -11,7 +11,7 @@ from ottla.transactions.states import fencing_error
 from .stage import A0, NONE, TV_0, Stage, done
 
 
-def test_without_a_transactional_id_every_call_gives_a_fresh_id_with_epoch_0():
+def test_init_without_transactional_id_returns_new_producer_id():
     stage = Stage()
     assert [stage.init(None) for _ in range(3)] == [
         ProducerResult(NONE, 1000, 0),
@@ -21,7 +21,7 @@ def test_without_a_transactional_id_every_call_gives_a_fresh_id_with_epoch_0():
     assert stage.log.records == {}
 
 
-def test_a_transactional_id_keeps_its_producer_id_and_gets_the_next_epoch_each_time():
+def test_init_keeps_producer_id_and_bumps_epoch():
     stage = Stage()
     assert stage.init() == ProducerResult(NONE, 1000, 0)
     assert stage.init() == ProducerResult(NONE, 1000, 1)
@@ -31,40 +31,40 @@ def test_a_transactional_id_keeps_its_producer_id_and_gets_the_next_epoch_each_t
     assert [record.producer_epoch for record in stage.history()] == [0, 1, 2]
 
 
-def test_transactional_ids_have_producer_ids_of_their_own():
+def test_transactional_ids_have_distinct_producer_ids():
     stage = Stage()
     assert stage.init("one").producer_id != stage.init("two").producer_id
 
 
-def test_an_empty_transactional_id_is_an_invalid_request():
+def test_empty_transactional_id_is_invalid_request():
     assert Stage().init("") == ProducerResult(ErrorCode.INVALID_REQUEST)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_a_timeout_outside_the_limits_is_refused(timeout_ms):
+def test_timeout_outside_limits_is_refused(timeout_ms):
     assert Stage().init(timeout_ms=timeout_ms) == ProducerResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
 
-def test_the_largest_timeout_is_the_config():
+def test_largest_timeout_is_transaction_max_timeout_ms():
     stage = Stage(transaction_max_timeout_ms=5000)
     assert stage.init(timeout_ms=5000).error is NONE
     assert stage.init(timeout_ms=5001).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
-def test_the_timeout_of_the_latest_call_counts():
+def test_latest_timeout_wins():
     stage = Stage()
     stage.init(timeout_ms=1000)
     stage.init(timeout_ms=2000)
     assert stage.last().timeout_ms == 2000
 
 
-def test_a_partition_that_this_node_does_not_lead_is_somebody_elses():
+def test_partition_led_elsewhere_is_not_coordinator():
     stage = Stage()
     stage.coordinator.unload(stage.coordinator.partition_for("app"))
     assert stage.init() == ProducerResult(ErrorCode.NOT_COORDINATOR)
 
 
-def test_a_partition_that_is_being_loaded_makes_clients_wait():
+def test_loading_partition_is_load_in_progress():
     stage = Stage()
     first = stage.init()
     partition = stage.coordinator.partition_for("app")
@@ -74,7 +74,7 @@ def test_a_partition_that_is_being_loaded_makes_clients_wait():
     assert stage.init() == first._replace(producer_epoch=1)
 
 
-def test_a_load_for_an_epoch_that_is_over_changes_nothing():
+def test_load_for_earlier_leader_epoch_is_ignored():
     stage = Stage()
     partition = stage.coordinator.partition_for("app")
     stage.coordinator.begin_load(partition, 6)
@@ -85,74 +85,74 @@ def test_a_load_for_an_epoch_that_is_over_changes_nothing():
 # Recovery: a producer that says which id and epoch it has (KIP-360)
 
 
-def test_a_producer_recovers_with_its_current_epoch():
+def test_producer_recovers_with_current_epoch():
     stage = Stage()
     producer = stage.init()
     assert stage.init(expected=(1000, 0)) == producer._replace(producer_epoch=1)
 
 
-def test_a_recovery_whose_answer_was_lost_is_answered_again():
+def test_repeated_recovery_returns_same_epoch():
     stage = Stage()
     stage.init()
     first = stage.init(expected=(1000, 0))
     assert stage.init(expected=(1000, 0)) == first == ProducerResult(NONE, 1000, 1)
 
 
-def test_after_an_initialization_without_expectations_the_last_epoch_is_not_remembered():
+def test_init_without_expected_epoch_clears_last_epoch():
     stage = Stage()
     stage.init()
     stage.init()
     assert stage.init(expected=(1000, 0)) == ProducerResult(ErrorCode.PRODUCER_FENCED)
 
 
-def test_a_producer_with_an_older_epoch_is_fenced():
+def test_recovery_with_older_epoch_is_fenced():
     stage = Stage()
     for _ in range(4):
         stage.init()
     assert stage.init(expected=(1000, 1)).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_producer_with_an_epoch_from_the_future_is_fenced():
+def test_recovery_with_later_epoch_is_fenced():
     stage = Stage()
     stage.init()
     assert stage.init(expected=(1000, 7)).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_producer_with_another_id_is_fenced():
+def test_recovery_with_other_producer_id_is_fenced():
     stage = Stage()
     stage.init()
     assert stage.init(expected=(4711, 0)).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_producer_of_an_id_that_was_forgotten_gets_a_new_one():
+def test_recovery_of_expired_id_returns_new_producer_id():
     assert Stage().init(expected=(4711, 3)) == ProducerResult(NONE, 1000, 0)
 
 
 # Epochs run out
 
 
-def test_when_the_epochs_are_used_up_a_new_producer_id_is_given_and_the_old_one_remembered():
+def test_exhausted_epochs_rotate_producer_id_and_keep_previous():
     stage = Stage()
     stage.use_up_epochs(stage.init())
     assert stage.init() == ProducerResult(NONE, 1001, 0)
     assert stage.last().previous_producer_id == 1000
 
 
-def test_a_producer_at_its_last_epoch_recovers_with_a_new_id_and_may_ask_twice():
+def test_recovery_at_last_epoch_rotates_id_and_accepts_retry():
     stage = Stage()
     stage.use_up_epochs(stage.init())
     assert stage.init(expected=(1000, 32766)) == ProducerResult(NONE, 1001, 0)
     assert stage.init(expected=(1000, 32766)) == ProducerResult(NONE, 1001, 0)
 
 
-def test_the_id_before_the_last_rotation_is_fenced_unless_its_epochs_were_used_up():
+def test_previous_producer_id_recovers_only_with_exhausted_epoch():
     stage = Stage()
     stage.use_up_epochs(stage.init())
     stage.init()
     assert stage.init(expected=(1000, 3)).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_an_older_epoch_of_a_used_up_id_cannot_be_recovered():
+def test_older_epoch_of_exhausted_id_cannot_recover():
     stage = Stage()
     stage.use_up_epochs(stage.init())
     assert stage.init(expected=(1000, 5)).error is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -161,7 +161,7 @@ def test_an_older_epoch_of_a_used_up_id_cannot_be_recovered():
 # An open transaction
 
 
-def test_an_open_transaction_is_aborted_and_its_producer_fenced_before_the_next_one_is_initialized():
+def test_init_aborts_ongoing_transaction_and_fences_producer():
     stage = Stage()
     old = stage.init()
     stage.add(old, A0)
@@ -175,7 +175,7 @@ def test_an_open_transaction_is_aborted_and_its_producer_fenced_before_the_next_
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_fencing_looks_the_same_before_transaction_version_2(version):
+def test_init_fences_producer_before_tv2(version):
     stage = Stage(version=version)
     old = stage.init()
     stage.add(old, A0, version=TV_0)
@@ -185,7 +185,7 @@ def test_fencing_looks_the_same_before_transaction_version_2(version):
     assert stage.commit(old, version=TV_0).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_initializing_waits_while_markers_are_written():
+def test_init_while_markers_are_written_is_concurrent_transactions():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -196,7 +196,7 @@ def test_initializing_waits_while_markers_are_written():
     assert stage.init() == ProducerResult(NONE, 1000, 2)
 
 
-def test_initializing_waits_for_a_change_that_is_being_written():
+def test_init_while_record_is_written_is_concurrent_transactions():
     stage = Stage()
     producer = stage.init()
     stage.log.hold = True
@@ -209,7 +209,7 @@ def test_initializing_waits_for_a_change_that_is_being_written():
 # The log and the producer ids
 
 
-def test_the_answer_waits_until_its_record_is_durable():
+def test_init_completes_when_record_is_durable():
     stage = Stage()
     stage.log.hold = True
     answer = stage.coordinator.init_producer_id("app", 1000)
@@ -233,7 +233,7 @@ def test_the_answer_waits_until_its_record_is_durable():
         (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_a_failed_append_is_told_in_words_of_a_coordinator_and_changes_nothing(log_error, answer):
+def test_failed_append_maps_to_coordinator_error(log_error, answer):
     stage = Stage()
     stage.init()
     stage.log.fail_with = log_error
@@ -242,7 +242,7 @@ def test_a_failed_append_is_told_in_words_of_a_coordinator_and_changes_nothing(l
     assert stage.init() == ProducerResult(NONE, 1000, 1)
 
 
-def test_a_write_that_ends_after_the_partition_moved_away_is_not_acknowledged():
+def test_write_completed_after_move_is_not_coordinator():
     stage = Stage()
     stage.log.hold = True
     answer = stage.coordinator.init_producer_id("app", 1000)
@@ -251,7 +251,7 @@ def test_a_write_that_ends_after_the_partition_moved_away_is_not_acknowledged():
     assert done(answer) == ProducerResult(ErrorCode.NOT_COORDINATOR)
 
 
-def test_while_a_block_of_producer_ids_is_on_its_way_clients_ask_again():
+def test_init_without_producer_id_block_is_load_in_progress():
     stage = Stage()
     stage.blocks.hold = True
     assert stage.init(None) == ProducerResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -261,7 +261,7 @@ def test_while_a_block_of_producer_ids_is_on_its_way_clients_ask_again():
     assert stage.init() == ProducerResult(NONE, 1000, 0)
 
 
-def test_the_next_block_is_asked_for_before_the_current_one_runs_out():
+def test_next_producer_id_block_is_prefetched():
     stage = Stage()
     stage.init(None)
     stage.blocks.hold = True
@@ -272,7 +272,7 @@ def test_the_next_block_is_asked_for_before_the_current_one_runs_out():
     assert stage.init(None).producer_id == 1010
 
 
-def test_a_refused_block_is_asked_for_again_after_a_pause():
+def test_refused_producer_id_block_is_retried_after_backoff():
     stage = Stage()
     stage.blocks.refuse = True
     assert stage.init(None).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -282,7 +282,7 @@ def test_a_refused_block_is_asked_for_again_after_a_pause():
     assert stage.init(None) == ProducerResult(NONE, 1000, 0)
 
 
-def test_a_block_that_was_given_out_before_is_not_taken():
+def test_earlier_producer_id_block_is_rejected():
     stage = Stage()
     stage.init(None)
     stage.blocks.next_first = 1000
@@ -294,7 +294,7 @@ def test_a_block_that_was_given_out_before_is_not_taken():
 # Two-phase commit (KIP-939), as far as Kafka 4.3 has it
 
 
-def test_two_phase_commit_needs_the_config():
+def test_two_phase_commit_requires_config():
     coordinator = Stage().coordinator
     answer = done(coordinator.init_producer_id("app", 1000, enable_two_phase_commit=True))
     assert answer == ProducerResult(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -306,14 +306,14 @@ def test_two_phase_commit_has_no_timeout():
     assert stage.last().timeout_ms == 2**31 - 1
 
 
-def test_keeping_a_prepared_transaction_is_not_supported():
+def test_keep_prepared_is_unsupported_version():
     coordinator = Stage().coordinator
     answer = done(coordinator.init_producer_id("app", 1000, keep_prepared=True))
     assert answer == ProducerResult(ErrorCode.UNSUPPORTED_VERSION)
 
 
 @pytest.mark.parametrize(("api_key", "first_version"), [(22, 4), (24, 2), (25, 2), (26, 2)])
-def test_older_clients_are_told_invalid_producer_epoch(api_key, first_version):
+def test_older_versions_get_invalid_producer_epoch(api_key, first_version):
     fenced = ErrorCode.PRODUCER_FENCED
     assert fencing_error(fenced, api_key, first_version - 1) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert fencing_error(fenced, api_key, first_version) is fenced

@@ -30,7 +30,7 @@ def listed(stage: Stage, **filters: object) -> list[str]:
     return sorted(state.transactional_id for state in response.transaction_states)
 
 
-def test_a_transaction_is_described(stage):
+def test_describe_returns_transaction(stage):
     described = stage.coordinator.describe("app-1")
     assert described.error_code == NONE
     assert described.transaction_state == "Ongoing"
@@ -40,7 +40,7 @@ def test_a_transaction_is_described(stage):
     assert [(topic.topic, topic.partitions) for topic in described.topics] == [("a", [0, 1]), ("b", [0])]
 
 
-def test_what_cannot_be_described(stage):
+def test_describe_of_unknown_id_returns_error(stage):
     describe = stage.coordinator.describe
     assert describe("nobody").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert describe("").error_code == ErrorCode.INVALID_REQUEST
@@ -50,60 +50,60 @@ def test_what_cannot_be_described(stage):
     assert describe("app-2").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_without_filters_everything_is_listed(stage):
+def test_list_without_filters_returns_all(stage):
     assert listed(stage) == ["app-1", "app-2", "other"]
 
 
-def test_a_listed_transaction_has_its_producer_and_state(stage):
+def test_listed_transaction_has_producer_and_state(stage):
     response = stage.coordinator.list_transactions(ListTransactionsRequest(state_filters=["CompleteCommit"]))
     (found,) = response.transaction_states
     assert (found.transactional_id, found.producer_id, found.transaction_state) == ("app-2", 1001, "CompleteCommit")
 
 
-def test_by_state(stage):
+def test_list_filters_by_state(stage):
     assert listed(stage, state_filters=["Ongoing", "Empty"]) == ["app-1", "other"]
     assert listed(stage, state_filters=["PrepareAbort"]) == []
 
 
-def test_unknown_states_match_nothing_and_are_named(stage):
+def test_unknown_state_filters_are_returned(stage):
     response = stage.coordinator.list_transactions(ListTransactionsRequest(state_filters=["ongoing", "Ongoing"]))
     assert [state.transactional_id for state in response.transaction_states] == ["app-1"]
     assert response.unknown_state_filters == ["ongoing"]
     assert listed(stage, state_filters=["Nonsense"]) == []
 
 
-def test_by_producer_id(stage):
+def test_list_filters_by_producer_id(stage):
     assert listed(stage, producer_id_filters=[1002, 4711]) == ["other"]
 
 
-def test_by_duration(stage):
+def test_list_filters_by_duration(stage):
     assert listed(stage, duration_filter=59_999, state_filters=["Ongoing"]) == ["app-1"]
     assert listed(stage, duration_filter=60_000, state_filters=["Ongoing"]) == []
 
 
-def test_by_pattern_which_has_to_match_all_of_the_id(stage):
+def test_list_pattern_matches_whole_id(stage):
     assert listed(stage, transactional_id_pattern="app-.*") == ["app-1", "app-2"]
     assert listed(stage, transactional_id_pattern="app") == []
     assert listed(stage, transactional_id_pattern="") == ["app-1", "app-2", "other"]
 
 
-def test_all_filters_have_to_be_passed(stage):
+def test_list_requires_all_filters(stage):
     assert listed(stage, transactional_id_pattern="app-.*", producer_id_filters=[1001], state_filters=["Ongoing"]) == []
 
 
-def test_a_pattern_that_is_none_is_refused(stage):
+def test_invalid_pattern_is_refused(stage):
     with pytest.raises(KafkaError) as refused:
         listed(stage, transactional_id_pattern="(")
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_a_coordinator_that_loads_cannot_list(stage):
+def test_list_while_loading_is_load_in_progress(stage):
     stage.coordinator.begin_load(0, 9)
     response = stage.coordinator.list_transactions(ListTransactionsRequest())
     assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_a_stopped_coordinator_cannot_list(stage):
+def test_list_on_stopped_coordinator_is_not_available(stage):
     stage.coordinator.stop()
     response = stage.coordinator.list_transactions(ListTransactionsRequest())
     assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -15,7 +15,7 @@ def decided(stage, *partitions):
     return stage.commit(producer)
 
 
-def test_a_marker_has_the_coordinators_epoch_and_the_clients_version():
+def test_marker_has_coordinator_epoch_and_client_version():
     stage = Stage()
     stage.crash()
     decided(stage, A0)
@@ -34,7 +34,7 @@ def test_a_marker_has_the_coordinators_epoch_and_the_clients_version():
         ErrorCode.KAFKA_STORAGE_ERROR,
     ],
 )
-def test_a_partition_that_fails_is_tried_again_and_the_others_are_not(error):
+def test_failed_marker_is_retried_alone(error):
     stage = Stage()
     stage.markers.errors[B0] = error
     decided(stage, A0, B0)
@@ -47,7 +47,7 @@ def test_a_partition_that_fails_is_tried_again_and_the_others_are_not(error):
     assert stage.marked() == [(A0, True, 1), (B0, True, 1)]
 
 
-def test_describing_shows_the_partitions_that_are_still_waited_for():
+def test_describe_shows_partitions_without_marker():
     stage = Stage()
     stage.markers.errors[A1] = ErrorCode.NOT_LEADER_OR_FOLLOWER
     decided(stage, A0, A1, OFFSETS_7)
@@ -55,7 +55,7 @@ def test_describing_shows_the_partitions_that_are_still_waited_for():
     assert [(topic.topic, topic.partitions) for topic in described.topics] == [("a", [1])]
 
 
-def test_a_deleted_partition_needs_no_marker():
+def test_deleted_partition_needs_no_marker():
     stage = Stage()
     stage.cluster.leaders[A0] = None
     decided(stage, A0)
@@ -63,7 +63,7 @@ def test_a_deleted_partition_needs_no_marker():
     assert stage.marked() == []
 
 
-def test_a_partition_deleted_while_it_is_waited_for_needs_no_marker():
+def test_partition_deleted_during_retry_needs_no_marker():
     stage = Stage()
     stage.markers.errors[B0] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     decided(stage, A0, B0)
@@ -72,7 +72,7 @@ def test_a_partition_deleted_while_it_is_waited_for_needs_no_marker():
     assert stage.state() == "CompleteCommit"
 
 
-def test_a_partition_without_a_leader_is_waited_for():
+def test_partition_without_leader_is_retried():
     stage = Stage()
     stage.cluster.leaders[A0] = -1
     decided(stage, A0, B0)
@@ -85,7 +85,7 @@ def test_a_partition_without_a_leader_is_waited_for():
 
 
 @pytest.mark.parametrize("error", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
-def test_a_partition_that_cannot_hold_markers_is_left_out(error):
+def test_unsupported_partition_is_skipped(error):
     stage = Stage()
     stage.markers.errors[A0] = error
     decided(stage, A0, B0)
@@ -93,7 +93,7 @@ def test_a_partition_that_cannot_hold_markers_is_left_out(error):
 
 
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
-def test_a_coordinator_that_is_fenced_writes_no_more_until_it_loads_again(error):
+def test_fenced_coordinator_stops_markers_until_reload(error):
     stage = Stage()
     stage.markers.errors[A0] = error
     after = decided(stage, A0, B0)
@@ -106,7 +106,7 @@ def test_a_coordinator_that_is_fenced_writes_no_more_until_it_loads_again(error)
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_after_a_crash_the_markers_of_what_was_decided_are_written(committed):
+def test_markers_are_resumed_after_crash(committed):
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0, B0)
@@ -118,7 +118,7 @@ def test_after_a_crash_the_markers_of_what_was_decided_are_written(committed):
     assert stage.state() == ("CompleteCommit" if committed else "CompleteAbort")
 
 
-def test_answers_to_markers_of_an_earlier_life_are_ignored():
+def test_marker_results_from_before_reload_are_ignored():
     stage = Stage()
     stage.markers.hold = True
     decided(stage, A0)
@@ -132,7 +132,7 @@ def test_answers_to_markers_of_an_earlier_life_are_ignored():
     assert stage.states() == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
 
 
-def test_answers_for_a_partition_that_moved_away_are_ignored():
+def test_marker_results_after_move_are_ignored():
     stage = Stage()
     stage.markers.hold = True
     decided(stage, A0)
@@ -141,7 +141,7 @@ def test_answers_for_a_partition_that_moved_away_are_ignored():
     assert stage.states() == ["Empty", "Ongoing", "PrepareCommit"]
 
 
-def test_a_retry_stops_when_the_partition_moves_away():
+def test_marker_retry_stops_after_move():
     stage = Stage()
     stage.markers.errors[A0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
     decided(stage, A0)
@@ -150,7 +150,7 @@ def test_a_retry_stops_when_the_partition_moves_away():
     assert stage.markers.sent == 1
 
 
-def test_completion_is_written_again_until_the_log_takes_it():
+def test_completion_record_is_retried():
     stage = Stage()
     stage.markers.hold = True
     after = decided(stage, A0)

@@ -9,7 +9,7 @@ from ottla.protocol.errors import ErrorCode
 from .stage import A0, A1, B0, NONE, OFFSETS_7, TV_0, TV_2, Stage, done
 
 
-def test_the_first_partition_begins_the_transaction():
+def test_first_partition_begins_transaction():
     stage = Stage()
     producer = stage.init()
     began = stage.clock.now_ms()
@@ -18,7 +18,7 @@ def test_the_first_partition_begins_the_transaction():
     assert stage.last().start_timestamp == began
 
 
-def test_later_partitions_join_it_without_moving_its_start():
+def test_later_partitions_keep_start_timestamp():
     stage = Stage()
     producer = stage.init()
     began = stage.clock.now_ms()
@@ -30,7 +30,7 @@ def test_later_partitions_join_it_without_moving_its_start():
     assert (last.start_timestamp, last.last_update_timestamp) == (began, began + 3000)
 
 
-def test_partitions_that_are_in_it_already_cost_no_record():
+def test_added_partitions_write_no_second_record():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0, A1)
@@ -38,7 +38,7 @@ def test_partitions_that_are_in_it_already_cost_no_record():
     assert stage.states() == ["Empty", "Ongoing"]
 
 
-def test_the_record_says_which_kind_of_client_added():
+def test_record_has_client_transaction_version():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0, version=TV_0)
@@ -48,31 +48,31 @@ def test_the_record_says_which_kind_of_client_added():
 
 
 @pytest.mark.parametrize("transactional_id", ["", None])
-def test_no_transactional_id_is_an_invalid_request(transactional_id):
+def test_missing_transactional_id_is_invalid_request(transactional_id):
     stage = Stage()
     assert stage.add(stage.init(), A0, transactional_id=transactional_id) is ErrorCode.INVALID_REQUEST
 
 
-def test_an_unknown_transactional_id_has_no_producer_id():
+def test_unknown_transactional_id_is_invalid_mapping():
     stage = Stage()
     assert stage.add(stage.init(), A0, transactional_id="other") is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_another_producer_id_is_not_this_transactional_ids():
+def test_other_producer_id_is_invalid_mapping():
     stage = Stage()
     producer = stage.init()
     assert stage.add(producer._replace(producer_id=4711), A0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 @pytest.mark.parametrize("epoch", [-1, 0, 2, 32767])
-def test_any_other_epoch_is_fenced(epoch):
+def test_other_epoch_is_fenced(epoch):
     stage = Stage()
     stage.init()
     producer = stage.init()
     assert stage.add(producer._replace(producer_epoch=epoch), A0) is ErrorCode.PRODUCER_FENCED
 
 
-def test_nothing_is_added_while_the_markers_are_written():
+def test_add_while_markers_are_written_is_concurrent_transactions():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -83,7 +83,7 @@ def test_nothing_is_added_while_the_markers_are_written():
     assert stage.add(after, A0) is NONE
 
 
-def test_nothing_is_added_while_another_addition_is_being_written():
+def test_add_while_record_is_written_is_concurrent_transactions():
     stage = Stage()
     producer = stage.init()
     stage.log.hold = True
@@ -94,7 +94,7 @@ def test_nothing_is_added_while_another_addition_is_being_written():
     assert list(stage.last().partitions) == [A0]
 
 
-def test_an_addition_that_was_not_written_is_not_in_the_transaction():
+def test_failed_add_is_not_in_transaction():
     stage = Stage()
     producer = stage.init()
     stage.log.fail_with = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -103,7 +103,7 @@ def test_an_addition_that_was_not_written_is_not_in_the_transaction():
     assert stage.verify(producer, A0) == {A0: ErrorCode.TRANSACTION_ABORTABLE}
 
 
-def test_somebody_elses_partition_of_the_log():
+def test_add_on_other_node_is_not_coordinator():
     stage = Stage()
     producer = stage.init()
     stage.coordinator.unload(stage.coordinator.partition_for("app"))
@@ -114,14 +114,14 @@ def test_somebody_elses_partition_of_the_log():
 # Verification (KIP-890, first part)
 
 
-def test_only_what_was_added_is_verified():
+def test_only_added_partitions_are_verified():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
     assert stage.verify(producer, A0, B0) == {A0: NONE, B0: ErrorCode.TRANSACTION_ABORTABLE}
 
 
-def test_after_the_end_nothing_is_in_the_transaction():
+def test_ended_transaction_has_no_partitions():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0, version=TV_0)
@@ -129,7 +129,7 @@ def test_after_the_end_nothing_is_in_the_transaction():
     assert stage.verify(producer, A0) == {A0: ErrorCode.TRANSACTION_ABORTABLE}
 
 
-def test_verification_of_a_stale_producer():
+def test_verification_of_stale_producer_is_fenced():
     stage = Stage()
     old = stage.init()
     stage.add(old, A0)
@@ -138,20 +138,20 @@ def test_verification_of_a_stale_producer():
     assert stage.verify(old, A0) == {A0: ErrorCode.PRODUCER_FENCED}
 
 
-def test_verification_of_a_wrong_producer_id():
+def test_verification_of_other_producer_id_is_invalid_mapping():
     stage = Stage()
     stage.add(stage.init(), A0)
     assert stage.verify(stage.init("other"), A0) == {A0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 
 
-def test_verification_of_an_unknown_id():
+def test_verification_of_unknown_id_is_invalid_mapping():
     stage = Stage()
     producer = stage.init()
     assert stage.verify(producer, A0, transactional_id="x") == {A0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
     assert stage.verify(producer, A0, transactional_id="") == {A0: ErrorCode.INVALID_REQUEST}
 
 
-def test_verification_while_markers_are_written():
+def test_verification_while_markers_are_written_is_concurrent():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0, version=TV_0)
@@ -160,7 +160,7 @@ def test_verification_while_markers_are_written():
     assert stage.verify(producer, A0) == {A0: ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
-def test_verification_sees_a_transaction_while_an_addition_is_being_written():
+def test_verification_during_add_uses_durable_partitions():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)

@@ -37,13 +37,13 @@ records = st.builds(
 
 
 @given(ids, records)
-def test_what_is_written_at_version_1_is_read_back(transactional_id, record):
+def test_version_1_record_round_trips(transactional_id, record):
     value = encode_value(record, TransactionVersion.TV_2)
     assert decode_record(encode_key(transactional_id), value) == (transactional_id, record)
 
 
 @given(ids, records)
-def test_before_transaction_version_1_the_other_ids_and_the_clients_version_are_not_written(transactional_id, record):
+def test_version_0_record_omits_ids_and_client_version(transactional_id, record):
     value = encode_value(record, TransactionVersion.TV_0)
     kept = record._replace(
         previous_producer_id=-1, next_producer_id=-1, client_transaction_version=TransactionVersion.TV_0
@@ -51,7 +51,7 @@ def test_before_transaction_version_1_the_other_ids_and_the_clients_version_are_
     assert decode_record(encode_key(transactional_id), value) == (transactional_id, kept)
 
 
-def test_the_bytes_are_kafkas():
+def test_record_bytes_equal_kafkas():
     record = TransactionRecord(
         1000,
         1000,
@@ -78,7 +78,7 @@ def test_the_bytes_are_kafkas():
     )  # fmt: skip
 
 
-def test_a_tombstone_forgets():
+def test_tombstone_removes_id():
     assert decode_record(encode_key("app"), None) == ("app", None)
 
 
@@ -95,26 +95,26 @@ def test_value_of_unknown_version_is_an_error(version):
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60) | st.none())
-def test_any_bytes_are_read_or_refused(key, value):
+def test_any_bytes_decode_or_raise_protocol_error(key, value):
     with contextlib.suppress(ProtocolError):
         decode_record(key, value)
 
 
 @given(st.binary(max_size=80))
-def test_any_value_under_a_good_key_is_read_or_refused(value):
+def test_any_value_decodes_or_raises_protocol_error(value):
     with contextlib.suppress(ProtocolError):
         decode_record(encode_key("app"), b"\x00\x01" + value)
 
 
 @pytest.mark.parametrize("state", [-1, 6, 7, 100])
-def test_a_state_that_is_never_written_is_refused(state):
+def test_unwritten_state_is_an_error(state):
     value = bytearray(encode_value(_record(), TransactionVersion.TV_2))
     value[2 + 8 + 2 + 4] = state & 0xFF
     with pytest.raises(ProtocolError, match="number of a state"):
         decode_record(encode_key("app"), bytes(value))
 
 
-def test_a_record_needs_a_key():
+def test_record_without_key_is_an_error():
     with pytest.raises(ProtocolError):
         decode_record(None, b"")
 
@@ -133,7 +133,7 @@ def test_partition_with_unreadable_records_is_not_loaded():
     assert stage.add(producer, A0) is NONE
 
 
-def test_loading_keeps_the_last_record_of_each_id():
+def test_loading_keeps_last_record_of_each_id():
     stage = Stage()
     one, two = stage.init("one"), stage.init("two")
     stage.add(one, A0, transactional_id="one")

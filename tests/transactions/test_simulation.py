@@ -349,7 +349,7 @@ def checked(seed: int) -> Simulation:
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, PER_TEST))
-def test_no_schedule_shows_an_anomaly_or_leaves_a_transaction_hanging(first):
+def test_schedules_show_no_anomaly_and_no_hanging_transaction(first):
     ends: dict[str, int] = {}
     for seed in range(first, min(first + PER_TEST, FIRST + SEEDS)):
         for what, count in checked(seed).ends.items():
@@ -359,7 +359,7 @@ def test_no_schedule_shows_an_anomaly_or_leaves_a_transaction_hanging(first):
     assert ends.keys() >= {"commit", "abort", "fenced", "unknown", "crash", "move"}
 
 
-def test_a_seed_is_the_same_run_again():
+def test_same_seed_repeats_run():
     first, second = checked(7), checked(7)
     assert [str(operation) for operation in first.history] == [str(operation) for operation in second.history]
     assert first.clock.monotonic() == second.clock.monotonic()

@@ -47,7 +47,7 @@ def go(transaction: Transaction, state: TransactionState, version: TransactionVe
 @pytest.mark.parametrize(
     ("old", "new"), list(itertools.product(S, [s for s in S if s not in (S.DEAD, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)]))
 )
-def test_a_transition_is_legal_exactly_when_the_table_says_so(old, new):
+def test_transition_is_valid_iff_in_table(old, new):
     if old in VALID_PREVIOUS_STATES[new]:
         go(at(old), new)
     else:
@@ -56,7 +56,7 @@ def test_a_transition_is_legal_exactly_when_the_table_says_so(old, new):
 
 
 @pytest.mark.parametrize("old", S)
-def test_only_what_is_prepared_completes(old):
+def test_only_prepared_transactions_complete(old):
     if old is S.PREPARE_COMMIT:
         assert complete(at(old), 0).record.state is S.COMPLETE_COMMIT
     elif old is S.PREPARE_ABORT:
@@ -67,7 +67,7 @@ def test_only_what_is_prepared_completes(old):
 
 
 @pytest.mark.parametrize("state", [s for s in S if s is not S.DEAD])
-def test_nothing_is_legal_while_another_change_is_on_its_way(state):
+def test_pending_transition_blocks_others(state):
     for old in VALID_PREVIOUS_STATES[state]:
         transaction = at(old)
         transaction.pending_state = S.ONGOING
@@ -75,12 +75,12 @@ def test_nothing_is_legal_while_another_change_is_on_its_way(state):
             go(transaction, state)
 
 
-def test_only_newer_clients_abort_what_they_never_began():
+def test_only_newer_clients_abort_without_transaction():
     with pytest.raises(IllegalTransition):
         go(at(S.EMPTY), S.PREPARE_ABORT, TV_0)
 
 
-def test_the_names_are_those_that_clients_know():
+def test_state_labels_equal_kafkas():
     assert [state.label for state in S] == [
         "Empty",
         "Ongoing",

@@ -13,7 +13,7 @@ WEEK = 7 * 24 * 3600
 
 
 @pytest.mark.parametrize(("cluster_version", "client_version"), [(0, TV_0), (1, TV_0), (2, TV_0), (2, TV_2)])
-def test_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(cluster_version, client_version):
+def test_timed_out_transaction_is_aborted_and_producer_fenced(cluster_version, client_version):
     stage = Stage(version=cluster_version)
     producer = stage.init(timeout_ms=30_000)
     stage.add(producer, A0, version=client_version)
@@ -26,7 +26,7 @@ def test_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(clust
     assert stage.init() == ProducerResult(NONE, 1000, 2)
 
 
-def test_a_producer_that_comes_back_after_its_timeout_cannot_commit():
+def test_producer_cannot_commit_after_timeout():
     stage = Stage()
     producer = stage.init(timeout_ms=1000)
     stage.add(producer, A0)
@@ -36,7 +36,7 @@ def test_a_producer_that_comes_back_after_its_timeout_cannot_commit():
     assert stage.abort(producer) == ProducerResult(NONE, 1000, 1)
 
 
-def test_the_timeout_runs_from_the_first_partition_and_not_from_the_last():
+def test_timeout_starts_at_first_partition():
     stage = Stage()
     producer = stage.init(timeout_ms=25_000)
     stage.add(producer, A0)
@@ -46,7 +46,7 @@ def test_the_timeout_runs_from_the_first_partition_and_not_from_the_last():
     assert stage.state() == "CompleteAbort"
 
 
-def test_a_transaction_times_out_after_a_crash_as_it_would_have_before():
+def test_timeout_survives_crash():
     stage = Stage()
     producer = stage.init(timeout_ms=25_000)
     stage.add(producer, A0)
@@ -64,7 +64,7 @@ def test_two_phase_commit_never_times_out():
     assert stage.state() == "Ongoing"
 
 
-def test_a_transaction_with_a_change_on_its_way_is_aborted_in_the_next_round():
+def test_pending_transaction_is_aborted_in_next_round():
     stage = Stage()
     producer = stage.init(timeout_ms=1000)
     stage.add(producer, A0)
@@ -79,7 +79,7 @@ def test_a_transaction_with_a_change_on_its_way_is_aborted_in_the_next_round():
     assert stage.state() == "CompleteAbort"
 
 
-def test_the_last_epoch_times_out_into_a_new_producer_id():
+def test_timeout_at_last_epoch_rotates_producer_id():
     stage = Stage()
     producer = stage.use_up_epochs(stage.init(timeout_ms=1000))
     stage.add(producer, A0)
@@ -88,7 +88,7 @@ def test_the_last_epoch_times_out_into_a_new_producer_id():
     assert stage.last()[:4] == (1001, 1000, -1, 0)
 
 
-def test_a_stopped_coordinator_does_nothing_more():
+def test_stopped_coordinator_has_no_timers():
     stage = Stage()
     producer = stage.init(timeout_ms=1000)
     stage.add(producer, A0)
@@ -102,7 +102,7 @@ def test_a_stopped_coordinator_does_nothing_more():
 
 
 @pytest.mark.parametrize("ending", ["initialized", "commit", "abort"])
-def test_an_id_that_is_not_used_for_a_week_is_forgotten(ending):
+def test_unused_id_expires_after_a_week(ending):
     stage = Stage()
     producer = stage.init()
     if ending != "initialized":
@@ -118,7 +118,7 @@ def test_an_id_that_is_not_used_for_a_week_is_forgotten(ending):
     assert stage.coordinator.describe("app").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def test_an_id_in_use_is_not_forgotten():
+def test_used_id_does_not_expire():
     stage = Stage()
     producer = stage.init()
     for _ in range(9):
@@ -128,7 +128,7 @@ def test_an_id_in_use_is_not_forgotten():
         assert producer.error is NONE
 
 
-def test_an_id_with_an_open_transaction_is_not_forgotten():
+def test_id_with_ongoing_transaction_does_not_expire():
     stage = Stage(two_phase_commit_enable=True)
     producer = done(stage.coordinator.init_producer_id("app", 0, enable_two_phase_commit=True))
     stage.add(producer, A0)
@@ -136,7 +136,7 @@ def test_an_id_with_an_open_transaction_is_not_forgotten():
     assert stage.state() == "Ongoing"
 
 
-def test_a_tombstone_that_was_not_written_leaves_the_id_in_use():
+def test_failed_tombstone_keeps_id():
     stage = Stage()
     producer = stage.init()
     stage.clock.advance(WEEK - 1)
@@ -146,7 +146,7 @@ def test_a_tombstone_that_was_not_written_leaves_the_id_in_use():
     assert stage.add(producer, A0) is NONE
 
 
-def test_an_id_that_is_being_forgotten_takes_no_changes():
+def test_expiring_id_refuses_changes():
     stage = Stage()
     producer = stage.init()
     stage.clock.advance(WEEK - 1)
@@ -159,7 +159,7 @@ def test_an_id_that_is_being_forgotten_takes_no_changes():
     assert stage.init() == ProducerResult(NONE, 1001, 0)
 
 
-def test_many_ids_are_forgotten_in_batches_that_a_log_takes():
+def test_expired_ids_are_written_in_bounded_batches():
     stage = Stage(remove_expired_transaction_cleanup_interval_ms=1000, transactional_id_expiration_ms=1000)
     stage.blocks.size = 1000
     for number in range(200):

@@ -35,16 +35,16 @@ def produced(stage, producer, operation, *partitions):
 
 
 @pytest.mark.parametrize(("version", "operation"), [(3, DEFAULT), (10, DEFAULT), (11, GENERIC), (12, ADD), (13, ADD)])
-def test_what_versions_of_produce_understand(version, operation):
+def test_produce_version_determines_operation(version, operation):
     assert produce_operation(version) is operation
 
 
 @pytest.mark.parametrize(("version", "operation"), [(0, DEFAULT), (3, DEFAULT), (4, GENERIC), (5, ADD)])
-def test_what_versions_of_txn_offset_commit_understand(version, operation):
+def test_txn_offset_commit_version_determines_operation(version, operation):
     assert txn_offset_commit_operation(version) is operation
 
 
-def test_producing_with_a_newer_client_adds_the_partition():
+def test_newer_client_produce_adds_partition():
     stage = Stage()
     producer = stage.init()
     assert asked(stage, producer, ADD, A0, B0) == {}
@@ -53,7 +53,7 @@ def test_producing_with_a_newer_client_adds_the_partition():
     assert stage.marked() == [(A0, True, 1), (B0, True, 1)]
 
 
-def test_producing_with_an_older_client_adds_nothing():
+def test_older_client_produce_only_verifies():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0, version=TV_0)
@@ -62,7 +62,7 @@ def test_producing_with_an_older_client_adds_nothing():
 
 
 @pytest.mark.parametrize("operation", SupportedOperation)
-def test_a_stale_producer_is_told_invalid_producer_epoch(operation):
+def test_stale_producer_gets_invalid_producer_epoch(operation):
     stage = Stage()
     old = stage.init()
     stage.init()
@@ -70,7 +70,7 @@ def test_a_stale_producer_is_told_invalid_producer_epoch(operation):
 
 
 @pytest.mark.parametrize("operation", SupportedOperation)
-def test_without_a_coordinator_the_producer_tries_again(operation):
+def test_missing_coordinator_is_retriable(operation):
     stage = Stage()
     producer = stage.init()
     verifier = PartitionVerifier(stage.clock, lambda: stage.config, lambda _: None)
@@ -79,7 +79,7 @@ def test_without_a_coordinator_the_producer_tries_again(operation):
     assert "COORDINATOR_NOT_AVAILABLE" in str(answer[A0])
 
 
-def test_the_words_for_a_producer():
+def test_produce_errors_equal_kafkas():
     stage = Stage()
     producer = stage.init()
     assert produced(stage, producer, DEFAULT, A0) == {A0: ErrorCode.INVALID_TXN_STATE}
@@ -90,7 +90,7 @@ def test_the_words_for_a_producer():
     assert produced(stage, producer, ADD, A0) == {A0: ErrorCode.NOT_ENOUGH_REPLICAS}
 
 
-def test_an_older_client_is_sent_away_while_markers_are_written():
+def test_older_client_during_markers_gets_retriable_error():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0, version=TV_0)
@@ -99,7 +99,7 @@ def test_an_older_client_is_sent_away_while_markers_are_written():
     assert produced(stage, producer, DEFAULT, A0) == {A0: ErrorCode.NOT_ENOUGH_REPLICAS}
 
 
-def test_a_newer_client_is_kept_waiting_while_markers_are_written():
+def test_newer_client_waits_while_markers_are_written():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -114,7 +114,7 @@ def test_a_newer_client_is_kept_waiting_while_markers_are_written():
     assert stage.state() == "Ongoing"
 
 
-def test_a_newer_client_is_told_to_wait_itself_when_that_takes_too_long():
+def test_newer_client_gets_concurrent_transactions_after_backoff_max():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -125,7 +125,7 @@ def test_a_newer_client_is_told_to_wait_itself_when_that_takes_too_long():
     assert done(answer)[A0].code is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_a_client_that_left_is_not_asked_for_any_more():
+def test_cancelled_produce_stops_retrying():
     stage = Stage()
     producer = stage.init()
     stage.add(producer, A0)
@@ -138,7 +138,7 @@ def test_a_client_that_left_is_not_asked_for_any_more():
     assert stage.state() == "CompleteCommit"
 
 
-def test_verification_of_older_clients_can_be_turned_off():
+def test_verification_of_older_clients_can_be_disabled():
     stage = Stage(partition_verification_enable=False)
     verifier = leader(stage)
     assert not verifier.needed("app", DEFAULT)
@@ -164,7 +164,7 @@ class Leader:
         )
 
 
-def test_a_guard_lets_its_producer_append_once():
+def test_guard_permits_one_append():
     log = Leader()
     guard = log.start()
     assert log.verifications.may_append(7, guard)
@@ -173,48 +173,48 @@ def test_a_guard_lets_its_producer_append_once():
     assert not log.verifications.may_append(7, guard)
 
 
-def test_without_a_guard_nothing_is_appended():
+def test_missing_guard_permits_no_append():
     assert not Leader().verifications.may_append(7, None)
 
 
-def test_an_open_transaction_needs_no_guard():
+def test_ongoing_transaction_needs_no_guard():
     assert Leader().start(known_epoch=0, ongoing=True) is None
 
 
-def test_an_older_epoch_gets_none():
+def test_older_epoch_gets_no_guard():
     with pytest.raises(KafkaError) as refused:
         Leader().start(epoch=1, known_epoch=2)
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 @pytest.mark.parametrize("newer", [True, False])
-def test_a_marker_voids_the_guard_of_the_transaction_that_it_ends(newer):
+def test_marker_invalidates_guard_of_its_transaction(newer):
     log = Leader()
     guard = log.start(epoch=3, newer=newer)
     log.verifications.appended(7, 4 if newer else 3, control=True)
     assert not log.verifications.may_append(7, guard)
 
 
-def test_a_marker_leaves_the_guard_of_the_next_transaction_which_has_its_epoch():
+def test_marker_keeps_guard_of_next_transaction():
     log = Leader()
     guard = log.start(epoch=4)
     log.verifications.appended(7, 4, control=True)
     assert log.verifications.may_append(7, guard)
 
 
-def test_a_later_verification_of_the_same_transaction_has_the_same_guard():
+def test_repeated_verification_returns_same_guard():
     log = Leader()
     assert log.start() is log.start(sequence=5)
 
 
-def test_a_guard_of_another_life_of_the_log_is_worth_nothing():
+def test_guard_of_earlier_log_instance_is_rejected():
     before, after = Leader(), Leader()
     guard = before.start()
     after.start()
     assert not after.verifications.may_append(7, guard)
 
 
-def test_the_first_batch_that_was_seen_has_to_come_first():
+def test_lowest_sequence_must_be_appended_first():
     log = Leader()
     log.start(sequence=5)
     log.start(sequence=0)
@@ -224,14 +224,14 @@ def test_the_first_batch_that_was_seen_has_to_come_first():
     assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_new_epoch_begins_its_own_row():
+def test_new_epoch_resets_lowest_sequence():
     log = Leader()
     log.start(epoch=0, sequence=0)
     log.start(epoch=1, sequence=3)
     log.verifications.check_sequence(7, 3)
 
 
-def test_verifications_that_nothing_came_of_are_forgotten():
+def test_unused_verifications_expire():
     log = Leader()
     log.start(now_ms=1000)
     log.verifications.expire(1999, 1000)
