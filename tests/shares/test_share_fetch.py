@@ -533,7 +533,7 @@ def test_deleted_topic_drops_share_partitions(talk: Talk) -> None:
 @pytest.mark.parametrize(
     ("reset", "expected"), [("earliest", (0, 2, 1)), ("latest", None), ("by_duration:PT1M", (1, 2, 1))]
 )
-def test_share_auto_offset_reset_sets_start_offset(talk: Talk, reset: str, expected: tuple[int, int, int] | None) -> None:
+def test_auto_offset_reset_sets_start_offset(talk: Talk, reset: str, expected: tuple[int, int, int] | None) -> None:
     talk.configure(share_auto_offset_reset=reset)
     talk.share(0, start=-1, epoch=1)
     talk.write(b"old")

@@ -42,9 +42,7 @@ def spread(batches: list[StateBatch]) -> dict[int, tuple[int, int]]:
 
 
 @given(_batches, st.integers(-1, 35))
-def test_combined_batches_keep_furthest_state_of_each_offset(
-    batches: list[StateBatch], start: int
-) -> None:
+def test_combined_batches_keep_furthest_state_of_each_offset(batches: list[StateBatch], start: int) -> None:
     combined = combine(batches, start)
     assert spread(combined) == {offset: info for offset, info in spread(batches).items() if offset >= start}
     for before, after in itertools.pairwise(combined):
