@@ -63,7 +63,7 @@ def write(path: Path, *lines: str) -> Path:
 def test_what_is_not_there():
     assert "does not exist" in run("dual-assign", "/not/there", code=2)
     assert "neither a log directory nor" in run("diff", "/not/there", "/nor/there", code=2)
-    assert "such as 2026" in run("txn-timeout", str(KGO), "--now", "yesterday", code=2)
+    assert "write 2026" in run("txn-timeout", str(KGO), "--now", "yesterday", code=2)
     assert "auto, here or spark" in run("dual-assign", str(KGO), "--engine", "hadoop", code=2)
 
 

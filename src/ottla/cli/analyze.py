@@ -2,9 +2,7 @@
 
 import json
 import logging
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -12,8 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.commands import add_group
-from ottla.cli.output import console, examples, print_json, until_pipe_closes, usage
+from ottla.cli.commands import add_command, add_group
+from ottla.cli.output import console, print_json, until_pipe_closes, usage
+from ottla.cli.progress import byte_progress, spark_progress
+from ottla.cli.quantities import parse_time
+from ottla.cli.spark_session import quiet_session
 
 SMALL_HELP = "here, spark, or auto: small inputs in this process, large ones in Spark."
 Paths = Annotated[
@@ -48,18 +49,20 @@ LIGHT = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLeve
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     analyze = add_group(app, "analyze")
-    add = analyze.command
-    add("dual-assign", epilog=examples("ottla analyze dual-assign events.jsonl client.log /var/lib/kafka"))(dual_assign)
-    add("txn-timeout", epilog=examples("ottla analyze txn-timeout events.jsonl --html report.html"))(txn_timeout)
-    add("client-trace", epilog=examples("ottla analyze client-trace client.log -p 3 --topic orders"))(client_trace)
-    add("rebalances", epilog=examples("ottla analyze rebalances events.jsonl"))(rebalances)
-    add("lag", epilog=examples("ottla analyze lag /var/lib/kafka --max-lag 10000"))(lag)
-    add("hot-partitions", epilog=examples("ottla analyze hot-partitions /var/lib/kafka"))(hot_partitions)
-    add("exactly-once", epilog=examples("ottla analyze exactly-once /var/lib/kafka --input orders --output bills"))(
-        exactly_once
+    add_command(analyze, "dual-assign", dual_assign, "ottla analyze dual-assign events.jsonl client.log /var/lib/kafka")
+    add_command(analyze, "txn-timeout", txn_timeout, "ottla analyze txn-timeout events.jsonl --html report.html")
+    add_command(analyze, "client-trace", client_trace, "ottla analyze client-trace client.log -p 3 --topic orders")
+    add_command(analyze, "rebalances", rebalances, "ottla analyze rebalances events.jsonl")
+    add_command(analyze, "lag", lag, "ottla analyze lag /var/lib/kafka --max-lag 10000")
+    add_command(analyze, "hot-partitions", hot_partitions, "ottla analyze hot-partitions /var/lib/kafka")
+    add_command(
+        analyze,
+        "exactly-once",
+        exactly_once,
+        "ottla analyze exactly-once /var/lib/kafka --input orders --output bills",
     )
-    add("anomalies", epilog=examples("ottla analyze anomalies history.jsonl"))(anomalies)
-    add("diff", epilog=examples("ottla analyze diff /var/lib/kafka#orders localhost:9092#orders"))(diff)
+    add_command(analyze, "anomalies", anomalies, "ottla analyze anomalies history.jsonl")
+    add_command(analyze, "diff", diff, "ottla analyze diff /var/lib/kafka#orders localhost:9092#orders")
 
 
 def dual_assign(
@@ -206,7 +209,7 @@ def exactly_once(
     from ottla.analysis.compare.topics import read_topic
 
     places = _places(f"{where}#{source}", f"{where}#{result}")
-    with _spark(master) as spark, _jobs(spark), _reading():
+    with _spark(master) as spark, spark_progress(spark), _reading():
         if sql is not None:
             read_topic(spark, places[0]).createOrReplaceTempView("input")
             read_topic(spark, places[1]).createOrReplaceTempView("output")
@@ -233,7 +236,7 @@ def diff(
     from ottla.analysis.compare.topics import read_topic
 
     places = _places(first, second)
-    with _spark(master) as spark, _jobs(spark), _reading():
+    with _spark(master) as spark, spark_progress(spark), _reading():
         if sql is not None:
             read_topic(spark, places[0]).createOrReplaceTempView("a")
             read_topic(spark, places[1]).createOrReplaceTempView("b")
@@ -305,10 +308,10 @@ def _run(
         return
     chosen = {key: value for key, value in options.items() if value is not None}
     if engine == "here" or (engine == "auto" and master is None and size <= SMALL):
-        with _progress("reading", size) as advance:
+        with byte_progress("reading", size) as advance:
             report = run_here(ANALYSES[name], pieces, chosen, advance)
     else:
-        with _spark(master, LIGHT) as spark, _jobs(spark), _reading():
+        with _spark(master, LIGHT) as spark, spark_progress(spark), _reading():
             if name == "anomalies":
                 from ottla.analysis.rules import anomalies as checker
 
@@ -360,63 +363,16 @@ def _query(spark: Any, sql: str, *, as_json: bool) -> None:
 
 @contextmanager
 def _spark(master: str | None, settings: dict[str, str] | None = None) -> Iterator[Any]:
-    """A Spark session for one command."""
-    from ottla.spark import SparkSetupError, session
+    """Start Spark for one command."""
+    from ottla.spark import SparkSetupError
 
-    if sys.stderr.isatty():
-        typer.echo("starting Spark ...", err=True)
     try:
-        spark = session("ottla analyze", master=master, config=settings)
+        spark = quiet_session("ottla analyze", master=master, config=settings or {})
     except SparkSetupError as error:
         raise usage(str(error)) from None
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("SQLQueryContextLogger").disabled = True  # it writes the JVM's stack for a typing error
     yield spark
-
-
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on standard error while it is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda size: progress.advance(task, size)
-
-
-@contextmanager
-def _jobs(spark: Any) -> Iterator[None]:
-    """A bar of Spark's tasks on standard error while it is a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    over = threading.Event()
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("Spark's tasks", total=None)
-
-        def watch() -> None:
-            tracker = spark.sparkContext.statusTracker()
-            while not over.wait(0.5):
-                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-                known = [stage for stage in stages if stage is not None]
-                if known:
-                    done = sum(stage.numCompletedTasks for stage in known)
-                    progress.update(task, total=sum(stage.numTasks for stage in known), completed=done)
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            over.set()
-            watcher.join()
 
 
 def _partition(text: str) -> tuple[str | None, int]:
@@ -430,15 +386,8 @@ def _partition(text: str) -> tuple[str | None, int]:
 
 
 def _time(text: str | None, option: str) -> int | None:
-    """A time that somebody typed, in milliseconds."""
-    if text is None:
-        return None
-    from datetime import UTC, datetime
-
-    if text == "now":
-        return int(datetime.now(UTC).timestamp() * 1000)
+    """Return the milliseconds of a time option; None if it is not given."""
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise usage(f"{option} is a time such as 2026-11-15T10:00:00, not {text!r}") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        return None if text is None else parse_time(text)
+    except ValueError as error:
+        raise usage(f"{option}: {error}") from None

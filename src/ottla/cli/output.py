@@ -11,18 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from ottla.cli import discard_output
-from ottla.cli.commands import format_examples as examples
-from ottla.cli.quantities import format_count as counted
-from ottla.cli.quantities import format_size as size
-from ottla.cli.quantities import format_time as when
 from ottla.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console
-
-__all__ = ["counted", "examples", "size", "when"]
 
 Row = TypeVar("Row")
 

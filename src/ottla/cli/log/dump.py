@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ottla.cli.commands import format_examples
 from ottla.cli.log import paths
-from ottla.cli.output import FAILED, examples, fail, plain_bytes, print_json, shown_bytes, usage, when
+from ottla.cli.output import FAILED, fail, plain_bytes, print_json, shown_bytes, usage
+from ottla.cli.quantities import format_time
 from ottla.protocol.internal_records import KINDS, VALUES, explain, explain_control
 from ottla.records.batch import MAGIC
 from ottla.records.compression import CompressionType
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from ottla.records.batch import BatchHeader
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "ottla log dump ./data/orders-0",
     "ottla log dump ./data/orders-0 --records --from 100 --to 120",
     "ottla log dump ./data/__consumer_offsets-12 --records --json | jq .records",
@@ -195,7 +197,7 @@ class _BatchPrinter:
 
     def _record_line(self, header: BatchHeader, record: Record) -> str:
         meaning = self._meaning(header, record)
-        words = [f"  | {record.offset}", when(record.timestamp) or "-"]
+        words = [f"  | {record.offset}", format_time(record.timestamp) or "-"]
         if meaning is not None and "error" not in meaning:
             first = meaning.pop("control", None) or meaning.pop("type", None)
             if meaning.get("version") is not None:
@@ -251,7 +253,7 @@ def _batch_line(header: BatchHeader, problem: str) -> str:
         f"{header.size} bytes at {header.position}",
         f"epoch {header.partition_leader_epoch}",
         _codec(header.compression),
-        f"{'LogAppendTime' if header.timestamp_type else 'CreateTime'} {when(header.max_timestamp) or '-'}",
+        f"{'LogAppendTime' if header.timestamp_type else 'CreateTime'} {format_time(header.max_timestamp) or '-'}",
     ]
     if header.producer_id >= 0:
         words.append(f"producer {header.producer_id} epoch {header.producer_epoch}")
@@ -260,7 +262,7 @@ def _batch_line(header: BatchHeader, problem: str) -> str:
     words += ["transactional"] if header.is_transactional else []
     words += ["control"] if header.is_control else []
     if header.delete_horizon_ms is not None:
-        words.append(f"delete horizon {when(header.delete_horizon_ms)}")
+        words.append(f"delete horizon {format_time(header.delete_horizon_ms)}")
     words += [f"format {header.magic}"] if header.magic != MAGIC else []
     words += [f"WRONG: {problem}"] if problem else []
     return ", ".join(words)

@@ -6,15 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
+from ottla.cli.commands import format_examples
 from ottla.cli.log import paths
-from ottla.cli.output import examples, print_json, print_table, size, usage, when
+from ottla.cli.output import print_json, print_table, usage
+from ottla.cli.quantities import format_size, format_time
 from ottla.storage import names
 from ottla.storage.check.scan import PartitionFolder, find_partitions, log_bounds, read_folder
 from ottla.storage.check.verify import is_partition
 from ottla.storage.checkpoints import CorruptCheckpointError, decode_offsets, decode_partition_metadata
 from ottla.world.disk_real import RealDisk
 
-EXAMPLES = examples("ottla log ls /var/lib/kafka/data", "ottla log ls ./data --topic orders --json")
+EXAMPLES = format_examples("ottla log ls /var/lib/kafka/data", "ottla log ls ./data --topic orders --json")
 
 
 def register(app: typer.Typer) -> None:
@@ -52,7 +54,7 @@ def ls(
                 row["topic"],
                 row["partition"],
                 row["segments"],
-                size(row["size"]),
+                format_size(row["size"]),
                 row["start_offset"],
                 row["end_offset"],
                 row["leader_epoch"],
@@ -85,8 +87,8 @@ def _row(
         "end_offset": bounds.end_offset,
         "high_watermark": marks.get(partition),
         "leader_epoch": bounds.leader_epoch if bounds.leader_epoch >= 0 else None,
-        "first_time": when(bounds.first_timestamp),
-        "last_time": when(bounds.max_timestamp),
+        "first_time": format_time(bounds.first_timestamp),
+        "last_time": format_time(bounds.max_timestamp),
         "mark": folder.mark[1:] or None,
         "path": folder.path,
     }

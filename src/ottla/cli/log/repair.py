@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.commands import format_examples
 from ottla.cli.log import paths
-from ottla.cli.log.verify import print_findings, progress_bar, totals
-from ottla.cli.output import FAILED, examples, fail, print_json
+from ottla.cli.log.verify import PROGRESS_BYTES, print_findings, totals
+from ottla.cli.output import FAILED, fail, print_json
+from ottla.cli.progress import byte_progress
 from ottla.cluster.metadata.repair import MetadataChoice, repair_metadata
 from ottla.storage.check.record_removal import RecordPlace, remove_record
 from ottla.storage.check.repair import RepairReport, Step
@@ -25,7 +27,7 @@ from ottla.world.random import SystemRandom
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXAMPLES = examples(
+EXAMPLES = format_examples(
     "ottla log repair ./data --dry-run",
     "ottla log repair ./data",
     "ottla log repair ./data/orders-0 --truncate",
@@ -85,7 +87,7 @@ def repair(
         if not dry_run:
             lock = disk.lock(f"{root}/{LOCK_FILE}")
         env = StorageEnvironment(disk, VirtualClock(time.time_ns() // 1_000_000), SystemRandom())
-        with progress_bar("repairing", 2 * bytes_to_check(disk, full)) as progress:
+        with byte_progress("repairing", 2 * bytes_to_check(disk, full), at_least=PROGRESS_BYTES) as progress:
             dropped = [_drop(env, root, place, dry_run=dry_run) for place in _places(drop_record or ())]
             metadata_steps = repair_metadata(env, root, metadata, dry_run=dry_run)
             report = repair_files(env, full, truncate=truncate, dry_run=dry_run, progress=progress)

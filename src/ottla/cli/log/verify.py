@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.commands import format_examples
 from ottla.cli.log import paths
-from ottla.cli.output import FAILED, console, examples, fail, print_json, size, until_pipe_closes
+from ottla.cli.output import FAILED, console, fail, print_json, until_pipe_closes
+from ottla.cli.progress import byte_progress
+from ottla.cli.quantities import format_size
 from ottla.storage.check.verify import bytes_to_check
 from ottla.storage.check.verify import verify as verify_files
 from ottla.world.disk_real import RealDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from ottla.storage.check.verify import Finding, VerifyReport
 
-WORTH_A_BAR = 64 << 20
-EXAMPLES = examples(
+PROGRESS_BYTES = 64 << 20
+EXAMPLES = format_examples(
     "ottla log verify /var/lib/kafka/data",
     "ottla log verify ./data/orders-0 --deep",
     "ottla log verify ./data --json | jq 'select(.wrong)'",
@@ -47,7 +46,7 @@ def verify(
     disk = RealDisk()
     holder = paths.lock_holder(paths.root_of(full))
     try:
-        with progress_bar("verifying", bytes_to_check(disk, full)) as progress:
+        with byte_progress("verifying", bytes_to_check(disk, full), at_least=PROGRESS_BYTES) as progress:
             report = verify_files(disk, full, deep=deep, progress=progress)
     except OSError as error:
         raise fail(str(error)) from error
@@ -93,30 +92,6 @@ def print_findings(findings: list[Finding], root: str) -> None:
 def _print_totals(report: VerifyReport, path: str, holder: int | None) -> None:
     looked_at = f"{report.partitions} partitions, {report.segments} segments, {report.batches} batches"
     verdict = f"{len(report.wrong)} wrong" if report.wrong else "all is right"
-    typer.echo(f"{path}: {looked_at}, {size(report.bytes)}: {verdict}")
+    typer.echo(f"{path}: {looked_at}, {format_size(report.bytes)}: {verdict}")
     if holder is not None:
         typer.echo(f"process {holder} has the directory open: what it was writing at the moment may look cut off")
-
-
-@contextmanager
-def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error for long work at a terminal; what it gives is told of each step."""
-    if total < WORTH_A_BAR or not sys.stderr.isatty():
-        yield lambda size: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(True), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        waiting = 0
-
-        def advance(size: int) -> None:
-            nonlocal waiting
-            waiting += size
-            if waiting >= 1 << 20:
-                bar.advance(task, waiting)
-                waiting = 0
-
-        yield advance
