@@ -187,7 +187,9 @@ class LogDirectory:
                 partition,
                 config,
                 log_start_offset=start_offsets.get(partition, 0),
-                recovery_point=recovery_points.get(partition, 0),
+                recovery_point=recovery_points.get(
+                    partition, high_watermarks.get(partition, 0) if self.had_clean_shutdown else 0
+                ),
                 clean=self.had_clean_shutdown,
                 hold_high_watermark=self.sync,
                 may_have_gaps=self._foreign or config.compact or partition in self.cleaner_offsets,

@@ -135,6 +135,11 @@ def load_clean(log: Log) -> RecoveryReport:
     _check_closed_segments(log, damaged, report)
     if damaged:  # a clean stop leaves no such segment: the file was changed afterwards
         _recover(log, damaged, report)
+    elif not log.may_have_gaps:
+        first = next(active.batches(window=_HEADER_WINDOW), None)
+        if first is not None and first.base_offset > active.base_offset:
+            missing = f"offsets {active.base_offset} to {first.base_offset - 1} are missing"
+            report.problems.append(f"{active.log_path}: {missing} before byte 0")
     _come_up(log, report)
     return report
 
@@ -421,6 +426,9 @@ def recover_segment(log: Log, segment: Segment, report: RecoveryReport) -> int:
             reason = _fault(chunk, at, header, next_offset, end_offset)
             if reason:
                 break
+            if header.base_offset > next_offset and not log.may_have_gaps:
+                missing = f"offsets {next_offset} to {header.base_offset - 1} are missing"
+                report.problems.append(f"{segment.log_path}: {missing} before byte {header.position}")
             segment.index_batch(header.last_offset, header.max_timestamp, header.position, header.size, interval)
             epoch = header.partition_leader_epoch
             if epoch >= 0 and (log.epochs.latest is None or epoch > log.epochs.latest):

@@ -228,6 +228,8 @@ class Segment:
         """Make both sparse indexes anew from the batches' headers, and write them."""
         self.reset_indexes()
         for header in self.batches():
+            if not self.can_hold(header.last_offset):
+                raise CorruptLogError(f"offset {header.last_offset} is out of range", header.position)
             self.index_batch(header.last_offset, header.max_timestamp, header.position, header.size, interval)
         self.write_indexes()
         if not self.active:
