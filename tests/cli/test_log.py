@@ -260,6 +260,38 @@ def test_repair_tells_first_and_truncates_only_when_asked(tmp_path: Path) -> Non
     assert run("verify", root)[0] == 0
 
 
+def test_ls_refuses_folders_that_only_look_like_partitions(tmp_path: Path) -> None:
+    (tmp_path / "python3-1").mkdir()
+    (tmp_path / "python3-1" / "setup.cfg").write_text("")
+    code, output = run("ls", str(tmp_path))
+    assert code == 2
+    assert "is not a Kafka log directory" in output
+
+
+def test_repair_of_damaged_metadata_needs_an_explicit_choice(tmp_path: Path) -> None:
+    data = shutil.copytree(KAFKA / "data", tmp_path / "data")
+    log = data / "__cluster_metadata-0" / f"{0:020d}.log"
+    damaged = bytearray(log.read_bytes())
+    damaged[300] ^= 1
+    log.write_bytes(damaged)
+    code, output = run("repair", str(data), "--truncate")
+    assert code == 1
+    assert "--metadata skip" in output
+    assert log.read_bytes() == damaged
+    assert run("verify", str(data))[0] == 1
+    code, output = run("repair", str(data), "--metadata", "skip")
+    assert "NoOpRecords" in output
+    assert run("verify", str(data))[0] == 0
+
+
+def test_repair_rewrites_unreadable_meta_properties(tmp_path: Path) -> None:
+    data = shutil.copytree(KAFKA / "data", tmp_path / "data")
+    (data / "meta.properties").write_bytes(b"\x00\xff garbage")
+    code, output = run("repair", str(data))
+    assert "write again with node.id 1" in output
+    assert "node.id=1" in (data / "meta.properties").read_text()
+
+
 def test_repair_refuses_a_directory_that_a_broker_has_open(tmp_path: Path) -> None:
     root = tmp_path / "data"
     shutil.copytree(DATA, root)
@@ -281,7 +313,10 @@ def test_repair_refuses_a_directory_that_a_broker_has_open(tmp_path: Path) -> No
         (["dump", str(DATA)], "ottla log ls"),
         (["dump", str(DATA / "orders-0"), "--values", "nonsense"], "use one of"),
         (["verify", str(DATA / "meta.properties")], "is a file"),
-        (["ls", str(KAFKA / "dumps")], "holds no partitions"),
+        (["ls", str(KAFKA / "dumps")], "is not a Kafka log directory"),
+        (["ls", "/etc"], "/etc is not a Kafka log directory"),
+        (["verify", "/etc"], "/etc is not a Kafka log directory"),
+        (["repair", "/etc", "--dry-run"], "/etc is not a Kafka log directory"),
         (["dump", str(DATA / "meta.properties")], "no file of a partition"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`ottla log ls`: which partitions a directory holds, how large they are, and from when to when they reach."""
+"""`ottla log ls`: list the partitions of a log directory with sizes, offsets and time span."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def ls(
     root = paths.root_of(full)
     folders = [read_folder(disk, full)] if is_partition(full) else find_partitions(disk, full)
     if not folders:
-        raise usage(f"{path} holds no partitions; is it one of a broker's log.dirs?")
+        raise usage(f"{path} has no partitions")
     if topic is not None:
         folders = [folder for folder in folders if folder.partition.topic == topic]
         if not folders:
-            raise usage(f"{path} holds no partition of topic {topic}")
+            raise usage(f"{path} has no partition of topic {topic}")
     starts = _checkpoint(disk, f"{root}/{names.LOG_START_CHECKPOINT}")
     marks = _checkpoint(disk, f"{root}/{names.REPLICATION_CHECKPOINT}")
     rows = [_row(disk, folder, starts, marks) for folder in folders]
