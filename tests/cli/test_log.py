@@ -287,7 +287,7 @@ def test_repair_of_damaged_metadata_needs_an_explicit_choice(tmp_path: Path) -> 
 def test_repair_rewrites_unreadable_meta_properties(tmp_path: Path) -> None:
     data = shutil.copytree(KAFKA / "data", tmp_path / "data")
     (data / "meta.properties").write_bytes(b"\x00\xff garbage")
-    code, output = run("repair", str(data))
+    _, output = run("repair", str(data))
     assert "write again with node.id 1" in output
     assert "node.id=1" in (data / "meta.properties").read_text()
 

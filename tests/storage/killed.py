@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cluster.metadata.log import MetadataLog, MetadataLogConfig
@@ -25,9 +26,10 @@ from ottla.protocol.uuids import Uuid
 from ottla.records.batch import iter_batches
 from ottla.records.iterate import iter_records
 from ottla.storage.check.verify import verify
+from ottla.storage.checkpoints import decode_offsets, decode_partition_metadata
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import LogDirectory
-from ottla.storage.names import TopicPartition
+from ottla.storage.names import CHECKPOINTS, PARTITION_METADATA, TopicPartition
 from ottla.world.clock import VirtualClock
 from ottla.world.disk_real import RealDisk
 from ottla.world.random import SeededRandom
@@ -48,6 +50,7 @@ CONFIGS = {
         segment_bytes=30_000, index_interval_bytes=500, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.01
     ),
 }
+TOPIC_IDS = {"kept": Uuid(bytes([1] * 16)), "compacted": Uuid(bytes([2] * 16))}
 METADATA = MetadataLogConfig(bytes_between_snapshots=1500, segment_bytes=6000, retention_bytes=20_000)
 # What is interrupted, and before which of its beginnings at the latest.
 KINDS = {"append": 300, "roll": 6, "clean": 4, "snapshot": 4, "checkpoint": 4, "start": 1}
@@ -63,7 +66,7 @@ class Opened:
         self.directory.load(CONFIGS.__getitem__)
 
     def log(self, partition: TopicPartition) -> Log:
-        return self.directory.create_log(partition, CONFIGS[partition.topic])
+        return self.directory.create_log(partition, CONFIGS[partition.topic], TOPIC_IDS[partition.topic])
 
 
 def live(path: str, life: int, seed: int, say: Callable[[str], None]) -> None:
@@ -126,7 +129,12 @@ class Ledger:
             self.topics.add(words[1])
 
     def check(self, path: str, life: int) -> None:
-        """Everything acknowledged is there, whole, and where it was."""
+        """Check that small files are whole and that every acknowledged record is where it was."""
+        for file in Path(path).glob("*/" + PARTITION_METADATA):
+            decode_partition_metadata(file.read_bytes())  # Kafka dies at an empty one
+        for name in CHECKPOINTS:
+            if (file := Path(path, name)).exists():
+                decode_offsets(file.read_bytes())
         opened = Opened(path, life)
         try:
             found = {offset: digest(value) for offset, _, value in contents(opened.log(KEPT), self.checked)}

@@ -234,12 +234,12 @@ class LogDirectory:
                 self.env.report(f"{path}: ignored log start offset {start} of {partition}, which is beyond its log")
 
     def _make_checkpoints(self) -> None:
-        """Make the checkpoint files that are missing, empty as Kafka makes them.
+        """Create missing checkpoint files empty, as Kafka does.
 
-        A directory without recovery points was put together by hand or by a tool: its logs may have gaps.
+        A directory without any of them was put together by hand or by a tool: its logs may have gaps.
         """
         missing = [name for name in names.CHECKPOINTS if not self.env.disk.exists(self.file(name))]
-        self._foreign = names.RECOVERY_POINT_CHECKPOINT in missing
+        self._foreign = len(missing) == len(names.CHECKPOINTS)
         for name in missing:
             self.env.write_file(self.file(name), b"")
         if missing:

@@ -56,6 +56,8 @@ def parse_meta_properties(data: bytes, source: str = FILE_NAME) -> MetaPropertie
         if version == 1:
             raise MetaPropertiesError(f"{source}: cluster.id is missing")
         cluster_id = ""
+    if not (cluster_id.isascii() and cluster_id.isprintable()):
+        raise MetaPropertiesError(f"{source}: cluster.id {cluster_id!r} has characters that no cluster id has")
     node_id = number("node.id" if version == 1 else "broker.id")
     directory_id: Uuid | None = None
     if "directory.id" in values:
