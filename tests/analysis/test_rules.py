@@ -126,7 +126,7 @@ def test_a_client_that_does_not_let_go(tmp_path):
     (finding,) = run_here(ANALYSES["dual-assign"], find_pieces([str(path)]), {}).findings
     assert finding.facts["culprit"] == f"{path}#1"
     assert finding.facts["lasted"] == "3.0 s"
-    assert "did not let go in time" in finding.cause
+    assert "did not release them in time" in finding.cause
     assert not run_here(ANALYSES["dual-assign"], find_pieces([str(path)]), {"slack_ms": 5_000}).found
     path.write_text("\n".join([*lines[:2], lines[4]]) + "\n")
     assert not run_here(ANALYSES["dual-assign"], find_pieces([str(path)]), {}).found, "1 was dead by then"

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.compare import diff, exactly_once
-from ottla.analysis.compare.topics import Place
+from ottla.analysis.compare.topics import TopicLocation
 from ottla.analysis.engine import find_pieces, run_here, run_in_spark
 from ottla.analysis.inputs import InputError
 from ottla.analysis.rules import anomalies
@@ -95,7 +95,7 @@ def test_each_input_once_and_the_transactions_that_prove_it(spark, tmp_path):
     writer.write("bills", 1, keys[20:], producer=8)
     writer.end("bills", 1, 8, committed=True)
     writer.close()
-    orders, bills = Place(str(writer.path), "orders"), Place(str(writer.path), "bills")
+    orders, bills = TopicLocation(str(writer.path), "orders"), TopicLocation(str(writer.path), "bills")
     report = exactly_once.run(spark, orders, bills)
     assert not report.found
     assert "exactly once" in report.verdict
@@ -115,14 +115,18 @@ def test_what_is_twice_or_not_at_all_is_found_with_its_producers(spark, tmp_path
     writer.write("bills", 0, ["b", "c", "x"], producer=9)
     writer.end("bills", 0, 9, committed=True)
     writer.close()
-    report = exactly_once.run(spark, Place(str(writer.path), "orders"), Place(str(writer.path), "bills"))
+    report = exactly_once.run(
+        spark, TopicLocation(str(writer.path), "orders"), TopicLocation(str(writer.path), "bills")
+    )
     assert report.found
     found = {finding.facts["id"]: finding for finding in report.findings}
     assert found.keys() == {"b", "d", "x"}
     assert found["b"].facts["culprit"] == "producer 7/0, producer 9/0"
     assert "several producers" in found["b"].cause
     with pytest.raises(InputError, match="header:NAME"):
-        exactly_once.run(spark, Place(str(writer.path), "orders"), Place(str(writer.path), "bills"), "headers")
+        exactly_once.run(
+            spark, TopicLocation(str(writer.path), "orders"), TopicLocation(str(writer.path), "bills"), "headers"
+        )
 
 
 def test_other_applications_of_the_same_input_are_left_out(spark, tmp_path):
@@ -137,12 +141,12 @@ def test_other_applications_of_the_same_input_are_left_out(spark, tmp_path):
     writer.commit("mailing", "orders", 0, 4)
     writer.commit("watching", "orders", 0, 4)
     writer.close()
-    orders, bills = Place(str(writer.path), "orders"), Place(str(writer.path), "bills")
+    orders, bills = TopicLocation(str(writer.path), "orders"), TopicLocation(str(writer.path), "bills")
     report = exactly_once.run(spark, orders, bills)
     (finding,) = report.findings
     assert (finding.facts["id"], finding.facts["culprit"]) == ("c", "producer 7/0")
     assert "committed offset 4 of the input in its transaction" in finding.cause
-    mails = exactly_once.run(spark, orders, Place(str(writer.path), "mails"))
+    mails = exactly_once.run(spark, orders, TopicLocation(str(writer.path), "mails"))
     (finding,) = mails.findings
     assert finding.facts["culprit"] == "group mailing"
     assert mails.verdict.startswith("mails holds each of the 4 records of orders exactly once, but mailing committed")
@@ -153,7 +157,7 @@ def test_other_applications_of_the_same_input_are_left_out(spark, tmp_path):
 def test_two_directories_are_compared_record_by_record(spark, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(KAFKA, copy)
-    same = diff.run(spark, Place(str(KAFKA)), Place(str(copy)))
+    same = diff.run(spark, TopicLocation(str(KAFKA)), TopicLocation(str(copy)))
     assert not same.found, same.verdict
     assert "hold the same" in same.verdict
     for side, more in (("one", []), ("two", ["e", "f"])):
@@ -162,9 +166,12 @@ def test_two_directories_are_compared_record_by_record(spark, tmp_path):
         writer.write("t", 0, ["c"], value="value of" if side == "one" else "other")
         writer.write("t", 0, ["d", *more])
         writer.close()
-    report = diff.run(spark, Place(str(tmp_path / "one"), "t"), Place(str(tmp_path / "two"), "t"))
+    one, two = TopicLocation(str(tmp_path / "one"), "t"), TopicLocation(str(tmp_path / "two"), "t")
+    report = diff.run(spark, one, two)
     assert report.found
     assert "1 different, 2 only in B; 3 records are the same" in report.verdict
     assert "value differ" in report.findings[0].title
-    ignored = diff.run(spark, Place(str(tmp_path / "one"), "t"), Place(str(tmp_path / "two"), "t"), ignore=("value",))
+    ignored = diff.run(
+        spark, TopicLocation(str(tmp_path / "one"), "t"), TopicLocation(str(tmp_path / "two"), "t"), ignore=("value",)
+    )
     assert "different" not in ignored.verdict

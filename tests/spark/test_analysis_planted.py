@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.analysis.compare import diff, exactly_once
-from ottla.analysis.compare.topics import Place
+from ottla.analysis.compare.topics import TopicLocation
 from ottla.analysis.rules import anomalies
 from ottla.history import AnomalyKind, write_history
 from tests.analysis.directories import EXACTLY_ONCE_FAULTS, Broken, Writer, application
@@ -32,7 +32,7 @@ def audit(spark, path: Path, faults: dict[int, str]):
     writer = Writer(path)
     broken = {number: application(writer, number, FIRST + number, faults.get(number)) for number in range(RUNS)}
     writer.close()
-    report = exactly_once.run(spark, Place(str(path), "orders"), Place(str(path), "bills"))
+    report = exactly_once.run(spark, TopicLocation(str(path), "orders"), TopicLocation(str(path), "bills"))
     return report, {number: found for number, found in broken.items() if found is not None}
 
 
@@ -104,7 +104,7 @@ def copies(path: Path, changes: dict[int, str]) -> None:
 
 def test_a_hundred_copies_are_the_same(spark, tmp_path):
     copies(tmp_path, {})
-    report = diff.run(spark, Place(str(tmp_path / "a")), Place(str(tmp_path / "b")))
+    report = diff.run(spark, TopicLocation(str(tmp_path / "a")), TopicLocation(str(tmp_path / "b")))
     assert not report.found, report.verdict
     assert len(report.tables[0].rows) == RUNS
 
@@ -114,7 +114,7 @@ def test_a_record_that_is_other_missing_or_too_much_is_found_where_it_is(spark, 
     kinds = ("different", "only in A", "only in B")
     changes = {number: kinds[place % 3] for place, number in enumerate(chance.sample(range(RUNS), 9))}
     copies(tmp_path, changes)
-    report = diff.run(spark, Place(str(tmp_path / "a")), Place(str(tmp_path / "b")))
+    report = diff.run(spark, TopicLocation(str(tmp_path / "a")), TopicLocation(str(tmp_path / "b")))
     rows = {row[0]: dict(zip(report.tables[0].columns[3:], row[3:], strict=True)) for row in report.tables[0].rows}
     found = {int(name.removeprefix("topic-")): {what: count for what, count in row.items() if count}
              for name, row in rows.items()}  # fmt: skip
@@ -150,4 +150,4 @@ def test_a_copy_of_a_directory_is_the_same(spark, tmp_path):
     writer.write("t", 0, ["a", "b"])
     writer.close()
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    assert not diff.run(spark, Place(str(tmp_path / "a"), "t"), Place(str(tmp_path / "b"), "t")).found
+    assert not diff.run(spark, TopicLocation(str(tmp_path / "a"), "t"), TopicLocation(str(tmp_path / "b"), "t")).found

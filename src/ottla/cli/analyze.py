@@ -1,4 +1,4 @@
-"""`ottla analyze`: what went wrong, by event logs, captures, client logs, log directories and histories."""
+"""`ottla analyze`: find what went wrong in event logs, captures, client logs, log directories and histories."""
 
 import json
 import logging
@@ -16,38 +16,38 @@ from ottla.cli.progress import byte_progress, spark_progress
 from ottla.cli.quantities import parse_time
 from ottla.cli.spark_session import quiet_session
 
-SMALL_HELP = "here, spark, or auto: small inputs in this process, large ones in Spark."
+SMALL_HELP = "Where to run: here, spark, or auto (small inputs in this process, large ones in Spark)."
 Paths = Annotated[
     list[Path], typer.Argument(metavar="INPUT...", help="Event logs, client logs, captures, Kafka log directories.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON document.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report as one JSON document.")]
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Also write one HTML file (.svg: its picture).")
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Also write an HTML file (.svg: its picture)."),
 ]
 Sql = Annotated[
     str | None,
-    typer.Option("--sql", metavar="QUERY", help="A question of your own instead; the table is `events`."),
+    typer.Option("--sql", metavar="QUERY", help="Query the table `events` instead."),
 ]
 SqlOfTopics = Annotated[
     str | None,
-    typer.Option("--sql", metavar="QUERY", help="A question of your own over `input` and `output` instead."),
+    typer.Option("--sql", metavar="QUERY", help="Query the tables `input` and `output` instead."),
 ]
-SqlOfSides = Annotated[
-    str | None, typer.Option("--sql", metavar="QUERY", help="A question of your own over `a` and `b` instead.")
-]
+SqlOfSides = Annotated[str | None, typer.Option("--sql", metavar="QUERY", help="Query the tables `a` and `b` instead.")]
 Master = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="The Spark master; else all cores of this machine.")
+    str | None,
+    typer.Option("--master", metavar="URL", help="Spark master; by default all cores of this machine."),
 ]
 Engine = Annotated[str, typer.Option("--engine", metavar="ENGINE", help=SMALL_HELP)]
-Group = Annotated[str | None, typer.Option("--group", "-g", help="Only this group.")]
+Group = Annotated[str | None, typer.Option("--group", "-g", help="Use only this group.")]
 FOUND = 1
 UNANSWERED = 2
 LIGHT = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""Rules over events run in Python: there is little for the JVM to do, and nothing worth being compiled for long."""
+"""Settings of a JVM that only passes rows to Python: the simplest collector and compiler start fastest."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the commands to the app."""
     analyze = add_group(app, "analyze")
     add_command(analyze, "dual-assign", dual_assign, "ottla analyze dual-assign events.jsonl client.log /var/lib/kafka")
     add_command(analyze, "txn-timeout", txn_timeout, "ottla analyze txn-timeout events.jsonl --html report.html")
@@ -70,7 +70,7 @@ def dual_assign(
     group: Group = None,
     slack: Annotated[
         int,
-        typer.Option("--slack", metavar="MS", min=0, help="Overlaps that clients tell of and that are shorter pass."),
+        typer.Option("--slack", metavar="MS", min=0, help="Ignore overlaps in client logs up to this long."),
     ] = 0,
     as_json: AsJson = False,
     html: Html = None,
@@ -86,11 +86,15 @@ def dual_assign(
 def txn_timeout(
     paths: Paths,
     transactional_id: Annotated[
-        str | None, typer.Option("--transactional-id", "-t", help="Only this transactional id.")
+        str | None, typer.Option("--transactional-id", "-t", help="Use only this transactional id.")
     ] = None,
     now: Annotated[
         str | None,
-        typer.Option("--now", metavar="TIME", help="Judge as of this time (ISO 8601, or `now`); else the logs' last."),
+        typer.Option(
+            "--now",
+            metavar="TIME",
+            help="Judge as of this time (ISO 8601, or `now`); default: the logs' last.",
+        ),
     ] = None,
     as_json: AsJson = False,
     html: Html = None,
@@ -105,11 +109,11 @@ def txn_timeout(
 
 def client_trace(
     paths: Paths,
-    partition: Annotated[str, typer.Option("--partition", "-p", help="The partition: 3, or orders-3.")],
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only of this topic.")] = None,
+    partition: Annotated[str, typer.Option("--partition", "-p", help="Trace this partition: 3, or orders-3.")],
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Use only this topic.")] = None,
     group: Group = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="From here on (ISO 8601).")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to here (ISO 8601).")] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="First time (ISO 8601).")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Last time (ISO 8601).")] = None,
     as_json: AsJson = False,
     html: Html = None,
     sql: Sql = None,
@@ -119,7 +123,7 @@ def client_trace(
     """Trace the clients of a partition: fetches, commits, gaps."""
     named, number = _partition(partition)
     if named is not None and topic not in (None, named):
-        raise usage(f"-p {partition} is of another topic than --topic {topic}")
+        raise usage(f"-p {partition} names another topic than --topic {topic}")
     since_ms, until_ms = _time(since, "--since"), _time(until, "--until")
     if since_ms is not None and until_ms is not None and since_ms > until_ms:
         raise usage(f"--since {since} is later than --until {until}")
@@ -143,8 +147,8 @@ def rebalances(
 def lag(
     paths: Paths,
     group: Group = None,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only of this topic.")] = None,
-    max_lag: Annotated[int | None, typer.Option("--max-lag", min=0, help="More than this is a finding.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Use only this topic.")] = None,
+    max_lag: Annotated[int | None, typer.Option("--max-lag", min=0, help="Report more lag than this.")] = None,
     as_json: AsJson = False,
     html: Html = None,
     sql: Sql = None,
@@ -158,9 +162,9 @@ def lag(
 
 def hot_partitions(
     paths: Paths,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")] = None,
-    factor: Annotated[float, typer.Option("--factor", help="This many times the average is too much.")] = 2.0,
-    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Use only this topic.")] = None,
+    factor: Annotated[float, typer.Option("--factor", help="Report this many times the average.")] = 2.0,
+    internal: Annotated[bool, typer.Option("--internal", help="Include Kafka's internal topics.")] = False,
     as_json: AsJson = False,
     html: Html = None,
     sql: Sql = None,
@@ -169,15 +173,15 @@ def hot_partitions(
 ) -> None:
     """Find partitions that get much more than their share."""
     if not factor > 1:
-        raise usage(f"--factor is more than 1, not {factor:g}")
+        raise usage(f"--factor must be more than 1, not {factor:g}")
     options = {"topic": topic, "factor": factor, "internal": internal or None}
     _run("hot-partitions", paths, options, as_json=as_json, html=html, sql=sql, master=master, engine=engine)
 
 
 def anomalies(
-    paths: Annotated[list[Path], typer.Argument(metavar="HISTORY...", help="Histories, as JSON lines.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="HISTORY...", help="Histories as JSON lines.")],
     everything_read: Annotated[
-        bool, typer.Option("--everything-read", help="All was read to its end: what nobody read is lost.")
+        bool, typer.Option("--everything-read", help="Consumers read everything: report unread values as lost.")
     ] = False,
     as_json: AsJson = False,
     html: Html = None,
@@ -192,12 +196,12 @@ def anomalies(
 
 def exactly_once(
     where: Annotated[str, typer.Argument(metavar="DIR|HOST:PORT", help="A log directory, or a cluster.")],
-    source: Annotated[str, typer.Option("--input", metavar="TOPIC", help="The topic that was read.")],
-    result: Annotated[str, typer.Option("--output", metavar="TOPIC", help="The topic that was written.")],
-    by: Annotated[str, typer.Option("--by", help="key, value, or header:NAME: what tells records apart.")] = "key",
+    source: Annotated[str, typer.Option("--input", metavar="TOPIC", help="The topic that the application read.")],
+    result: Annotated[str, typer.Option("--output", metavar="TOPIC", help="The topic that it wrote.")],
+    by: Annotated[str, typer.Option("--by", help="Match records by key, value, or header:NAME.")] = "key",
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="The application's group; else those that commit in transactions."),
+        typer.Option("--group", "-g", help="The application's group; by default those that commit in transactions."),
     ] = None,
     as_json: AsJson = False,
     html: Html = None,
@@ -208,23 +212,23 @@ def exactly_once(
     from ottla.analysis.compare import exactly_once as audit
     from ottla.analysis.compare.topics import read_topic
 
-    places = _places(f"{where}#{source}", f"{where}#{result}")
+    locations = _locations(f"{where}#{source}", f"{where}#{result}")
     with _spark(master) as spark, spark_progress(spark), _reading():
         if sql is not None:
-            read_topic(spark, places[0]).createOrReplaceTempView("input")
-            read_topic(spark, places[1]).createOrReplaceTempView("output")
+            read_topic(spark, locations[0]).createOrReplaceTempView("input")
+            read_topic(spark, locations[1]).createOrReplaceTempView("output")
             _query(spark, sql, as_json=as_json)
             return
-        report = audit.run(spark, places[0], places[1], by, group)
+        report = audit.run(spark, locations[0], locations[1], by, group)
     show(report, as_json=as_json, html=html)
 
 
 def diff(
     first: Annotated[str, typer.Argument(metavar="A", help="DIR, DIR#topic, host:port or host:port#topic.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The same, for the other side.")],
-    by: Annotated[str, typer.Option("--by", help="offset, or position in the partition.")] = "offset",
+    by: Annotated[str, typer.Option("--by", help="Match by offset, or position in the partition.")] = "offset",
     ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", help="A field to leave out: key, value, headers, timestamp.")
+        list[str] | None, typer.Option("--ignore", help="Ignore a field: key, value, headers, timestamp.")
     ] = None,
     as_json: AsJson = False,
     html: Html = None,
@@ -235,33 +239,30 @@ def diff(
     from ottla.analysis.compare import diff as comparison
     from ottla.analysis.compare.topics import read_topic
 
-    places = _places(first, second)
+    locations = _locations(first, second)
     with _spark(master) as spark, spark_progress(spark), _reading():
         if sql is not None:
-            read_topic(spark, places[0]).createOrReplaceTempView("a")
-            read_topic(spark, places[1]).createOrReplaceTempView("b")
+            read_topic(spark, locations[0]).createOrReplaceTempView("a")
+            read_topic(spark, locations[1]).createOrReplaceTempView("b")
             _query(spark, sql, as_json=as_json)
             return
-        report = comparison.run(spark, places[0], places[1], by, tuple(ignore or ()))
+        report = comparison.run(spark, locations[0], locations[1], by, tuple(ignore or ()))
     show(report, as_json=as_json, html=html)
 
 
-# Running and showing
-
-
-def _places(*texts: str) -> list[Any]:
-    from ottla.analysis.compare.topics import Place
+def _locations(*texts: str) -> list[Any]:
+    from ottla.analysis.compare.topics import TopicLocation
     from ottla.analysis.inputs import InputError
 
     try:
-        return [Place.parse(text) for text in texts]
+        return [TopicLocation.parse(text) for text in texts]
     except InputError as error:
         raise usage(str(error)) from None
 
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """What goes wrong while Spark reads, in one sentence."""
+    """Turn errors of Spark while it reads into one sentence."""
     from pyspark.errors import PySparkException
 
     from ottla.analysis.inputs import InputError
@@ -272,8 +273,8 @@ def _reading() -> Iterator[None]:
         raise usage(str(error)) from None
     except PySparkException as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        said = next((line for line in reversed(lines) if "Error: " in line), lines[0] if lines else "unknown")
-        raise usage(f"Spark could not read the input: {said}") from None
+        reason = next((line for line in reversed(lines) if "Error: " in line), lines[0] if lines else "unknown")
+        raise usage(f"Spark could not read the input: {reason}") from None
 
 
 def _run(
@@ -287,12 +288,12 @@ def _run(
     master: str | None,
     engine: str,
 ) -> None:
-    """Run an analysis of events, or a query over the same table."""
+    """Run an analysis of events, or a query over their table."""
     from ottla.analysis.analyses import ANALYSES
     from ottla.analysis.engine import SMALL, InputError, find_pieces, run_here, run_in_spark, total_size
 
     if engine not in ("auto", "here", "spark"):
-        raise usage(f"--engine is auto, here or spark, not {engine!r}")
+        raise usage(f"--engine must be auto, here or spark, not {engine!r}")
     texts = [str(path) for path in paths]
     try:
         pieces = find_pieces(texts)
@@ -348,8 +349,8 @@ def _query(spark: Any, sql: str, *, as_json: bool) -> None:
     from pyspark.errors import PySparkException
 
     try:
-        found = spark.sql(sql)
-        rows = found.limit(10_000).collect()
+        result = spark.sql(sql)
+        rows = result.limit(10_000).collect()
     except PySparkException as error:
         raise usage(f"the query failed: {str(error).splitlines()[0]}") from None
     if as_json:
@@ -358,7 +359,7 @@ def _query(spark: Any, sql: str, *, as_json: bool) -> None:
         return
     from ottla.cli.output import print_table
 
-    print_table(found.columns, [tuple(row) for row in rows])
+    print_table(result.columns, [tuple(row) for row in rows])
 
 
 @contextmanager
@@ -371,18 +372,18 @@ def _spark(master: str | None, settings: dict[str, str] | None = None) -> Iterat
     except SparkSetupError as error:
         raise usage(str(error)) from None
     spark.sparkContext.setLogLevel("ERROR")
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # it writes the JVM's stack for a typing error
+    logging.getLogger("SQLQueryContextLogger").disabled = True  # it logs the JVM's stack for a syntax error
     yield spark
 
 
 def _partition(text: str) -> tuple[str | None, int]:
-    """A partition that somebody typed: its number, or its name."""
+    """Parse a partition: its number, or its name."""
     from ottla.analysis.event import split_partition
 
-    found = (None, int(text)) if text.isdecimal() else split_partition(text)
-    if found is None:
-        raise usage(f"-p is a partition such as 3 or orders-3, not {text!r}")
-    return found
+    partition = (None, int(text)) if text.isdecimal() else split_partition(text)
+    if partition is None:
+        raise usage(f"-p must be a partition such as 3 or orders-3, not {text!r}")
+    return partition
 
 
 def _time(text: str | None, option: str) -> int | None:

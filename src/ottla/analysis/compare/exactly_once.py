@@ -1,14 +1,14 @@
-"""Audits that an output topic holds each record of its input once, and which transactions prove it.
+"""Check that an output topic holds each record of its input topic once, and which transactions prove it.
 
-Records are matched by key or by a header; only what is committed counts. What a record became is the application's
-affair: a filter makes records `missing`, a flat map makes `duplicates`, and the report says how many of each.
+Records are matched by key, value or a header, and only committed records count. Whether a difference is a fault depends
+on the application: one that filters has `missing` records, one that expands has `duplicates`; the report counts each.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.analysis.compare.topics import Place, read_topic
+from ottla.analysis.compare.topics import TopicLocation, read_topic
 from ottla.analysis.inputs import InputError
 from ottla.analysis.report.model import Finding, Report, Step, Table, clock, several
 from ottla.analysis.rules.transaction_proof import Proof
@@ -20,12 +20,14 @@ SHOWN: Final = 20
 COPIES: Final = 5
 
 
-def run(spark: SparkSession, source: Place, result: Place, by: str = "key", group: str | None = None) -> Report:
-    """Compare the input topic with the output topic, and with the transactions of the log directory they are in."""
+def run(
+    spark: SparkSession, source: TopicLocation, result: TopicLocation, by: str = "key", group: str | None = None
+) -> Report:
+    """Compare the input topic with the output topic, and explain differences by the transactions of a log directory."""
     from pyspark.sql import functions
 
     identity = _identity(by)
-    batches = not result.live
+    batches = not result.is_cluster
     inputs = read_topic(spark, source).select(identity.alias("id"), "partition", "offset")
     written = read_topic(spark, result, batches=batches).withColumn("id", identity)
     if not batches:
@@ -53,13 +55,15 @@ def run(spark: SparkSession, source: Place, result: Place, by: str = "key", grou
         )
     )
     outputs = (
-        written.where("id is not null").groupBy("id").agg(functions.count("*").alias("found"), copies.alias("copies"))
+        written.where("id is not null")
+        .groupBy("id")
+        .agg(functions.count("*").alias("copies_found"), copies.alias("copies"))
     )
     verdict = (
-        functions.when(functions.col("found").isNull(), "missing")
+        functions.when(functions.col("copies_found").isNull(), "missing")
         .when(functions.col("expected").isNull(), "unexpected")
-        .when(functions.col("found") > functions.col("expected"), "duplicate")
-        .when(functions.col("found") < functions.col("expected"), "missing")
+        .when(functions.col("copies_found") > functions.col("expected"), "duplicate")
+        .when(functions.col("copies_found") < functions.col("expected"), "missing")
         .otherwise("once")
     )
     joined = counted.join(outputs, "id", "full_outer").withColumn("verdict", verdict).cache()
@@ -71,51 +75,51 @@ def run(spark: SparkSession, source: Place, result: Place, by: str = "key", grou
     }
     joined.unpersist()
     (counts,) = written.agg(functions.count("*"), functions.count_if(functions.col("id").isNull())).collect()
-    total, nameless = counts[0], counts[1] + inputs.where("id is null").count()
-    report = _report(source, result, by, totals, nameless)
+    total, without_id = counts[0], counts[1] + inputs.where("id is null").count()
+    report = _report(source, result, by, totals, without_id)
     if batches:
         everything = read_topic(spark, result, committed=False, batches=True).withColumn("id", identity)
-        undone = _undone(everything, wrong.get("missing", []))
+        aborted = _aborted_copies(everything, wrong.get("missing", []))
         proof = Proof.read(spark, result.where, source.topic or "", result.topic or "", group, _questions(wrong))
-        _witness(report, proof, wrong, undone, result.topic or "output")
-        _written_by(report, _producers(written), everything.count() - total)
+        _add_transactions(report, proof, wrong, aborted, result.topic or "output")
+        _add_producers(report, _producers(written), everything.count() - total)
     else:
         report.findings = [
             _finding(what, row, result.topic or "output") for what, rows in wrong.items() for row in rows
         ]
         report.notes.append(
-            "a cluster that runs does not tell who wrote a record: the transactions that prove it are in its log "
-            "directory, which can be given instead"
+            "a running cluster does not hold who wrote a record: give its log directory to see the transactions that "
+            "prove it"
         )
     return report
 
 
 def _questions(wrong: dict[str, list[Any]]) -> dict[str, Any]:
-    """The copies and the missing records that the transactions are to explain."""
+    """Return the copies and the missing records that the transactions must explain."""
     copies: dict[str, list[tuple[int, int]]] = {}
     producers = set()
     for row in [*wrong.get("duplicate", []), *wrong.get("unexpected", [])]:
-        for each in row["copies"]:
-            copies.setdefault(str(each["partition"]), []).append((each["offset"], each["producerId"]))
-            producers.add(each["producerId"])
+        for copy in row["copies"]:
+            copies.setdefault(str(copy["partition"]), []).append((copy["offset"], copy["producerId"]))
+            producers.add(copy["producerId"])
     missing: dict[str, list[int]] = {}
     for row in wrong.get("missing", []):
         missing.setdefault(str(row["origin"]["partition"]), []).append(row["origin"]["offset"])
     return {"copies": copies, "missing": missing, "producers": sorted(producers)}
 
 
-def _undone(everything: DataFrame, missing: list[Any]) -> dict[Any, list[Any]]:
-    """Copies of missing records that are there and were aborted."""
+def _aborted_copies(everything: DataFrame, missing: list[Any]) -> dict[Any, list[Any]]:
+    """Return the copies of missing records that were written and aborted, by id."""
     from pyspark.sql import functions
 
     if not missing:
         return {}
     ids = [row["id"] for row in missing]
     rows = everything.where(functions.col("id").isin(ids)).limit(SHOWN * COPIES).collect()
-    found: dict[Any, list[Any]] = {}
+    copies: dict[Any, list[Any]] = {}
     for row in rows:
-        found.setdefault(_text(row["id"]), []).append(row)
-    return found
+        copies.setdefault(_text(row["id"]), []).append(row)
+    return copies
 
 
 def _identity(by: str) -> Column:
@@ -129,7 +133,7 @@ def _identity(by: str) -> Column:
     if kind == "header" and name:
         matching = functions.filter("headers", lambda header: header["key"] == functions.lit(name))
         return functions.get(matching, functions.lit(0))["value"]
-    raise InputError(f"--by is key, value or header:NAME, not {by!r}")
+    raise InputError(f"--by must be key, value or header:NAME, not {by!r}")
 
 
 def _producers(written: DataFrame) -> list[list[Any]]:
@@ -154,37 +158,37 @@ def _producers(written: DataFrame) -> list[list[Any]]:
     ]  # fmt: skip
 
 
-def _report(source: Place, result: Place, by: str, totals: dict[str, int], nameless: int) -> Report:
+def _report(source: TopicLocation, result: TopicLocation, by: str, totals: dict[str, int], without_id: int) -> Report:
     once = totals.get("once", 0)
     bad = {what: totals[what] for what in ("duplicate", "missing", "unexpected") if totals.get(what)}
     if bad:
         listed = ", ".join(f"{count} {what}" for what, count in bad.items())
-        said = f"{result.topic} does not hold each record of {source.topic} once: {listed}; {once} are there once"
+        verdict = f"{result.topic} does not hold each record of {source.topic} once: {listed}; {once} are there once"
     elif once:
-        said = f"{result.topic} holds each of the {once} records of {source.topic} exactly once"
+        verdict = f"{result.topic} holds each of the {once} records of {source.topic} exactly once"
     else:
-        said = f"there is nothing to compare: {source.topic} and {result.topic} have no record with a {by}"
-    report = Report("exactly-once", said, bool(bad))
+        verdict = f"there is nothing to compare: {source.topic} and {result.topic} have no record with a {by}"
+    report = Report("exactly-once", verdict, bool(bad), answered=bool(bad or once))
     rows = [[what, totals.get(what, 0)] for what in ("once", "duplicate", "missing", "unexpected")]
     report.tables.append(Table(f"Records of {source.topic} in {result.topic}, by {by}", ["verdict", "ids"], rows))
-    if nameless:
-        report.notes.append(f"{several(nameless, 'record has', 'records have')} no {by} and were left out")
+    if without_id:
+        report.notes.append(f"{several(without_id, 'record has', 'records have')} no {by} and were left out")
     return report
 
 
-def _witness(
-    report: Report, proof: Proof, wrong: dict[str, list[Any]], undone: dict[Any, list[Any]], topic: str
+def _add_transactions(
+    report: Report, proof: Proof, wrong: dict[str, list[Any]], aborted: dict[Any, list[Any]], topic: str
 ) -> None:
-    """What the transactions say: of each record that is wrong, and of offsets that were committed without them."""
+    """Add the transactions of each wrong record, and the offsets committed outside transactions."""
     for what, rows in wrong.items():
         for row in rows:
             finding = _finding(what, row, topic)
             report.findings.append(finding)
-            for step, each in zip(finding.steps, row["copies"] or [], strict=False):
-                known = proof.transaction(each["partition"], each["offset"])
+            for step, copy in zip(finding.steps, row["copies"] or [], strict=False):
+                known = proof.transaction(copy["partition"], copy["offset"])
                 step.what += f", in the {known}" if known else ""
             if what == "missing":
-                _explain(finding, row, proof, undone.get(_text(row["id"]), []), topic)
+                _explain_missing(finding, row, proof, aborted.get(_text(row["id"]), []), topic)
     outside = proof.outside()
     if outside:
         report.findings += outside
@@ -195,18 +199,20 @@ def _witness(
     report.notes += proof.notes()
 
 
-def _explain(finding: Finding, row: Any, proof: Proof, undone: list[Any], topic: str) -> None:
-    """Why a record is missing: who went past it."""
+def _explain_missing(finding: Finding, row: Any, proof: Proof, aborted_copies: list[Any], topic: str) -> None:
+    """Add why a record is missing: the commit that passed it, and its aborted copies."""
     passed = proof.passed(row["origin"]["partition"], row["origin"]["offset"])
-    there = {(each["partition"], each["offset"]) for each in row["copies"] or []}
-    undone = [each for each in undone if (each["partition"], each["offset"]) not in there]
-    aborted = [f"{topic}-{each['partition']} offset {each['offset']} by producer {each['producerId']}/"
-               f"{each['producerEpoch']}" for each in undone]  # fmt: skip
+    committed = {(copy["partition"], copy["offset"]) for copy in row["copies"] or []}
+    aborted = [
+        f"{topic}-{copy['partition']} offset {copy['offset']} by producer {copy['producerId']}/{copy['producerEpoch']}"
+        for copy in aborted_copies
+        if (copy["partition"], copy["offset"]) not in committed
+    ]
     if aborted:
         finding.facts["aborted copies"] = aborted
     if passed is None:
-        finding.cause = "no group has committed an offset behind it: it may not have been read yet"
-        finding.facts["culprit"] = "nobody yet"
+        finding.cause = "no group has committed an offset beyond it: it may not have been read yet"
+        finding.facts["culprit"] = "none yet"
         return
     inside = passed["producer"] is not None
     who = f"producer {passed['producer']}/{passed['epoch']}" if inside else f"group {passed['group']}"
@@ -219,10 +225,11 @@ def _explain(finding: Finding, row: Any, proof: Proof, undone: list[Any], topic:
     finding.steps.append(Step(passed["time_ms"], who, "commit", f"offset {passed['offset']} {how}"))
 
 
-def _written_by(report: Report, producers: list[list[Any]], aborted: int) -> None:
+def _add_producers(report: Report, producers: list[list[Any]], aborted: int) -> None:
+    """Add the table of producers, and notes on records outside transactions and in aborted ones."""
     if producers:
         columns = ["producer id", "epochs", "transactional", "partitions", "committed records"]
-        report.tables.append(Table("Who wrote them", columns, producers))
+        report.tables.append(Table("Producers", columns, producers))
         outside = sum(row[4] for row in producers if row[2] == "no")
         if outside:
             report.notes.append(f"{several(outside, 'record was', 'records were')} written outside transactions")
@@ -236,22 +243,22 @@ def _finding(what: str, row: Any, topic: str) -> Finding:
     steps = [
         Step(
             None,
-            f"producer {each['producerId']}/{each['producerEpoch']}",
-            "committed" if each["transactional"] else "written",
-            f"{topic}-{each['partition']} offset {each['offset']}",
+            f"producer {copy['producerId']}/{copy['producerEpoch']}",
+            "committed" if copy["transactional"] else "written",
+            f"{topic}-{copy['partition']} offset {copy['offset']}",
         )
-        for each in copies
+        for copy in copies
     ]
     origin = row["origin"]
     facts: dict[str, Any] = {
         "id": name,
         "expected": row["expected"] or 0,
-        "found": row["found"] or 0,
+        "found": row["copies_found"] or 0,
         "in the input at": f"partition {origin['partition']} offset {origin['offset']}" if origin else None,
     }
     if what == "duplicate":
-        producers = sorted({(each["producerId"], each["producerEpoch"]) for each in copies})
-        outside = [each for each in copies if each["transactional"] is False]
+        producers = sorted({(copy["producerId"], copy["producerEpoch"]) for copy in copies})
+        outside = [copy for copy in copies if copy["transactional"] is False]
         known = producers != [(-1, -1)]
         facts["culprit"] = (
             ", ".join(f"producer {number}/{epoch}" for number, epoch in producers) if known else "unknown"
@@ -259,12 +266,12 @@ def _finding(what: str, row: Any, topic: str) -> Finding:
         if outside:
             cause = "a copy was written outside a transaction"
         elif len(producers) > 1:
-            cause = "several producers, or lives of one, each committed a copy: the second read its input again"
+            cause = "several producers, or epochs of one, each committed a copy: the second read its input again"
         elif known:
             cause = "one producer committed it more than once"
         else:
             cause = "it was written more than once"
-        return Finding(f"{name} is there {row['found']} times", facts, cause, steps)
+        return Finding(f"{name} occurs {row['copies_found']} times", facts, cause, steps)
     if what == "missing":
         facts["culprit"] = "the application, or an aborted transaction"
         return Finding(f"{name} is missing", facts, "no committed record of the output has it", steps)

@@ -1,4 +1,4 @@
-"""Topics as tables for analyses that compare records: of a log directory, or of a cluster that runs."""
+"""Read the topics of a log directory or of a running cluster as Spark tables, for analyses that compare records."""
 
 from __future__ import annotations
 
@@ -14,37 +14,45 @@ if TYPE_CHECKING:
 _ADDRESS: Final = re.compile(r"^[\w.\-]+:\d+(,[\w.\-]+:\d+)*$")
 
 
-class Place(NamedTuple):
-    """Where topics are: a log directory or the addresses of a cluster, and one topic of it if only one is meant."""
+class TopicLocation(NamedTuple):
+    """A log directory or the bootstrap addresses of a cluster, with one topic or (None) all of them."""
 
     where: str
     topic: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Place:
-        """`DIR`, `DIR#topic`, `host:port` or `host:port#topic`."""
+    def parse(cls, text: str) -> TopicLocation:
+        """Parse `DIR`, `DIR#topic`, `host:port` or `host:port#topic`; raise `InputError` if there is no such folder."""
         where, _, topic = text.partition("#")
-        place = cls(where, topic or None)
-        if not place.live and not os.path.isdir(where):
+        location = cls(where, topic or None)
+        if not location.is_cluster and not os.path.isdir(where):
             raise InputError(f"{where} is neither a log directory nor the address of a cluster (host:port)")
-        return place
+        return location
+
+    def __str__(self) -> str:
+        return f"{self.where}#{self.topic}" if self.topic else self.where
 
     @property
-    def live(self) -> bool:
-        """Whether it is a cluster that runs."""
+    def is_cluster(self) -> bool:
+        """Whether this is a running cluster."""
         return _ADDRESS.match(self.where) is not None and not os.path.exists(self.where)
 
 
-def read_topic(spark: SparkSession, place: Place, *, committed: bool = True, batches: bool = False) -> DataFrame:
-    """The records there, with headers; those of aborted transactions only if `committed` is off."""
-    reader = spark.read.format("ottla" if place.live else "ottla-log").option("includeHeaders", "true")
+def read_topic(
+    spark: SparkSession, location: TopicLocation, *, committed: bool = True, batches: bool = False
+) -> DataFrame:
+    """Return the records with headers; `batches` adds columns of their batches (log directories only).
+
+    Records of aborted transactions are included only if `committed` is off.
+    """
+    reader = spark.read.format("ottla" if location.is_cluster else "ottla-log").option("includeHeaders", "true")
     reader = reader.option("kafka.isolation.level", "read_committed" if committed else "read_uncommitted")
-    if place.live:
-        reader = reader.option("kafka.bootstrap.servers", place.where)
+    if location.is_cluster:
+        reader = reader.option("kafka.bootstrap.servers", location.where)
     elif batches:
         reader = reader.option("includeBatch", "true")
-    if place.topic is not None:
-        reader = reader.option("subscribe", place.topic)
+    if location.topic is not None:
+        reader = reader.option("subscribe", location.topic)
     else:
-        reader = reader.option("subscribePattern", "[^_].*|_[^_].*")  # Kafka's own topics left out
-    return reader.load() if place.live else reader.load(place.where)
+        reader = reader.option("subscribePattern", "[^_].*|_[^_].*")  # without Kafka's internal topics
+    return reader.load() if location.is_cluster else reader.load(location.where)

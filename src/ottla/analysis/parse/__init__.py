@@ -1,1 +1,1 @@
-"""Parsers: one module per kind of input, each yielding rows of `ottla.analysis.event`."""
+"""Parsers: one module per input kind, each returns the events of a line, a record or a folder."""

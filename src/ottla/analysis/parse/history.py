@@ -1,4 +1,4 @@
-"""Lines of a history of `ottla.history` as events: kept as they are, for `anomalies` alone to read."""
+"""Parse lines of a history of `ottla.history`: each operation becomes one event with the line as its text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FORMAT: Final = "history"
 
 
 def looks_like(line: str) -> bool:
-    """Whether this is an operation of a history."""
+    """Return whether a line is an operation of a history."""
     return line.startswith('{"') and '"process"' in line and ('"steps"' in line or '"assign"' in line)
 
 
 def parse(line: str, base: Event) -> list[Event] | None:
-    """The operation; None for what is none."""
+    """Return the operation as an event, or None if the line is none."""
     if not looks_like(line):
         return None
     try:

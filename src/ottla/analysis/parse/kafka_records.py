@@ -1,6 +1,6 @@
-"""Records of `__consumer_offsets` and `__transaction_state`, and the ends of transactions in a partition, as events.
+"""Decode records of `__consumer_offsets` and `__transaction_state` into events.
 
-Only decodes; which files there are is `log_directory`'s affair.
+Records only; `log_directory` reads the files.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ STREAMS_MEMBER_STATES: Final = {1: "Stable", 2: "UnrevokedTasks", 3: "Unreleased
 
 
 def group_events(record: Record, file: str, topic_names: Mapping[str, str]) -> Iterator[Event]:
-    """What a record of `__consumer_offsets` says; `topic_names` are by topic id."""
+    """Yield the events of a record of `__consumer_offsets`; `topic_names` maps topic ids to names."""
     here = Event(record.timestamp, "log", format=FORMAT, file=file, position=record.offset)
     try:
         key = decode_offsets_key(record.key or b"")
         value = None if record.value is None else decode_offsets_value(key, record.value)
     except ProtocolError as error:
-        yield here._replace(event="unparsed", text=f"a record that does not decode: {error}")
+        yield here._replace(event="unparsed", text=f"the record does not decode: {error}")
         return
     if isinstance(key, OffsetCommitKey):
         if isinstance(value, OffsetCommitValue):
@@ -97,7 +97,7 @@ def group_events(record: Record, file: str, topic_names: Mapping[str, str]) -> I
 
 
 def _streams(here: Event, value: object) -> Iterator[Event]:
-    """A member of a streams group, with its active tasks as partitions of their subtopologies."""
+    """Yield the events of a streams group's member, with its active tasks as partitions of their subtopologies."""
     if isinstance(value, StreamsGroupMemberMetadataValue):
         yield here._replace(event="group.join", client=value.client_id, text=f"a thread of process {value.process_id}")
     elif isinstance(value, StreamsGroupCurrentMemberAssignmentValue):
@@ -113,7 +113,7 @@ def _streams(here: Event, value: object) -> Iterator[Event]:
 
 
 def _tasks(tasks: Sequence[StreamsGroupCurrentMemberAssignmentTaskIds]) -> list[str]:
-    return [partition_name(each.subtopology_id, task) for each in tasks for task in each.partitions]
+    return [partition_name(ids.subtopology_id, task) for ids in tasks for task in ids.partitions]
 
 
 def _topics(value: ConsumerGroupMemberMetadataValue) -> str:
@@ -122,9 +122,9 @@ def _topics(value: ConsumerGroupMemberMetadataValue) -> str:
 
 def _named(topics: Sequence[Any], names: Mapping[str, str]) -> list[str]:
     return [
-        partition_name(names.get(str(each.topic_id), str(each.topic_id)), partition)
-        for each in topics
-        for partition in each.partitions
+        partition_name(names.get(str(topic.topic_id), str(topic.topic_id)), partition)
+        for topic in topics
+        for partition in topic.partitions
     ]
 
 
@@ -148,7 +148,7 @@ def _classic(here: Event, value: object) -> Iterator[Event]:
 
 
 def assigned_partitions(data: bytes) -> list[str] | None:
-    """The partitions in what a classic leader wrote for a member; None for what is no consumer's."""
+    """Return the partitions in a classic member's assignment, or None if it is not a consumer's."""
     if not data:
         return []
     try:
@@ -156,17 +156,19 @@ def assigned_partitions(data: bytes) -> list[str] | None:
         assignment = ConsumerProtocolAssignment.decode_from(data, 2, version)[0]
     except ProtocolError:
         return None
-    return [partition_name(each.topic, index) for each in assignment.assigned_partitions for index in each.partitions]
+    return [
+        partition_name(topic.topic, index) for topic in assignment.assigned_partitions for index in topic.partitions
+    ]
 
 
 def transaction_event(record: Record, file: str) -> Event:
-    """What a record of `__transaction_state` says."""
+    """Return the event of a record of `__transaction_state`."""
     here = Event(record.timestamp, "txn.state", format=FORMAT, file=file, position=record.offset)
     try:
         key = decode_transaction_key(record.key or b"")
         value = None if record.value is None else decode_transaction_value(record.value)
     except ProtocolError as error:
-        return here._replace(event="unparsed", text=f"a record that does not decode: {error}")
+        return here._replace(event="unparsed", text=f"the record does not decode: {error}")
     if not isinstance(key, TransactionLogKey) or not (value is None or isinstance(value, TransactionLogValue)):
         return here._replace(event="unparsed", text="a record of a newer kind")
     if value is None:
@@ -181,9 +183,9 @@ def transaction_event(record: Record, file: str) -> Event:
         state=TRANSACTION_STATES[status] if known else str(status),
         duration_ms=value.transaction_timeout_ms,
         partitions=[
-            partition_name(each.topic, index)
-            for each in value.transaction_partitions or []
-            for index in each.partition_ids
+            partition_name(topic.topic, index)
+            for topic in value.transaction_partitions or []
+            for index in topic.partition_ids
         ],
         text=f"began at {value.transaction_start_timestamp_ms}" if value.transaction_start_timestamp_ms > 0 else None,
     )

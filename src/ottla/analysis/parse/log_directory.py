@@ -1,6 +1,6 @@
-"""A Kafka log directory as events: group and transaction records, markers, and transactions that are still open.
+"""Read a Kafka log directory as events: group and transaction records, markers, open transactions, appends.
 
-Reads beside a running broker, or after one was killed: what is cut off at the end is left.
+The broker may be running or killed: an incomplete batch at the end is ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TRANSACTIONS: Final = "__transaction_state"
 
 
 def is_log_directory(path: str) -> bool:
-    """Whether a folder is one of a broker's log directories."""
+    """Return whether a folder is a log directory of a broker."""
     if os.path.exists(os.path.join(path, "meta.properties")):
         return True
     return any(
@@ -40,19 +40,19 @@ def is_log_directory(path: str) -> bool:
 
 
 def partition_folders(path: str, topics: Collection[str] | None = None) -> list[str]:
-    """The folders of the partitions in a log directory, of these topics or all, those of deleted ones left out."""
-    found = []
+    """Return the partition folders of a log directory, of these topics or of all, without deleted ones."""
+    folders = []
     for name in sorted(os.listdir(path)):
         named = parse_partition_dir(name)
         if named is None or (topics is not None and named.topic_partition.topic not in topics):
             continue
         if not named.mark and os.path.isdir(os.path.join(path, name)):
-            found.append(os.path.join(path, name))
-    return found
+            folders.append(os.path.join(path, name))
+    return folders
 
 
 def topic_names(path: str) -> dict[str, str]:
-    """Topics by id, as the metadata log of the directory has them."""
+    """Return the topic names by id, as the metadata log of the directory holds them."""
     facts = read_metadata_facts(RealDisk(), path)
     return {str(topic_id): name for name, topic_id in facts.topic_ids.items()}
 
@@ -60,46 +60,47 @@ def topic_names(path: str) -> dict[str, str]:
 def folder_events(
     folder: str, names: dict[str, str], disk: Disk | None = None, *, appends: bool = False
 ) -> Iterator[Event]:
-    """The events of one partition's folder; data partitions give markers, open transactions, and appends if wanted."""
+    """Yield the events of a partition folder: records of internal topics, markers, open transactions, and appends."""
     disk = disk or RealDisk()
     listed = read_folder(disk, folder)
-    watch = _Open(folder, listed.partition)
-    growth = _Growth(folder, listed.partition)
-    commits = _Commits()
+    transactions = _OpenTransactions(folder, listed.partition)
+    appends_per_second = _Appends(folder, listed.partition)
+    commits = _TransactionalCommits()
     for segment in listed.segments:
         try:
             for header, data in scan_batches(disk, segment.path(), segment.size):
                 if appends:
-                    yield from growth.batch(header)
+                    yield from appends_per_second.add(header)
                 if listed.partition.topic in (GROUPS, TRANSACTIONS) and not header.is_control:
                     for record in iter_records(data, header._replace(position=0)):
                         if listed.partition.topic == GROUPS:
-                            yield from commits.sort_out(header, group_events(record, segment.path(), names))
+                            yield from commits.hold(header, group_events(record, segment.path(), names))
                         else:
                             yield transaction_event(record, segment.path())
                 if header.is_control and header.producer_id >= 0:
                     marker = read_marker(data, header._replace(position=0))
                     if marker is not None:
                         yield from commits.end(header, marker[0].control_type)
-                        yield watch.marker(header, marker[0].control_type, segment.path())
+                        yield transactions.marker(header, marker[0].control_type, segment.path())
                 elif header.is_transactional:
-                    watch.batch(header)
+                    transactions.batch(header)
         except (CorruptLogError, InvalidRecords, FileNotFoundError) as error:
             yield Event(
                 None, "unparsed", format=FORMAT, file=segment.path(), text=f"{segment.path()} ends early: {error}"
             )
-    yield from growth.rest()
+    yield from appends_per_second.flush()
     yield from commits.open()
-    yield from watch.open()
+    yield from transactions.open()
 
 
-class _Commits:
-    """Offsets that are committed within a transaction count when it commits: until its end they are held back."""
+class _TransactionalCommits:
+    """Hold back offsets committed within a transaction until its marker, and yield them with its outcome."""
 
     def __init__(self) -> None:
         self._held: dict[int, list[Event]] = {}
 
-    def sort_out(self, header: BatchHeader, events: Iterator[Event]) -> Iterator[Event]:
+    def hold(self, header: BatchHeader, events: Iterator[Event]) -> Iterator[Event]:
+        """Hold back transactional commits and yield the other events."""
         for event in events:
             if header.is_transactional and event.event == "commit":
                 mine = event._replace(producer_id=header.producer_id, producer_epoch=header.producer_epoch)
@@ -114,13 +115,13 @@ class _Commits:
             yield event._replace(state=state, duration_ms=took)
 
     def open(self) -> Iterator[Event]:
-        """Those of transactions that have not ended."""
+        """Yield the offsets of transactions without a marker."""
         for events in self._held.values():
             yield from (event._replace(state="open") for event in events)
 
 
-class _Growth:
-    """How a log grows, second by second: one event tells what was appended in it."""
+class _Appends:
+    """Add up the batches of each second into one `append` event."""
 
     def __init__(self, folder: str, partition: TopicPartition) -> None:
         self._folder = folder
@@ -129,17 +130,18 @@ class _Growth:
         self._records = self._bytes = self._end = 0
         self._latest_ms = -1
 
-    def batch(self, header: BatchHeader) -> Iterator[Event]:
-        self._latest_ms = max(self._latest_ms, header.max_timestamp)  # as a log's end, time does not go back
+    def add(self, header: BatchHeader) -> Iterator[Event]:
+        """Add a batch; yield the second before when a new one begins."""
+        self._latest_ms = max(self._latest_ms, header.max_timestamp)  # timestamps of producers may go back
         if self._latest_ms // 1000 != self._second:
-            yield from self.rest()
+            yield from self.flush()
             self._second = self._latest_ms // 1000
         self._end = header.next_offset
         self._bytes += header.size
         self._records += 0 if header.is_control else header.record_count
 
-    def rest(self) -> Iterator[Event]:
-        """What is not told yet."""
+    def flush(self) -> Iterator[Event]:
+        """Yield the current second, if it has batches."""
         if self._bytes:
             yield Event(
                 self._second * 1000,
@@ -155,8 +157,8 @@ class _Growth:
         self._records = self._bytes = 0
 
 
-class _Open:
-    """The transactions that are open in a partition while its log is read."""
+class _OpenTransactions:
+    """Follow which transactions are open in a partition while its log is read."""
 
     def __init__(self, folder: str, partition: TopicPartition) -> None:
         self._folder = folder
@@ -197,11 +199,11 @@ class _Open:
         )
 
     def open(self) -> Iterator[Event]:
-        """What is still open at the end: the first of them holds back the last stable offset."""
-        waiting = sorted((offset, producer) for producer, (offset, _, _) in self._first.items())
-        for place, (offset, producer) in enumerate(waiting):
+        """Yield the transactions open at the end of the log: the first one holds back the last stable offset."""
+        by_offset = sorted((offset, producer) for producer, (offset, _, _) in self._first.items())
+        for index, (offset, producer) in enumerate(by_offset):
             _, began, epoch = self._first[producer]
-            says = "holds the last stable offset" if place == 0 else "is behind another open transaction"
+            text = "holds the last stable offset" if index == 0 else "is behind another open transaction"
             yield self._event("txn.open", began, producer, epoch, offset)._replace(
-                duration_ms=max(0, self._last_ms - began), text=says
+                duration_ms=max(0, self._last_ms - began), text=text
             )

@@ -1,4 +1,4 @@
-"""Times as people and log frameworks write them, in milliseconds since 1970."""
+"""Parse the times that log frameworks write into milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def _day(year: int, month: int, day: int) -> int:
 
 
 def milliseconds(text: str, written_ms: int | None) -> int | None:
-    """The first time in a text; a time of day is the last one before `written_ms`, when the file was last written."""
+    """Return the first time in a text; a time of day is taken as the last one before the file was written."""
     dated = _DATED.search(text)
     try:
         if dated is not None:
-            year, month, day, *clock = dated.groups()
-            moment = _day(int(year), int(month), int(day)) + _of_day(*clock[:4])
-            return moment - _zone(clock[4])
-        found = _CLOCK.search(text)
-        if found is None:
+            year, month, day, hours, minutes, seconds, fraction, zone = dated.groups()
+            moment = _day(int(year), int(month), int(day)) + _of_day(hours, minutes, seconds, fraction)
+            return moment - _zone(zone)
+        clock = _CLOCK.search(text)
+        if clock is None:
             return None
-        of_day = _of_day(*found.groups())
+        of_day = _of_day(*clock.groups())
     except ValueError:
         return None
     if written_ms is None:

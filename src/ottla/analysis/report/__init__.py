@@ -1,1 +1,1 @@
-"""Reports: the result of an analysis as data, as text and as HTML."""
+"""The report of an analysis (`model`), for a terminal (`text`) and as one HTML file with a picture (`html`)."""

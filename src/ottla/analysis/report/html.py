@@ -1,4 +1,4 @@
-"""A report as one HTML file with a picture of the timeline in it: no script, no link to anywhere."""
+"""Render a report as one HTML file with a picture of its timeline, without scripts or links."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ COLOURS: Final = {
     "waits": ("#f2b84b", "#222"),
     "ok": ("#4a8f45", "#fff"),
 }
-"""Bars: their colour, and that of what is written on them."""
-KINDS: Final = {"owns": "owns", "ok": "committed", "waits": "takes time, or is aborted", "fault": "at fault"}
+"""The colour of each kind of bar, and of the text on it."""
+KINDS: Final = {"owns": "owns", "ok": "committed", "waits": "in progress, or aborted", "fault": "at fault"}
 MARKS: Final = {"begins": "#2e7d32", "gets": "#1f4e79", "gives": "#8e44ad", "ends": "#c62828", "else": "#777"}
 ORDER: Final = ("else", "begins", "gets", "gives", "ends")
-"""Marks that are drawn later lie above others."""
+"""The order in which marks are drawn: later ones cover earlier ones."""
 WORDS: Final = {
     "begins": "joins, begins",
-    "gets": "is given",
-    "gives": "gives up, leaves, ends",
-    "ends": "is put out, times out",
-    "else": "anything else",
+    "gets": "is assigned",
+    "gives": "releases, leaves, ends",
+    "ends": "is evicted, times out",
+    "else": "other events",
 }
 EVENT_MARKS: Final = {
     "group.join": "begins",
@@ -63,12 +63,13 @@ svg { max-width: 100%; height: auto; background: #fafafa; border: 1px solid #e0e
 
 
 def to_html(report: Report) -> str:
-    """The whole page."""
+    """Return the page."""
+    kind = "found" if report.found else "fine" if report.answered else "note"
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         f"<title>ottla analyze {escape(report.analysis)}</title><style>{STYLE}</style></head><body>",
         f"<p>ottla analyze {escape(report.analysis)}</p>",
-        f"<h1 class='{'found' if report.found else 'fine'}'>{escape(report.verdict)}</h1>",
+        f"<h1 class='{kind}'>{escape(report.verdict)}</h1>",
     ]
     parts.append(picture(report))
     for number, finding in enumerate(report.findings, 1):
@@ -77,9 +78,9 @@ def to_html(report: Report) -> str:
     if report.steps:
         parts.append(_steps("Timeline", report.steps))
     rows = [
-        [each.path, " ".join(each.formats), each.lines, each.events, each.unparsed, clock(each.first_ms),
-         clock(each.last_ms)]
-        for each in report.inputs if each.events
+        [summary.path, " ".join(summary.formats), summary.lines, summary.events, summary.unparsed,
+         clock(summary.first_ms), clock(summary.last_ms)]
+        for summary in report.inputs if summary.events
     ]  # fmt: skip
     if rows:
         parts.append(_table(Table("Read", ["input", "format", "lines", "events", "unparsed", "from", "to"], rows)))
@@ -89,7 +90,7 @@ def to_html(report: Report) -> str:
 
 
 def picture(report: Report) -> str:
-    """What the report shows over time; empty if there is nothing to draw."""
+    """Return the timeline and the chart of a report as SVG, or an empty string if it has neither."""
     return "".join(_pictures(report))
 
 
@@ -97,7 +98,7 @@ def _pictures(report: Report) -> list[str]:
     spans = report.spans or [span for finding in report.findings[:10] for span in finding.spans]
     steps = report.steps or [step for finding in report.findings[:10] for step in finding.steps]
     drawn = [to_svg(spans, steps) if spans else "", to_chart(report.series, report.series_title)]
-    return [each for each in drawn if each]
+    return [drawing for drawing in drawn if drawing]
 
 
 def picture_file(report: Report) -> str:
@@ -150,37 +151,37 @@ def _table(table: Table) -> str:
 
 
 def to_svg(spans: list[Span], steps: list[Step]) -> str:
-    """Lanes with bars over time, and below each bar a mark for every event."""
+    """Draw lanes with bars over time, and a mark for every event below them."""
     lanes = list(dict.fromkeys(span.lane for span in spans))[:MOST_LANES]
     shown = [span for span in spans if span.lane in lanes]
     start = min(span.start_ms for span in shown)
     end = max(max(span.end_ms for span in shown), start + 1)
-    marks = [each for each in steps if each.time_ms is not None and start <= each.time_ms <= end and each.lane in lanes]
-    marks = sorted(marks[:MOST_MARKS], key=lambda each: ORDER.index(_mark(each)))
+    marks = [step for step in steps if step.time_ms is not None and start <= step.time_ms <= end and step.lane in lanes]
+    marks = sorted(marks[:MOST_MARKS], key=lambda step: ORDER.index(_mark(step)))
     bottom = 10 + LANE * len(lanes)
     left = min(LEFT, max(90, 20 + max(7 * len(_cut(lane)) for lane in lanes)))
     axis = _Axis(left, WIDTH - 24, start, end)
     parts = _canvas(bottom + 58)
     parts += axis.grid(6, bottom + 4)
-    for place, lane in enumerate(lanes):
-        y = 10 + place * LANE
+    for index, lane in enumerate(lanes):
+        y = 10 + index * LANE
         parts.append(f"<text x='8' y='{y + 15}'>{escape(_cut(lane))}<title>{escape(lane)}</title></text>")
         parts.append(f"<line x1='{left}' x2='{axis.right}' y1='{y + 27}' y2='{y + 27}' stroke='#ccc'/>")
     for span in shown:
         parts += _bar(span, axis, 10 + lanes.index(span.lane) * LANE)
-    for each in marks:
-        told = f"{clock(each.time_ms)} {each.event}: {each.what}"
-        x, y = axis.x(each.time_ms or 0), 10 + lanes.index(each.lane) * LANE
+    for step in marks:
+        hint = f"{clock(step.time_ms)} {step.event}: {step.what}"
+        x, y = axis.x(step.time_ms or 0), 10 + lanes.index(step.lane) * LANE
         parts.append(
-            f"<rect x='{x - 1.5:.1f}' y='{y + 22}' width='3' height='10' fill='{MARKS[_mark(each)]}'>"
-            f"<title>{escape(told)}</title></rect>"
+            f"<rect x='{x - 1.5:.1f}' y='{y + 22}' width='3' height='10' fill='{MARKS[_mark(step)]}'>"
+            f"<title>{escape(hint)}</title></rect>"
         )
-    parts += _legend(left, bottom + 46, [span.kind for span in shown], [_mark(each) for each in marks])
+    parts += _legend(left, bottom + 46, [span.kind for span in shown], [_mark(step) for step in marks])
     return "".join([*parts, "</svg>"])
 
 
 class _Axis(NamedTuple):
-    """Time from left to right."""
+    """The horizontal axis: times mapped to pixels."""
 
     left: int
     right: int
@@ -191,18 +192,18 @@ class _Axis(NamedTuple):
         return self.left + (time_ms - self.start) / (self.end - self.start) * (self.right - self.left)
 
     def grid(self, top: int, bottom: int) -> list[str]:
-        """Lines at the quarters, to be drawn before what lies over them, with times in one unit."""
+        """Return vertical lines at the quarters with their times, in one unit."""
         size, unit = next((size, unit) for size, unit in UNITS if self.end - self.start >= 2 * size or size == 1)
         parts = []
         for quarter in range(5):
             time_ms = self.start + (self.end - self.start) * quarter // 4
-            at = self.x(time_ms)
+            x = self.x(time_ms)
             anchor = "start" if quarter == 0 else "end" if quarter == 4 else "middle"
             label = (
                 clock(time_ms) if quarter == 0 else f"+{(time_ms - self.start) / size:.{0 if size == 1 else 1}f} {unit}"
             )
-            parts.append(f"<line x1='{at:.1f}' x2='{at:.1f}' y1='{top}' y2='{bottom}' stroke='#e2e2e2'/>")
-            parts.append(f"<text x='{at:.1f}' y='{bottom + 15}' text-anchor='{anchor}'>{escape(label)}</text>")
+            parts.append(f"<line x1='{x:.1f}' x2='{x:.1f}' y1='{top}' y2='{bottom}' stroke='#e2e2e2'/>")
+            parts.append(f"<text x='{x:.1f}' y='{bottom + 15}' text-anchor='{anchor}'>{escape(label)}</text>")
         return parts
 
 
@@ -219,16 +220,15 @@ def _cut(lane: str) -> str:
 
 
 def _bar(span: Span, axis: _Axis, y: int) -> list[str]:
-    """A bar with its label inside, or beside it where there is no room."""
+    """Return a bar, with its label inside if it fits."""
     x, width = axis.x(span.start_ms), max(axis.x(span.end_ms) - axis.x(span.start_ms), 3)
-    told = f"{span.label}: {clock(span.start_ms)} to {clock(span.end_ms)}, {length(span.end_ms - span.start_ms)}"
+    hint = f"{span.label}: {clock(span.start_ms)} to {clock(span.end_ms)}, {length(span.end_ms - span.start_ms)}"
     colour, ink = COLOURS.get(span.kind, ("#888", "#fff"))
     parts = [
         f"<rect x='{x:.1f}' y='{y + 2}' width='{width:.1f}' height='17' rx='2' fill='{colour}'>"
-        f"<title>{escape(told)}</title></rect>"
+        f"<title>{escape(hint)}</title></rect>"
     ]
-    room = 7 * len(span.label) + 8
-    if width > room:
+    if width > 7 * len(span.label) + 8:
         parts.append(f"<text x='{x + 5:.1f}' y='{y + 15}' fill='{ink}'>{escape(span.label)}</text>")
     return parts
 
@@ -238,7 +238,7 @@ def _mark(step: Step) -> str:
 
 
 def _legend(x: int, y: int, kinds: list[str], marks: list[str]) -> list[str]:
-    """What colours mean, as far as they are in the picture."""
+    """Return the meaning of the colours that the picture uses."""
     entries = [(COLOURS[kind][0], 14, words) for kind, words in KINDS.items() if kind in kinds]
     entries += [(colour, 3, WORDS[mark]) for mark, colour in MARKS.items() if mark in marks]
     parts = []
@@ -249,14 +249,14 @@ def _legend(x: int, y: int, kinds: list[str], marks: list[str]) -> list[str]:
     return parts
 
 
-def to_chart(series: list[Series], of: str = "") -> str:
-    """Lines over time, the first eight of them."""
-    shown = [each for each in series if each.points][: len(LINES)]
+def to_chart(series: list[Series], title: str = "") -> str:
+    """Draw lines over time, the first eight of them."""
+    shown = [line for line in series if line.points][: len(LINES)]
     if not shown:
         return ""
-    times = [time_ms for each in shown for time_ms, _ in each.points]
+    times = [time_ms for line in shown for time_ms, _ in line.points]
     start, end = min(times), max(max(times), min(times) + 1)
-    top = max(max(value for each in shown for _, value in each.points), 1)
+    top = max(max(value for line in shown for _, value in line.points), 1)
     left, height = 90, 250
     axis = _Axis(left, WIDTH - 24, start, end)
 
@@ -269,13 +269,13 @@ def to_chart(series: list[Series], of: str = "") -> str:
         value = top * quarter / 4
         parts.append(f"<line x1='{left}' x2='{axis.right}' y1='{y(value):.1f}' y2='{y(value):.1f}' stroke='#e2e2e2'/>")
         parts.append(f"<text x='{left - 6}' y='{y(value) + 4:.1f}' text-anchor='end'>{value:,.0f}</text>")
-    if of:
-        parts.append(f"<text x='{left}' y='14'>{escape(of)}</text>")
-    for place, each in enumerate(shown):
-        path = " ".join(f"{axis.x(time_ms):.1f},{y(value):.1f}" for time_ms, value in each.points)
-        colour = LINES[place]
+    if title:
+        parts.append(f"<text x='{left}' y='14'>{escape(title)}</text>")
+    for index, line in enumerate(shown):
+        path = " ".join(f"{axis.x(time_ms):.1f},{y(value):.1f}" for time_ms, value in line.points)
+        colour = LINES[index]
         parts.append(f"<polyline points='{path}' fill='none' stroke='{colour}' stroke-width='1.8'/>")
-        at = height + 38 + 18 * place
-        parts.append(f"<rect x='{left}' y='{at - 7}' width='14' height='4' fill='{colour}'/>")
-        parts.append(f"<text x='{left + 20}' y='{at}'>{escape(each.label)}</text>")
+        baseline = height + 38 + 18 * index
+        parts.append(f"<rect x='{left}' y='{baseline - 7}' width='14' height='4' fill='{colour}'/>")
+        parts.append(f"<text x='{left + 20}' y='{baseline}'>{escape(line.label)}</text>")
     return "".join([*parts, "</svg>"])

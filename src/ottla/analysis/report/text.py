@@ -1,4 +1,4 @@
-"""A report for people at a terminal: the verdict, then the evidence."""
+"""Print a report on a terminal: the verdict, then the evidence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_ROWS: Final = 100
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print all of it, long lists cut short."""
+    """Print a report; long lists are truncated."""
     from rich.markup import escape
 
     colour = "bold red" if report.found else "bold green" if report.answered else "bold yellow"
@@ -25,7 +25,7 @@ def print_report(report: Report, console: Console) -> None:
         console.print()
         _finding(number, finding, console)
     if len(report.findings) > MOST_FINDINGS:
-        console.print(f"\n... and {len(report.findings) - MOST_FINDINGS} more (all of them: --json or --html)")
+        console.print(f"\n... and {len(report.findings) - MOST_FINDINGS} more (--json or --html show all)")
     for table in report.tables:
         console.print()
         _table(table.title, table.columns, table.rows[:MOST_ROWS], console)
@@ -48,19 +48,19 @@ def _finding(number: int, finding: Finding, console: Console) -> None:
     for name, value in finding.facts.items():
         console.print(f"   {escape(name)}: {escape(_shown(value))}")
     if finding.steps:
-        _steps("What led there", finding.steps, console)
+        _steps("Steps", finding.steps, console)
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        words = ["-" if each is None else str(each) for each in value]
+        words = ["-" if item is None else str(item) for item in value]
         return ", ".join(words[:12]) + (f" and {len(words) - 12} more" if len(words) > 12 else "") or "-"
     return "-" if value is None else str(value)
 
 
 def _steps(title: str, steps: list[Step], console: Console) -> None:
     shown = steps[-MOST_EVIDENCE:]
-    rows = [[clock(each.time_ms), each.lane, each.event, each.what, each.where] for each in shown]
+    rows = [[clock(step.time_ms), step.lane, step.event, step.what, step.where] for step in shown]
     _table(title, ["time", "who", "event", "what", "where"], rows, console)
     if len(steps) > len(shown):
         console.print(f"(the last {len(shown)} of {len(steps)} steps)")
@@ -71,24 +71,24 @@ def _table(title: str, columns: list[str], rows: Sequence[Sequence[Any]], consol
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
-    for place, column in enumerate(columns):
-        numbers = all(isinstance(row[place], int | float) or row[place] is None for row in rows) and bool(rows)
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for index, column in enumerate(columns):
+        is_numeric = all(isinstance(row[index], int | float) or row[index] is None for row in rows) and bool(rows)
+        table.add_column(column, justify="right" if is_numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*["-" if value is None else escape(str(value)) for value in row])
     console.print(table)
 
 
 def _inputs(report: Report, console: Console) -> None:
-    read = [each for each in report.inputs if each.events]
-    if not read:
+    summaries = [summary for summary in report.inputs if summary.events]
+    if not summaries:
         return
     console.print()
     rows = [
-        [each.path, " ".join(each.formats), each.lines, each.events, each.unparsed, clock(each.first_ms),
-         clock(each.last_ms)]
-        for each in read[:20]
+        [summary.path, " ".join(summary.formats), summary.lines, summary.events, summary.unparsed,
+         clock(summary.first_ms), clock(summary.last_ms)]
+        for summary in summaries[:20]
     ]  # fmt: skip
     _table("Read", ["input", "format", "lines", "events", "unparsed", "from", "to"], rows, console)
-    if len(read) > 20:
-        console.print(f"... and {len(read) - 20} more")
+    if len(summaries) > 20:
+        console.print(f"... and {len(summaries) - 20} more")

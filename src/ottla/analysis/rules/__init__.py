@@ -1,1 +1,1 @@
-"""Rules: one module per analysis, each a fold over the ordered events of one key."""
+"""Rules: one module per analysis. A rule takes the ordered events of one key and yields rows for the report."""

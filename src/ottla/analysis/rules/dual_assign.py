@@ -1,8 +1,8 @@
-"""Finds partitions that two members of a group owned at the same time, as the coordinator tells it or as clients do.
+"""Find partitions that two members of a group owned at the same time, to the coordinator or to the clients.
 
-To the coordinator a member of a consumer group (KIP-848) owns what it is assigned and what it has yet to give back.
-In a classic group one generation follows the other: two members must not have a partition in the same one, nor may one
-be given what another one joined that generation with. A client owns what it took until it begins to give it up.
+To the coordinator, a member of a consumer group (KIP-848) owns its assigned partitions and those pending revocation. In
+a classic group a partition must not occur twice in one generation, and must not be assigned to another member than the
+one that joined that generation with it. A client owns what it was assigned until it releases it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ AFTERWARDS: Final = 15
 
 
 @dataclass(slots=True)
-class _Hold:
+class _Ownership:
+    """Since when a member owns a partition, and in which epoch."""
+
     since_ms: int
     epoch: int | None
     pending: bool = False
@@ -49,12 +51,14 @@ class _Hold:
 
 @dataclass(slots=True)
 class _Overlap:
+    """Partitions that `first` owned (or only claimed when it joined the generation) when `second` got them."""
+
     partitions: list[str]
     first: str
     second: str
     start_ms: int
-    first_hold: _Hold
-    second_hold: _Hold
+    first_hold: _Ownership
+    second_hold: _Ownership
     claimed: bool
     steps: list[Step]
     after: int = 0
@@ -64,26 +68,26 @@ class _Overlap:
 
 @dataclass(slots=True)
 class _View:
-    """Who owns what, as one side tells it about groups of one protocol.
+    """The owners of partitions as one side shows them, for one group protocol.
 
-    `witnessed` is a view from outside, of clients or on the wire: somebody who is silent from then on counts as gone.
+    `witnessed` marks a view of clients or of the wire: a member without further events counts as gone.
     """
 
     side: str
     protocol: str | None
     witnessed: bool
-    owners: dict[str, dict[str, _Hold]] = field(default_factory=dict)
+    owners: dict[str, dict[str, _Ownership]] = field(default_factory=dict)
     members: dict[str, set[str]] = field(default_factory=dict)
     claims: dict[str, tuple[str, int]] = field(default_factory=dict)
     open: list[_Overlap] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
 
-    def take(self, member: str, partition: str, hold: _Hold) -> list[tuple[str, _Hold, bool]]:
-        """A member owns a partition from here on; who else does."""
+    def acquire(self, member: str, partition: str, hold: _Ownership) -> list[tuple[str, _Ownership, bool]]:
+        """Add a member to the owners of a partition; return the other owners."""
         holders = self.owners.setdefault(partition, {})
         if self.protocol == "classic" and self.side != CLIENT:
             for other in [name for name, held in holders.items() if (held.epoch or 0) < (hold.epoch or 0)]:
-                self.drop(other, partition)
+                self.release(other, partition)
         known = holders.get(member)
         if known is not None:
             known.epoch, known.pending = hold.epoch, hold.pending
@@ -91,12 +95,13 @@ class _View:
         others = [(name, held, False) for name, held in holders.items()]
         claim = self.claims.get(partition)
         if claim is not None and claim[0] != member and claim[1] == hold.epoch and not others:
-            others.append((claim[0], _Hold(hold.since_ms, claim[1]), True))
+            others.append((claim[0], _Ownership(hold.since_ms, claim[1]), True))
         self.owners.setdefault(partition, {})[member] = hold
         self.members.setdefault(member, set()).add(partition)
         return others
 
-    def drop(self, member: str, partition: str) -> None:
+    def release(self, member: str, partition: str) -> None:
+        """Remove a member from the owners of a partition."""
         holders = self.owners.get(partition, {})
         holders.pop(member, None)
         if not holders:
@@ -105,7 +110,7 @@ class _View:
 
 
 def rule(group: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
-    """Walk through the events of one group, or through those of topics, which concern all."""
+    """Find overlaps in the events of one group; the shared key holds deletions of topics."""
     if group == SHARED:
         yield from ({"kind": "topic", "topic": event.topic, "time_ms": event.time_ms or 0} for event in events)
         return
@@ -113,10 +118,10 @@ def rule(group: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
     recent: deque[Event] = deque(maxlen=BEFORE)
     for event in events:
         recent.append(event)
-        outside = event.side == CLIENT or event.format == WIRE
-        told = (event.side, event.protocol, outside)
-        view = views.setdefault(told, _View(*told))
-        who = _who(event)
+        witnessed = event.side == CLIENT or event.format == WIRE
+        view_key = (event.side, event.protocol, witnessed)
+        view = views.setdefault(view_key, _View(*view_key))
+        who = _owner(event)
         now = event.time_ms or 0
         if who:
             view.seen[who] = max(now, view.seen.get(who, now))
@@ -133,7 +138,7 @@ def rule(group: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
             yield from _row(group, view, overlap)
 
 
-def _who(event: Event) -> str:
+def _owner(event: Event) -> str:
     return (event.host if event.side == CLIENT else event.member) or ""
 
 
@@ -142,11 +147,11 @@ def _apply(group: str, view: _View, event: Event, who: str, now: int, recent: de
     if name == "group.assigned":
         if view.protocol == "consumer":
             view.claims.clear()
-        wanted = dict.fromkeys(event.partitions or [], False)
-        wanted |= dict.fromkeys(event.pending or [], True)
-        gone = view.members.get(who, set()) - wanted.keys()
-        yield from _release(group, view, who, gone, now)
-        _acquire(view, who, wanted, event, now, recent)
+        owned = dict.fromkeys(event.partitions or [], False)
+        owned |= dict.fromkeys(event.pending or [], True)
+        released = view.members.get(who, set()) - owned.keys()
+        yield from _release(group, view, who, released, now)
+        _acquire(view, who, owned, event, now, recent)
     elif name == "group.added":
         _acquire(view, who, dict.fromkeys(event.partitions or [], False), event, now, recent)
     elif name == "group.released":
@@ -162,26 +167,26 @@ def _apply(group: str, view: _View, event: Event, who: str, now: int, recent: de
         view.claims.clear()
 
 
-def _acquire(view: _View, who: str, wanted: dict[str, bool], event: Event, now: int, recent: deque[Event]) -> None:
+def _acquire(view: _View, who: str, owned: dict[str, bool], event: Event, now: int, recent: deque[Event]) -> None:
     overlaps: dict[tuple[str, bool], _Overlap] = {}
-    for partition, pending in wanted.items():
-        hold = _Hold(now, event.epoch, pending)
-        for other, held, claimed in view.take(who, partition, hold):
-            found = overlaps.get((other, claimed))
-            if found is None:
-                led = [step(each) for each in recent if _who(each) in (who, other) or not _who(each)]
+    for partition, pending in owned.items():
+        hold = _Ownership(now, event.epoch, pending)
+        for other, held, claimed in view.acquire(who, partition, hold):
+            overlap = overlaps.get((other, claimed))
+            if overlap is None:
+                led = [step(near) for near in recent if _owner(near) in (who, other) or not _owner(near)]
                 holds = (replace(held), replace(hold))
-                found = _Overlap([], other, who, now, *holds, claimed, led[-LED_THERE:])
-                overlaps[other, claimed] = found
-                view.open.append(found)
-            found.partitions.append(partition)
+                overlap = _Overlap([], other, who, now, *holds, claimed, led[-LED_THERE:])
+                overlaps[other, claimed] = overlap
+                view.open.append(overlap)
+            overlap.partitions.append(partition)
 
 
 def _release(
     group: str, view: _View, who: str, partitions: set[str], now: int, *, fenced: bool = False
 ) -> Iterator[Row]:
     for partition in partitions:
-        view.drop(who, partition)
+        view.release(who, partition)
     for overlap in list(view.open):
         if who in (overlap.first, overlap.second) and partitions.intersection(overlap.partitions):
             overlap.end_ms = now
@@ -194,53 +199,54 @@ def _release(
 
 def _row(group: str, view: _View, overlap: _Overlap) -> Iterator[Row]:
     if overlap.end_ms is not None and overlap.end_ms <= overlap.start_ms and not overlap.claimed:
-        return  # one step of the coordinator, written as several records
+        return  # one change of the coordinator, written as several records
     yield {"kind": "overlap", "group": group, "side": view.side, "protocol": view.protocol, **asdict(overlap)}
 
 
 def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
-    """The findings, in the order in which they happened."""
+    """Report the overlaps in the order in which they began."""
     slack = int(options.get("slack_ms", 0))
     findings: list[Finding] = []
-    spread = sum(1 for each in overview.inputs if each.jumps or each.skews)
-    gone = _by_topic(row for row in rows if row["kind"] == "topic")
-    overlaps = [row for row in rows if row["kind"] == "overlap" and _still_there(row, gone)]
-    for row in sorted(overlaps, key=lambda each: (each["start_ms"], each["group"], each["second"])):
+    clocks_jump = any(summary.jumps or summary.skews for summary in overview.inputs)
+    deleted = _deletions(row for row in rows if row["kind"] == "topic")
+    overlaps = [row for row in rows if row["kind"] == "overlap" and _without_deleted(row, deleted)]
+    for row in sorted(overlaps, key=lambda row: (row["start_ms"], row["group"], row["second"])):
         end = row["end_ms"] if row["end_ms"] is not None else overview.last_ms
         lasted = (end or row["start_ms"]) - row["start_ms"]
         if row["side"] == CLIENT and lasted <= slack:
             continue
         findings.append(_finding(row, end, lasted))
     if not findings:
-        said = "no partition had two owners at the same time"
+        verdict = "no partition had two owners at the same time"
     else:
         groups = {finding.facts["group"] for finding in findings}
-        partitions = {(finding.facts["group"], each) for finding in findings for each in finding.facts["partitions"]}
-        said = (
+        partitions = {(finding.facts["group"], name) for finding in findings for name in finding.facts["partitions"]}
+        verdict = (
             f"{len(partitions)} partition{'s' if len(partitions) > 1 else ''} of "
             f"{'group ' + next(iter(groups)) if len(groups) == 1 else f'{len(groups)} groups'} had two owners at the "
             f"same time: {findings[0].title}"
         )
-    report = Report("dual-assign", said, bool(findings), findings)
-    if findings and spread:
-        report.notes.append("clocks jump in these logs, so an overlap across hosts may only seem to be one")
+    report = Report("dual-assign", verdict, bool(findings), findings)
+    if findings and clocks_jump:
+        report.notes.append("clocks jump in these logs, so that an overlap across hosts may be an error of the clocks")
     return report
 
 
-def _by_topic(rows: Iterable[Row]) -> dict[str, list[int]]:
+def _deletions(rows: Iterable[Row]) -> dict[str, list[int]]:
+    """Return the times at which each topic was deleted."""
     times: dict[str, list[int]] = {}
     for row in rows:
         times.setdefault(row["topic"] or "", []).append(row["time_ms"])
     return times
 
 
-def _still_there(row: Row, gone: dict[str, list[int]]) -> bool:
-    """Whether the topic was not deleted, and made anew, after its first owner got it: then it is not the same one."""
+def _without_deleted(row: Row, deleted: dict[str, list[int]]) -> bool:
+    """Drop partitions whose topic was deleted after the first owner got them; return whether any is left."""
     since, start = row["first_hold"]["since_ms"], row["start_ms"]
     row["partitions"] = [
         name
         for name in row["partitions"]
-        if not any(since <= time_ms <= start for time_ms in gone.get(name.rpartition("-")[0], ()))
+        if not any(since <= time_ms <= start for time_ms in deleted.get(name.rpartition("-")[0], ()))
     ]
     return bool(row["partitions"])
 
@@ -256,7 +262,7 @@ def _finding(row: Row, end: int | None, lasted: int) -> Finding:
         "partitions": partitions,
         "members": [first, second],
         "epochs": [row["first_hold"]["epoch"], row["second_hold"]["epoch"]],
-        "told by": "the coordinator" if row["side"] != CLIENT else "the clients",
+        "seen by": "the coordinator" if row["side"] != CLIENT else "the clients",
         "from": clock(row["start_ms"]),
         "until": clock(row["end_ms"]) if row["end_ms"] is not None else f"the end of the logs ({clock(end)})",
         "lasted": length(lasted),
@@ -265,10 +271,10 @@ def _finding(row: Row, end: int | None, lasted: int) -> Finding:
     finding = Finding(
         f"{shown} belonged to {first} and {second} for {length(lasted)}"
         if lasted
-        else f"{shown} was given to {second} while {first} held it",
+        else f"{shown} was assigned to {second} while {first} owned it",
         facts,
         _cause(row, kind),
-        [Step(**each) for each in row["steps"]],
+        [Step(**line) for line in row["steps"]],
     )
     stop = end or row["start_ms"]
     finding.spans = [
@@ -282,7 +288,7 @@ def _finding(row: Row, end: int | None, lasted: int) -> Finding:
 def _culprit(row: Row) -> str:
     if row["side"] == CLIENT or row["zombie"]:
         return str(row["first"])
-    if row["claimed"] or row["protocol"] == "classic":  # there the leader assigns, and the coordinator passes it on
+    if row["claimed"] or row["protocol"] == "classic":  # the leader of a classic group computes the assignment
         return "the assignor of the group's leader"
     return "the coordinator"
 
@@ -291,29 +297,26 @@ def _cause(row: Row, kind: str) -> str:
     first, second = row["first"], row["second"]
     epoch = row["second_hold"]["epoch"]
     if row["zombie"]:
-        return f"{first} had been put out of the group and only learned of it later: until then it was a zombie"
+        return f"{first} was evicted from the group and was a zombie until its next heartbeat"
     if row["side"] == CLIENT:
-        return f"{first} went on with what it held after {second} had taken it: it did not let go in time"
+        return f"{first} kept its partitions after {second} had got them: it did not release them in time"
     if row["claimed"]:
         return (
-            f"generation {epoch} gave to {second} what {first} joined that generation with: a cooperative assignor "
-            f"has to leave it to nobody for one generation first"
+            f"generation {epoch} assigned to {second} what {first} joined that generation with: a cooperative assignor "
+            f"must leave it unassigned for one generation"
         )
     if row["first_hold"]["pending"]:
-        return (
-            f"{first} had been asked to give it up and had not yet said that it did, when the coordinator gave it to "
-            f"{second} in epoch {epoch}"
-        )
+        return f"the coordinator assigned it to {second} in epoch {epoch} while the revocation by {first} was pending"
     if kind.startswith("classic"):
-        return f"one generation ({epoch}) of the leader's assignment names it twice"
-    return f"the coordinator gave it to {second} in epoch {epoch} without having asked {first} to give it up"
+        return f"the leader's assignment of generation {epoch} holds it twice"
+    return f"the coordinator assigned it to {second} in epoch {epoch} without a revocation by {first}"
 
 
 def _key(event: Event, options: Row) -> str | None:
-    wanted = options.get("group")
+    group = options.get("group")
     if event.event == "topic":
         return SHARED if event.state == "deleted" else None
-    return event.group if wanted is None or event.group == wanted else None
+    return event.group if group is None or event.group == group else None
 
 
 ANALYSIS: Final = Analysis("dual-assign", WANTS, _key, rule, conclude, evidence=frozenset({"group.heartbeat"}))

@@ -1,7 +1,7 @@
-"""Which transactions wrote an output topic, and which offsets of its input were committed with them.
+"""Find the transactions that wrote an output topic, and the offsets of its input that were committed with them.
 
-From the markers in the output's partitions and from `__consumer_offsets` of a log directory. A commit and the records
-of one transaction have the same producer id, and lie between the same two ends of its transactions.
+Uses the markers in the output's partitions and `__consumer_offsets` of a log directory. A commit and the records of one
+transaction have the same producer id and lie between the same two markers.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class _Group:
     commits: list[Row] = field(default_factory=list)
     producers: dict[int, None] = field(default_factory=dict)
 
-    def take(self, event: Event, commit: Row, keep: int) -> bool:
-        """One more; whether it counts."""
+    def add(self, event: Event, commit: Row, keep: int) -> bool:
+        """Add a commit; return whether it counts: it is outside a transaction, or its transaction committed."""
         if event.producer_id is None:
             self.outside += 1
             if self.first_outside_ms is None:
@@ -60,12 +60,12 @@ class _Group:
         return True
 
     def row(self) -> Row:
-        """For others to read."""
+        """Return this as a row of the rule."""
         return {"kind": "group", **asdict(self), "producers": list(self.producers)}
 
 
 def rule(key: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
-    """Walk through the commits for a partition of the input, or the ends of transactions in one of the output."""
+    """Follow the commits for a partition of the input, or the markers in a partition of the output."""
     side, _, number = key.rpartition(" ")
     if side == INPUT.strip():
         yield from _commits(int(number), events, options)
@@ -74,7 +74,7 @@ def rule(key: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
 
 
 def _commits(partition: int, events: Iterable[Event], options: Row) -> Iterator[Row]:
-    wanted = set(options.get("producers", ()))
+    producers = set(options.get("producers", ()))
     missing: list[int] = sorted(options.get("missing", {}).get(str(partition), ()))
     groups: dict[str, _Group] = {}
     passed: dict[tuple[str, int], Row] = {}
@@ -83,17 +83,17 @@ def _commits(partition: int, events: Iterable[Event], options: Row) -> Iterator[
         group = groups.setdefault(name, _Group(name, partition))
         commit = {"time_ms": event.time_ms or 0, "producer": event.producer_id, "epoch": event.producer_epoch,
                   "offset": offset, "group": name, "partition": partition}  # fmt: skip
-        if not group.take(event, commit, MOST if event.producer_id in wanted else SAMPLE):
+        if not group.add(event, commit, MOST if event.producer_id in producers else SAMPLE):
             continue
-        for each in missing:
-            if each < offset and (name, each) not in passed:
-                passed[name, each] = {"kind": "passed", "missing": each, **commit}
+        for missing_offset in missing:
+            if missing_offset < offset and (name, missing_offset) not in passed:
+                passed[name, missing_offset] = {"kind": "passed", "missing": missing_offset, **commit}
     yield from (group.row() for group in groups.values())
     yield from passed.values()
 
 
 def _ends(partition: int, events: Iterable[Event], options: Row) -> Iterator[Row]:
-    asked = {(offset, producer) for offset, producer in options.get("copies", {}).get(str(partition), ())}
+    questions = {(offset, producer) for offset, producer in options.get("copies", {}).get(str(partition), ())}
     last: dict[int, int] = {}
     ends: list[Row] = []
     counts = {"commit": 0, "abort": 0}
@@ -104,7 +104,7 @@ def _ends(partition: int, events: Iterable[Event], options: Row) -> Iterator[Row
                "marker": event.position, "began_ms": now - (event.duration_ms or 0), "time_ms": now,
                "since_ms": last.get(producer, -1), "state": event.state}  # fmt: skip
         last[producer] = now
-        copies = [pair for pair in asked if pair[1] == producer and first <= pair[0] < event.position]
+        copies = [pair for pair in questions if pair[1] == producer and first <= pair[0] < event.position]
         for offset, _ in copies:
             yield {"kind": "copy", "offset": offset, **end}
         if len(ends) < SAMPLE:
@@ -119,7 +119,7 @@ def _key(event: Event, options: Row) -> str | None:
 
 
 def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
-    """The proof alone, without the records."""
+    """Report the transactions alone, without the records."""
     proof = Proof(options["input"], options["output"], rows)
     return Report("exactly-once", proof.summary(), bool(proof.outside()), proof.outside(), proof.tables())
 
@@ -128,7 +128,7 @@ ANALYSIS: Final = Analysis("exactly-once-proof", WANTS, _key, rule, conclude)
 
 
 class Proof:
-    """What the rule said, to be asked about records."""
+    """The rows of the rule, indexed by record and by producer."""
 
     def __init__(self, source: str, result: str, rows: list[Row], group: str | None = None) -> None:
         self._source, self._result = source, result
@@ -153,12 +153,12 @@ class Proof:
 
     @classmethod
     def read(cls, spark: SparkSession, path: str, source: str, result: str, group: str | None, questions: Row) -> Proof:
-        """Look for the proof in a log directory; `questions` are the copies and missing records to explain."""
+        """Read the transactions of a log directory; `questions` are the copies and missing records to explain."""
         options = {"input": source, "output": result, "only_topics": [GROUPS, result], **questions}
         return cls(source, result, collect(ANALYSIS, spark, [path], options), group)
 
     def summary(self) -> str:
-        """In a sentence what the transactions are."""
+        """Return how many transactions committed and aborted, in a sentence."""
         committed = sum(row["commit"] for row in self._outputs)
         aborted = sum(row["abort"] for row in self._outputs)
         inside = sum(row["inside"] for row in self._groups)
@@ -168,17 +168,17 @@ class Proof:
         )
 
     def committed_with(self, end: Row) -> list[Row]:
-        """The offsets that were committed in the transaction that ended so."""
+        """Return the commits of the transaction that ended with this marker."""
         between = [
-            each
-            for each in self._commits.get(end["producer"], [])
-            if end["since_ms"] <= each["time_ms"] <= end["time_ms"]
+            commit
+            for commit in self._commits.get(end["producer"], [])
+            if end["since_ms"] <= commit["time_ms"] <= end["time_ms"]
         ]
-        latest = max((each["time_ms"] for each in between), default=0)
-        return [each for each in between if each["time_ms"] == latest]
+        latest = max((commit["time_ms"] for commit in between), default=0)
+        return [commit for commit in between if commit["time_ms"] == latest]
 
     def transaction(self, partition: int, offset: int) -> str:
-        """Which transaction a record of the output was written in, in words; empty where nothing is known."""
+        """Describe the transaction that wrote a record of the output; return an empty string if it is unknown."""
         end = self._copies.get((partition, offset))
         if end is None:
             return ""
@@ -189,15 +189,15 @@ class Proof:
         commits = self.committed_with(end)
         if not commits:
             return f"no offset of {self._source} with it"
-        listed = ", ".join(f"{self._source}-{each['partition']} to {each['offset']}" for each in commits)
+        listed = ", ".join(f"{self._source}-{commit['partition']} to {commit['offset']}" for commit in commits)
         return f"with {listed} for {commits[0]['group']}"
 
     def passed(self, partition: int, offset: int) -> Row | None:
-        """The commit by which an application went past a record of its input."""
+        """Return the commit by which the application passed a record of its input, or None."""
         return self._passed.get((partition, offset))
 
     def outside(self) -> list[Finding]:
-        """Groups that commit within transactions, and sometimes not."""
+        """Return a finding for each group that commits within transactions and also outside them."""
         findings = []
         for name in sorted(self._ours):
             rows = [row for row in self._groups if row["group"] == name and row["outside"]]
@@ -205,25 +205,25 @@ class Proof:
                 continue
             count = sum(row["outside"] for row in rows)
             first = min(rows, key=lambda row: row["first_outside_ms"] or 0)
-            at = f"{self._source}-{first['partition']} to {first['outside_offset']}"
+            commit = f"{self._source}-{first['partition']} to {first['outside_offset']}"
             facts: dict[str, Any] = {
                 "group": name,
                 "partitions": [f"{self._source}-{row['partition']}" for row in rows],
                 "outside transactions": count,
                 "inside transactions": sum(row["inside"] for row in self._groups if row["group"] == name),
-                "first": f"{at} at {clock(first['first_outside_ms'])}",
+                "first": f"{commit} at {clock(first['first_outside_ms'])}",
                 "culprit": f"group {name}",
             }
             title = f"{name} committed {several(count, 'offset')} of {self._source} outside its transactions"
             cause = (
-                "what was read and what was written do not end together then: a crash between loses or repeats records "
-                "(offsets that somebody reset by hand look the same)"
+                "input and output are not committed together then: a crash between the two loses or repeats records "
+                "(offsets reset by an operator look the same)"
             )
-            findings.append(Finding(title, facts, cause, [Step(first["first_outside_ms"], name, "commit", at)]))
+            findings.append(Finding(title, facts, cause, [Step(first["first_outside_ms"], name, "commit", commit)]))
         return findings
 
     def tables(self) -> list[Table]:
-        """Who committed what with which transaction."""
+        """Return tables of the groups' commits and of the transactions."""
         tables = []
         if self._groups:
             columns = ["group", "partition", "in transactions", "aborted", "outside", "offset"]
@@ -232,7 +232,7 @@ class Proof:
                  row["offset"]]
                 for row in sorted(self._groups, key=lambda row: (row["group"], row["partition"]))
             ]  # fmt: skip
-            tables.append(Table(f"Offsets of {self._source} committed by those who wrote", columns, rows))
+            tables.append(Table(f"Offsets of {self._source} committed by the writers' groups", columns, rows))
         ends = sorted((end for row in self._outputs for end in row["ends"]), key=lambda end: end["time_ms"])
         if ends:
             columns = ["ended", "producer", "epoch", "how", "partition", "offsets", "committed with it"]
@@ -248,7 +248,7 @@ class Proof:
         return tables
 
     def spans(self) -> list[Span]:
-        """The transactions over time, one lane for each producer, and commits outside of them."""
+        """Return the transactions over time, one lane per producer, and commits outside of them."""
         ends = sorted((end for row in self._outputs for end in row["ends"]), key=lambda end: end["time_ms"])[:SAMPLE]
         spans = [
             Span(
@@ -261,13 +261,13 @@ class Proof:
             for end in ends
         ]
         for finding in self.outside()[:SAMPLE]:
-            for each in finding.steps:
-                at = each.time_ms or 0
-                spans.append(Span(each.lane, f"{each.what} outside a transaction", at, at, "fault"))
+            for step in finding.steps:
+                time_ms = step.time_ms or 0
+                spans.append(Span(step.lane, f"{step.what} outside a transaction", time_ms, time_ms, "fault"))
         return spans
 
     def notes(self) -> list[str]:
-        """What else to know."""
+        """Return a note if no group committed the input in a transaction."""
         if self._groups or not any(row["commit"] for row in self._outputs):
             return []
         others = f" ({', '.join(self._others[:5])} committed them outside)" if self._others else ""
