@@ -170,7 +170,11 @@ class AvroSchema(Schema):
         """Return the incompatibilities of Avro's SchemaCompatibility as Confluent words them."""
         if not isinstance(writer, AvroSchema):
             return ["Incompatible because of different schema type"]
-        return [incompatibility.message() for incompatibility in _Checker().check(self.root, writer.root, ())]
+        return [incompatibility.message() for incompatibility in self.incompatibilities(writer)]
+
+    def incompatibilities(self, writer: AvroSchema) -> list[Incompatibility]:
+        """Return what keeps a reader with this schema from reading data of `writer`."""
+        return _Checker().check(self.root, writer.root, ())
 
 
 def _load(text: str) -> Any:
@@ -261,7 +265,7 @@ class _Parser:
         if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
             raise InvalidSchemaError(f"aliases not an array of names: {_shown(value)}")
         full = f"{space}.{name}" if space else name
-        if full in self.names or full in PRIMITIVES:
+        if full in PRIMITIVES:
             raise InvalidSchemaError(f"Can't redefine: {full}")
         return {
             "kind": kind,
@@ -272,9 +276,20 @@ class _Parser:
             "props": _props(value, kind),
         }
 
+    def _define(self, type_: Named) -> None:
+        """Make a type known by its name; an enum or fixed type may be defined again if it is the same."""
+        known = self.names.setdefault(type_.full_name, type_)
+        if known is not type_ and not (
+            (isinstance(known, Enum) and isinstance(type_, Enum) and known.symbols == type_.symbols)
+            or (isinstance(known, Fixed) and isinstance(type_, Fixed) and known.size == type_.size)
+        ):
+            raise InvalidSchemaError(f"Can't redefine: {type_.full_name}")
+        if known is not type_ and known.props != type_.props:
+            raise InvalidSchemaError(f"Can't redefine: {type_.full_name}")
+
     def _record(self, value: dict[str, Any], namespace: str) -> Record:
         record = Record(**self._header(value, "record", namespace))
-        self.names[record.full_name] = record
+        self._define(record)
         entries = value.get("fields")
         if not isinstance(entries, list):
             raise InvalidSchemaError(f"Record has no fields: {_shown(value)}")
@@ -326,7 +341,7 @@ class _Parser:
         if default is not None and default not in symbols:
             raise InvalidSchemaError(f"The Enum Default: {default} is not in the enum symbol set: {_shown(symbols)}")
         enum = Enum(**self._header(value, "enum", namespace), symbols=symbols, default=default)
-        self.names[enum.full_name] = enum
+        self._define(enum)
         return enum
 
     def _fixed(self, value: dict[str, Any], namespace: str) -> Fixed:
@@ -334,7 +349,7 @@ class _Parser:
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise InvalidSchemaError(f"Invalid or no size: {_shown(value)}")
         fixed = Fixed(**self._header(value, "fixed", namespace), size=size)
-        self.names[fixed.full_name] = fixed
+        self._define(fixed)
         return fixed
 
 
@@ -487,10 +502,14 @@ class Incompatibility:
     path: tuple[str, ...]
     detail: str
 
+    @property
+    def location(self) -> str:
+        """Return the place in the reader's schema as a JSON pointer."""
+        return "/" + "/".join(self.path)
+
     def message(self) -> str:
         """Return the message as Confluent words it, with `%s` for the sides."""
-        path = "/" + "/".join(self.path)
-        description = _DESCRIPTIONS[self.type].replace("{path}", path).replace("{detail}", self.detail)
+        description = _DESCRIPTIONS[self.type].replace("{path}", self.location).replace("{detail}", self.detail)
         return f"{{errorType:'{self.type}', description:'{description}', additionalInfo:'{self.detail}'}}"
 
 

@@ -1,0 +1,48 @@
+"""Avro schemas beside Avro's Java library: the same canonical text, the same incompatibilities."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ottla.schemas.avro import AvroSchema
+from ottla.schemas.schema import InvalidSchemaError
+from tests.schemas.avro_cases import changed, random_schema
+
+pyspark = pytest.importorskip("pyspark")
+pytestmark = pytest.mark.interop
+CASES = 3000
+ORACLE = Path(__file__).parent / "java" / "avro" / "AvroOracle.java"
+
+
+def test_random_schemas_come_out_as_in_avros_java_library() -> None:
+    java = shutil.which("java")
+    assert java is not None, "Avro's Java library needs Java"
+    pairs = []
+    for seed in range(CASES):
+        random = Random(seed)
+        writer = random_schema(random)
+        pairs.append((json.dumps(changed(random, writer)), json.dumps(writer)))
+    stdin = "".join(f"{reader}\n{writer}\n" for reader, writer in pairs)
+    jars = Path(pyspark.__file__).parent / "jars" / "*"
+    done = subprocess.run(
+        [java, "-cp", str(jars), str(ORACLE)], input=stdin, capture_output=True, text=True, check=True, timeout=900
+    )
+    refused = 0
+    for (reader, writer), line in zip(pairs, done.stdout.splitlines(), strict=True):
+        expected = line.split("\t")
+        try:
+            first, second = AvroSchema.parse(reader), AvroSchema.parse(writer)
+        except InvalidSchemaError:
+            found = ["refused"]
+            refused += 1
+        else:
+            problems = [f"{each.type} {each.location} {each.detail}" for each in first.incompatibilities(second)]
+            found = [first.canonical(), second.canonical(), *problems]
+        assert found == expected, (reader, writer)
+    assert 0 < refused < CASES / 2
