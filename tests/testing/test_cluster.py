@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import threading
 import urllib.request
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from ottla.testing import Cluster
 from ottla.world import VirtualClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def produce(bootstrap: str, topic: str, count: int) -> None:
@@ -143,3 +147,14 @@ def test_url_of_http_that_is_not_served_is_an_error() -> None:
 def test_control_beyond_loopback_requires_a_token() -> None:
     with pytest.raises(ValueError, match="a token is required"):
         Cluster(control="0.0.0.0:0")
+
+
+def test_event_file_has_the_end_of_every_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    events = tmp_path / "events.jsonl"
+    with Cluster(topics=["t"], events=str(events)) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        producer.produce("t", "a")
+        producer.flush(60)
+    kinds = [json.loads(line)["kind"] for line in events.read_text().splitlines()]
+    assert kinds.count("connection.opened") == kinds.count("connection.closed") > 0
+    assert "closed file" not in caplog.text

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ottla.world.clock import VirtualClock
 
 START_SECONDS = 120.0
+CLOSING_TURNS = 3
 # Defaults that make tests fast: no initial rebalance delay, frequent heartbeats, few coordinator partitions.
 TEST_CONFIGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -338,6 +339,8 @@ class Cluster(ControlledCluster):
             self.rules.clear()
             for server in web.values():
                 await server.stop()
+        for _ in range(CLOSING_TURNS):  # aborted connections emit their last event before the event file is closed
+            await asyncio.sleep(0)
 
     async def _serve_http(self, running: RunningCluster, web: Mapping[str, WebServer]) -> None:
         """Serve the HTTP applications that were requested; nothing of them is imported otherwise."""
