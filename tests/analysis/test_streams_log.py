@@ -10,8 +10,8 @@ from ottla.analysis.parse.kafka_records import group_events
 from ottla.groups.settings import GroupSettings
 from ottla.records.iterate import iter_all_records
 from tests.analysis.worlds import with_summary
-from tests.groups.streams_members import StreamsClient
-from tests.groups.test_streams_simulation import Simulation
+from tests.groups.streams.members import StreamsClient
+from tests.groups.streams.test_simulation import Simulation
 from tests.groups.world import World
 
 if TYPE_CHECKING:

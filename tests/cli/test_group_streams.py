@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.client.client import Client
 from ottla.protocol.messages.k88_streams_group_heartbeat import StreamsGroupHeartbeatResponse
-from tests.groups.streams_members import joining, topology
+from tests.groups.streams.members import joining, topology
 
 from .live import run
 from .test_group_txn import fill

@@ -10,7 +10,7 @@ from ottla.groups.streams.topology import StatusCode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
 from tests.conversations.local_talk import LocalTalk
-from tests.groups.streams_members import joining, repartitioned, tasks_of, topology
+from tests.groups.streams.members import joining, repartitioned, tasks_of, topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

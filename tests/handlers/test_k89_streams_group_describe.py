@@ -8,7 +8,7 @@ import pytest
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k89_streams_group_describe as k89
-from tests.groups.streams_members import joining, topology
+from tests.groups.streams.members import joining, topology
 
 from .group_broker import GROUP, TOPIC, GroupBroker
 

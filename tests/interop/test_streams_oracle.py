@@ -15,7 +15,7 @@ from ottla.groups.streams.topology import ConfiguredTopology, StreamsTopology, d
 from ottla.hashing.java import timeline_map_order
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages import k89_streams_group_describe as k89
-from tests.groups.streams_cases import Case, Group, existing, random_group, random_topology
+from tests.groups.streams.cases import Case, Group, existing, random_group, random_topology
 
 from .jvm import jvm
 

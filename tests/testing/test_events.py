@@ -19,7 +19,7 @@ from ottla.events import ENVELOPE, FIELDS, KINDS, Events, for_people, to_line
 from ottla.protocol.messages.k88_streams_group_heartbeat import StreamsGroupHeartbeatResponse
 from ottla.testing import Cluster
 from ottla.world import VirtualClock
-from tests.groups.streams_members import joining
+from tests.groups.streams.members import joining
 from tests.testing.clients import assigned, completed, eventually, read
 
 if TYPE_CHECKING:

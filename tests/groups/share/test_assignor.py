@@ -14,7 +14,7 @@ from ottla.protocol.uuids import Uuid
 
 # What the SimpleAssignor of Apache Kafka 4.3.1 made of groups of all sizes, some with an assignment from before.
 CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "fixtures" / "shares" / "simple-assignor-4.3.1.json").read_text()
+    (Path(__file__).parents[2] / "fixtures" / "shares" / "simple-assignor-4.3.1.json").read_text()
 )
 
 

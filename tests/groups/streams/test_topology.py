@@ -24,7 +24,7 @@ from ottla.groups.streams.topology import (
 from ottla.hashing.java import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
-from tests.groups.streams_cases import existing, random_topology
+from tests.groups.streams.cases import existing, random_topology
 
 if TYPE_CHECKING:
     from random import Random

@@ -15,7 +15,7 @@ from ottla.protocol.messages.k88_streams_group_heartbeat import (
     TaskOffset,
     Topology,
 )
-from tests.groups.streams_members import StreamsClient, first, send, topology
+from tests.groups.streams.members import StreamsClient, first, send, topology
 from tests.groups.world import World
 
 

@@ -14,7 +14,7 @@ import pytest
 from ottla.groups.settings import GroupSettings
 from ottla.groups.streams.group import StreamsGroup, StreamsMember, StreamsState
 from ottla.protocol.errors import ErrorCode
-from tests.groups.streams_members import StreamsClient, repartitioned, settle, topology
+from tests.groups.streams.members import StreamsClient, repartitioned, settle, topology
 from tests.groups.world import World
 
 GROUPS, MEMBERS = ("g", "h"), ("a", "b", "c", "d")

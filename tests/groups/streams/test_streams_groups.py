@@ -24,7 +24,7 @@ from ottla.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from ottla.protocol.messages.k88_streams_group_heartbeat import Endpoint
-from tests.groups.streams_members import (
+from tests.groups.streams.members import (
     CONTEXT,
     StreamsClient,
     first,

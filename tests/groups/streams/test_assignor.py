@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.groups.streams.assignor import NO_TASKS, StreamsMemberSpec, TaskAssignment, assign
-from tests.groups.streams_cases import member, random_group, subtopology
+from tests.groups.streams.cases import member, random_group, subtopology
 
 if TYPE_CHECKING:
     from random import Random
