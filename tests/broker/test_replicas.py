@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.membership import stop_node
 from ottla.broker.start import close_cluster, open_cluster
-from ottla.cluster.registrations import NO_LEADER
+from ottla.cluster.partitions.state import NO_LEADER
 from ottla.cluster.server_config import Endpoint, server_config
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.builder import build_batch
@@ -18,7 +18,7 @@ from ottla.world.world import World
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.cluster.registrations import Partition
+    from ottla.cluster.partitions.state import Partition
 
 NODES = (1, 2, 3)
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"

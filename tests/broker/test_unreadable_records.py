@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.cluster.coordinator_partition import partition_for
+from ottla.cluster.internal_topics import partition_for
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.framing import encode_request
 from ottla.protocol.messages import k00_produce as k00

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from ottla.cluster.brokers import (
@@ -15,8 +17,8 @@ from ottla.cluster.brokers import (
 )
 from ottla.cluster.configs.effective import BrokerLayers
 from ottla.cluster.image import ClusterImage
-from ottla.cluster.leadership import alter_reassignments, change_isr, elect_leaders, list_reassignments
-from ottla.cluster.registrations import Listener, Partition
+from ottla.cluster.partitions.leadership import alter_reassignments, change_isr, elect_leaders, list_reassignments
+from ottla.cluster.registrations import Listener
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k43_elect_leaders import TopicPartitions
 from ottla.protocol.messages.k45_alter_partition_reassignments import ReassignablePartition, ReassignableTopic
@@ -28,6 +30,9 @@ from ottla.protocol.record_schemas.metadata import (
     TopicRecord,
 )
 from ottla.protocol.schema import Message, Uuid
+
+if TYPE_CHECKING:
+    from ottla.cluster.partitions.state import Partition
 
 LAYERS = BrokerLayers()
 TOPIC = Uuid(bytes(range(16)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.cluster.coordinator_partition import partition_for
+from ottla.cluster.internal_topics import partition_for
 
 
 def test_the_smallest_number_has_no_absolute_value_and_goes_to_partition_0():

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.cluster.acls import AclOperation, AclPermission, PatternType, ResourceType
 from ottla.cluster.brokers import begin_controlled_shutdown, fence_broker, register_broker, unfence_broker
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import BrokerLayers, describe_topic
-from ottla.cluster.delegation_tokens import TokenRules, find_token
 from ottla.cluster.image import ClusterImage
 from ottla.cluster.metadata.format import bootstrap_records, format_directory
 from ottla.cluster.metadata.log import MetadataLog
@@ -21,6 +19,8 @@ from ottla.cluster.metadata.meta_properties import read_meta_properties
 from ottla.cluster.metadata.snapshot_records import snapshot_records
 from ottla.cluster.metadata.snapshots import decode_snapshot, encode_snapshot
 from ottla.cluster.registrations import Listener
+from ottla.cluster.security.acls import AclOperation, AclPermission, PatternType, ResourceType
+from ottla.cluster.security.delegation_tokens import TokenRules, find_token
 from ottla.protocol.record_schemas.metadata import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.cluster.acls import create_acls, delete_acls
 from ottla.cluster.brokers import (
     allocate_producer_ids,
     begin_controlled_shutdown,
@@ -17,10 +16,9 @@ from ottla.cluster.brokers import (
     unfence_broker,
     unregister_broker,
 )
-from ottla.cluster.client_quotas import alter_client_quotas
-from ottla.cluster.config_changes import ConfigChange, alter_resource
-from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.configs import ConfigResource, ConfigResourceType
 from ottla.cluster.configs.alter import AlterOperation
+from ottla.cluster.configs.changes import ConfigChange, alter_resource
 from ottla.cluster.configs.effective import BrokerLayers
 from ottla.cluster.image import ClusterImage, ReplayError
 from ottla.cluster.metadata.damage import DamagedMetadataError
@@ -28,8 +26,10 @@ from ottla.cluster.metadata.format import bootstrap_records
 from ottla.cluster.metadata.log import MetadataLog, MetadataLogConfig
 from ottla.cluster.metadata.repair import MetadataChoice, repair_metadata
 from ottla.cluster.metadata.snapshots import metadata_batches
-from ottla.cluster.registrations import ConfigResource, Listener
-from ottla.cluster.scram import alter_scram_credentials
+from ottla.cluster.registrations import Listener
+from ottla.cluster.security.acls import create_acls, delete_acls
+from ottla.cluster.security.client_quotas import alter_client_quotas
+from ottla.cluster.security.scram import alter_scram_credentials
 from ottla.cluster.topics import create_partitions, create_topics, delete_topics
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.k19_create_topics import CreatableTopic

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cluster.acls import create_acls, delete_acls, matching_acls
-from ottla.cluster.client_quotas import alter_client_quotas
 from ottla.cluster.configs.effective import BrokerLayers
-from ottla.cluster.delegation_tokens import (
+from ottla.cluster.feature_changes import update_features
+from ottla.cluster.features import bootstrap_features, supported_features
+from ottla.cluster.image import ClusterImage
+from ottla.cluster.security.acls import create_acls, delete_acls, matching_acls
+from ottla.cluster.security.client_quotas import alter_client_quotas
+from ottla.cluster.security.delegation_tokens import (
     TokenRules,
     create_token,
     expire_token,
@@ -16,10 +19,7 @@ from ottla.cluster.delegation_tokens import (
     sweep_expired_tokens,
     token_hmac,
 )
-from ottla.cluster.feature_changes import update_features
-from ottla.cluster.features import bootstrap_features, supported_features
-from ottla.cluster.image import ClusterImage
-from ottla.cluster.scram import alter_scram_credentials, credential_from_password
+from ottla.cluster.security.scram import alter_scram_credentials, credential_from_password
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k30_create_acls import AclCreation
 from ottla.protocol.messages.k31_delete_acls import DeleteAclsFilter

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.cluster.configs.effective import BrokerLayers
 from ottla.cluster.image import ClusterImage
-from ottla.cluster.placement import place_replicas
+from ottla.cluster.partitions.placement import place_replicas
 from ottla.cluster.topics import create_partitions, create_topics, delete_topics
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k19_create_topics import (

@@ -11,7 +11,7 @@ from base64 import b64encode
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.cluster.coordinator_partition import partition_for
+from ottla.cluster.internal_topics import partition_for
 from tests.markers import markers_written
 
 from .java_client import Admin, JavaClients, Record, sasl_config

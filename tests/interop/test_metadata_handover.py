@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.cluster.acls import create_acls
 from ottla.cluster.brokers import (
     begin_controlled_shutdown,
     fence_broker,
@@ -15,17 +14,18 @@ from ottla.cluster.brokers import (
     register_controller,
     unfence_broker,
 )
-from ottla.cluster.client_quotas import alter_client_quotas
-from ottla.cluster.config_changes import ConfigChange, alter_resource
-from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.configs import ConfigResource, ConfigResourceType
 from ottla.cluster.configs.alter import AlterOperation
+from ottla.cluster.configs.changes import ConfigChange, alter_resource
 from ottla.cluster.configs.effective import BrokerLayers
 from ottla.cluster.metadata.format import format_directory
 from ottla.cluster.metadata.log import MetadataLog
 from ottla.cluster.metadata.meta_properties import MetaProperties
 from ottla.cluster.metadata.quorum import Voter
-from ottla.cluster.registrations import ConfigResource, Listener
-from ottla.cluster.scram import SCRAM_SHA_512, credential_from_password
+from ottla.cluster.registrations import Listener
+from ottla.cluster.security.acls import create_acls
+from ottla.cluster.security.client_quotas import alter_client_quotas
+from ottla.cluster.security.scram import SCRAM_SHA_512, credential_from_password
 from ottla.cluster.topics import create_topics
 from ottla.protocol.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig
 from ottla.protocol.messages.k30_create_acls import AclCreation

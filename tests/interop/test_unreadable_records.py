@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from ottla.cluster.coordinator_partition import partition_for
+from ottla.cluster.internal_topics import partition_for
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k00_produce as k00
 from ottla.protocol.messages import k08_offset_commit as k08

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.client.auth import Login, Security
 from ottla.client.connection import BrokerConnection, ConnectionFailedError
-from ottla.cluster.acls import AclOperation as Op
-from ottla.cluster.acls import AclPermission, PatternType
-from ottla.cluster.acls import ResourceType as Kind
+from ottla.cluster.security.acls import AclOperation as Op
+from ottla.cluster.security.acls import AclPermission, PatternType
+from ottla.cluster.security.acls import ResourceType as Kind
 from ottla.protocol.api import response_class
 from ottla.protocol.messages import (
     k00_produce,

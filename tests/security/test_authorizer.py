@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cluster.acls import AclOperation, AclPermission, PatternType, ResourceType
-from ottla.cluster.registrations import Acl
+from ottla.cluster.security.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from ottla.security.authorizer import OPERATIONS, Authorizer, parse_super_users
 
 ALICE, BOB = "User:alice", "User:bob"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cluster.scram import credential_from_password
+from ottla.cluster.security.scram import credential_from_password
 from ottla.security.jaas import parse_jaas
 from ottla.security.sasl.conversation import TRANSITIONS, Conversation, Event, IllegalStepError, State
 from ottla.security.sasl.mechanism import Authenticated, SaslError
@@ -31,7 +31,7 @@ from ottla.security.sasl.scram import (
 )
 
 if TYPE_CHECKING:
-    from ottla.cluster.registrations import ScramCredential
+    from ottla.cluster.security.scram import ScramCredential
 
 SECRET = "pencil"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")

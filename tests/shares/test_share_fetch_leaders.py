@@ -9,7 +9,7 @@ import pytest
 from ottla.broker.membership import move_leader
 from ottla.broker.session import Session
 from ottla.broker.start import open_cluster
-from ottla.cluster.registrations import SHARE_GROUP_STATE_TOPIC
+from ottla.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from ottla.cluster.server_config import Endpoint, parse_server_properties
 from ottla.protocol.errors import ErrorCode
 from ottla.server.dispatch import Dispatch

@@ -12,8 +12,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.configs.effective import listener_value
-from ottla.cluster.delegation_tokens import token_hmac
-from ottla.cluster.scram import MIN_ITERATIONS, credential_from_password
+from ottla.cluster.security.delegation_tokens import token_hmac
+from ottla.cluster.security.scram import MIN_ITERATIONS, credential_from_password
 from ottla.security.jaas import parse_jaas
 from ottla.security.sasl.conversation import Conversation
 from ottla.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN, SaslError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.broker import Broker
     from ottla.cluster.configs import Value
-    from ottla.cluster.registrations import ScramCredential
+    from ottla.cluster.security.scram import ScramCredential
     from ottla.cluster.server_config import Endpoint
     from ottla.security.sasl.mechanism import ServerMechanism
     from ottla.world.clock import Timer

@@ -12,7 +12,7 @@ from ottla.broker.share.states import ShareStates, share_config, share_coordinat
 from ottla.broker.streams_topics import StreamsTopics
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import BrokerLayers, broker_value
-from ottla.cluster.registrations import GROUP_METADATA_TOPIC
+from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC
 from ottla.groups.coordinator import GroupCoordinator
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime import BrokerRuntime
     from ottla.broker.session import Call, Session
     from ottla.cluster.configs import Value
-    from ottla.cluster.registrations import Partition as PartitionState
+    from ottla.cluster.partitions.state import Partition as PartitionState
     from ottla.cluster.server_config import Endpoint, ServerConfig
     from ottla.protocol.schema import Uuid
     from ottla.storage.directory import LogDirectory

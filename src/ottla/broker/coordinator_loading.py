@@ -10,8 +10,8 @@ import logging
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from ottla.cluster.coordinator_loading import UnreadableRecord, unreadable
-from ottla.cluster.registrations import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.cluster.coordinator_errors import UnreadableRecord, unreadable
+from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.errors import ErrorCode
 from ottla.records.batch import check_crc, iter_batches
 from ottla.records.errors import InvalidRecords

@@ -9,7 +9,7 @@ from ottla.cluster.brokers import allocate_producer_ids
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import group_values
 from ottla.cluster.features import TRANSACTION_VERSION
-from ottla.cluster.registrations import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.groups.environment import Appended
 from ottla.groups.settings import CoordinatorSettings, GroupSettings
 from ottla.pending import Pending, kept
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.broker import Broker
     from ottla.broker.runtime import BrokerRuntime
-    from ottla.cluster.registrations import Topic as TopicState
+    from ottla.cluster.partitions.state import Topic as TopicState
     from ottla.groups.environment import Topic
     from ottla.protocol.schema import Uuid
     from ottla.storage.names import TopicPartition

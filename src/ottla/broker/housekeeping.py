@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.cluster.delegation_tokens import sweep_expired_tokens
+from ottla.cluster.security.delegation_tokens import sweep_expired_tokens
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.partition import Partition
     from ottla.broker.runtime import BrokerRuntime
-    from ottla.cluster.registrations import Topic
+    from ottla.cluster.partitions.state import Topic
     from ottla.protocol.schema import Message, Uuid
     from ottla.storage.directory import LogDirectory
     from ottla.storage.log.log import Log

@@ -16,7 +16,7 @@ from ottla.cluster.brokers import (
     unfence_broker,
     unregister_broker,
 )
-from ottla.cluster.leadership import change_isr
+from ottla.cluster.partitions.leadership import change_isr
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.record_schemas.metadata import PartitionChangeRecord
 from ottla.protocol.schema import Uuid
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.broker import Broker
     from ottla.broker.runtime import BrokerRuntime
-    from ottla.cluster.registrations import Partition, Topic
+    from ottla.cluster.partitions.state import Partition, Topic
 
 
 def stop_node(cluster: BrokerRuntime, node_id: int) -> None:

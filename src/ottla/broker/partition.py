@@ -11,7 +11,7 @@ from ottla.transactions.verification import Verifications
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.cluster.registrations import Partition as PartitionState
+    from ottla.cluster.partitions.state import Partition as PartitionState
     from ottla.protocol.schema import Uuid
     from ottla.records.batch import BatchHeader
     from ottla.storage.log.appending import AppendResult

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.partition_change import has_online_directory
-from ottla.cluster.registrations import NO_LEADER
+from ottla.cluster.partitions.change import has_online_directory
+from ottla.cluster.partitions.state import NO_LEADER
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.runtime import BrokerRuntime
-    from ottla.cluster.registrations import Partition
+    from ottla.cluster.partitions.state import Partition
 
 
 class PartitionView:

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.brokers import directories_offline, fence_broker
-from ottla.cluster.registrations import NO_LEADER, NO_LEADER_CHANGE, RECOVERED
+from ottla.cluster.partitions.state import NO_LEADER, NO_LEADER_CHANGE, RECOVERED
 from ottla.protocol.record_schemas.metadata import PartitionChangeRecord
 from ottla.storage.names import TopicPartition
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.broker import Broker
     from ottla.broker.runtime import BrokerRuntime
-    from ottla.cluster.registrations import Partition, Topic
+    from ottla.cluster.partitions.state import Partition, Topic
     from ottla.protocol.schema import Message, Uuid
     from ottla.storage.directory import LogDirectory
     from ottla.storage.log.log import Log

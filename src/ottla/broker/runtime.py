@@ -20,16 +20,15 @@ from ottla.broker.replicas import find_log
 from ottla.cluster.brokers import cordon_directories
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_values
-from ottla.cluster.coordinator_partition import partition_for
-from ottla.cluster.leadership import change_isr
-from ottla.cluster.registrations import (
+from ottla.cluster.internal_topics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
-    NO_LEADER,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
-    UNASSIGNED_DIRECTORY,
+    partition_for,
 )
+from ottla.cluster.partitions.leadership import change_isr
+from ottla.cluster.partitions.state import NO_LEADER, UNASSIGNED_DIRECTORY
 from ottla.cluster.topics import create_topics
 from ottla.events import NO_EVENT_LOG
 from ottla.groups.environment import DeletedTopic
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.cluster.image import ClusterImage, ImageChanges
     from ottla.cluster.metadata.log import MetadataLog
-    from ottla.cluster.registrations import Partition as PartitionState
-    from ottla.cluster.registrations import Topic
+    from ottla.cluster.partitions.state import Partition as PartitionState
+    from ottla.cluster.partitions.state import Topic
     from ottla.events import Events
     from ottla.protocol.releases import Release
     from ottla.protocol.schema import Message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
+from ottla.cluster.security.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.security.authorizer import OPERATIONS
 

@@ -10,14 +10,14 @@ from ottla.cli.connect import AsJson, ClusterOptions
 from ottla.cli.output import echo, print_rows, usage, warn
 from ottla.cli.quantities import format_count
 from ottla.client.access import AclFilter, create_acls, delete_acls, list_acls
-from ottla.cluster.acls import (
+from ottla.cluster.security.acls import (
     CLUSTER_RESOURCE_NAME,
+    Acl,
     AclOperation,
     AclPermission,
     PatternType,
     ResourceType,
 )
-from ottla.cluster.registrations import Acl
 from ottla.security.authorizer import OPERATIONS
 
 _PRINCIPAL_HELP = "A principal such as User:alice; `alice` means the same."

@@ -8,7 +8,7 @@ from ottla.cli.commands import add_command, add_group
 from ottla.cli.connect import AsJson, ClusterOptions
 from ottla.cli.output import print_json, print_result, print_table, usage
 from ottla.client.access import Entity, alter_quotas, list_quotas
-from ottla.cluster.client_quotas import CLIENT_ID, IP, USER
+from ottla.cluster.security.client_quotas import CLIENT_ID, IP, USER
 
 DEFAULT = "<default>"
 _OTHERS = f"{DEFAULT} for those without their own quota."

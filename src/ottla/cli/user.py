@@ -10,7 +10,7 @@ from ottla.cli.commands import add_command, add_group
 from ottla.cli.connect import AsJson, ClusterOptions
 from ottla.cli.output import print_json, print_result, print_table, usage
 from ottla.client.access import delete_user, list_users, set_password
-from ottla.cluster.scram import MAX_ITERATIONS, MIN_ITERATIONS
+from ottla.cluster.security.scram import MAX_ITERATIONS, MIN_ITERATIONS
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 

@@ -7,8 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation, AclPermission, PatternType, ResourceType
-from ottla.cluster.registrations import Acl
+from ottla.cluster.security.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages import k31_delete_acls, k48_describe_client_quotas, k49_alter_client_quotas
 from ottla.protocol.messages.k29_describe_acls import DescribeAclsRequest, DescribeAclsResponse

@@ -9,21 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.features import CORDONED_LOG_DIRS_FROM, DIRECTORIES_FROM, supported_features
-from ottla.cluster.partition_change import (
+from ottla.cluster.partitions.change import (
     Election,
     PartitionChange,
     has_online_directory,
     min_isr,
     unclean_election_enabled,
 )
-from ottla.cluster.registrations import (
-    BrokerRegistration,
-    ControllerRegistration,
-    Listener,
-    Partition,
-    Topic,
-    sorted_directories,
-)
+from ottla.cluster.partitions.state import Partition, Topic
+from ottla.cluster.registrations import BrokerRegistration, ControllerRegistration, Listener, sorted_directories
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.record_schemas.metadata import (
     BrokerRegistrationChangeRecord,

@@ -1,10 +1,14 @@
-"""What a failed append to a coordinator's topic means to a client, who knows nothing of that topic."""
+"""Errors that all coordinators share: failed appends to their topics, and records that they cannot load.
+
+A coordinator refuses only the partition that holds an unreadable record, as Kafka's CoordinatorRuntime does when it
+marks a shard FAILED. The broker reads the log and reports the record.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 LOG_TROUBLE: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -15,4 +19,22 @@ LOG_TROUBLE: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""Common to all coordinators; some answer to more."""
+"""Client error codes for a failed append, common to all coordinators; some map further codes."""
+
+
+class UnreadableRecord(NamedTuple):
+    """A record that cannot be read, decoded or replayed: its offset in the partition, and why."""
+
+    offset: int
+    reason: str
+
+
+def unreadable(offset: int, error: Exception) -> UnreadableRecord:
+    """Describe what an exception says about the record at an offset, in printable characters."""
+    if isinstance(error, KafkaError):
+        reason = error.message or error.code.name
+    elif isinstance(error, ProtocolError):
+        reason = str(error)
+    else:
+        reason = f"{type(error).__name__}: {error}"
+    return UnreadableRecord(offset, "".join(char if char.isprintable() else ascii(char)[1:-1] for char in reason))

@@ -8,21 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.configs import ConfigResource, ConfigResourceType
 from ottla.cluster.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, MINIMUM_METADATA_VERSION
-from ottla.cluster.registrations import (
-    Acl,
-    BrokerRegistration,
-    ConfigResource,
-    ControllerRegistration,
-    DelegationToken,
-    Partition,
-    QuotaEntity,
-    ScramCredential,
-    Topic,
-    quota_entity,
-    sorted_directories,
-)
+from ottla.cluster.partitions.state import Partition, Topic
+from ottla.cluster.registrations import BrokerRegistration, ControllerRegistration, sorted_directories
+from ottla.cluster.security.acls import Acl
+from ottla.cluster.security.client_quotas import QuotaEntity, quota_entity
+from ottla.cluster.security.delegation_tokens import DelegationToken
+from ottla.cluster.security.scram import ScramCredential
 from ottla.protocol.record_schemas import metadata as records
 from ottla.protocol.record_values import UnknownRecord
 

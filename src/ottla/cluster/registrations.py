@@ -1,58 +1,24 @@
-"""What the image is made of: brokers, controllers, topics, partitions, ACLs, credentials, tokens. Values, no rules."""
+"""Brokers and controllers in the metadata image: Kafka's BrokerRegistration and ControllerRegistration."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from struct import unpack
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.protocol.record_schemas.metadata import (
-    AccessControlEntryRecord,
     BrokerEndpoint,
     BrokerFeature,
     ControllerEndpoint,
     ControllerFeature,
-    DelegationTokenRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
-    UserScramCredentialRecord,
 )
-from ottla.protocol.schema import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from ottla.cluster.configs import ConfigResourceType
-
-NO_LEADER: Final = -1
-NO_LEADER_CHANGE: Final = -2
-RECOVERED: Final = 0
-RECOVERING: Final = 1
-NO_RECOVERY_STATE_CHANGE: Final = -1
-
-MIGRATING_DIRECTORY: Final = ZERO_UUID
-UNASSIGNED_DIRECTORY: Final = Uuid((1).to_bytes(16, "big"))
-LOST_DIRECTORY: Final = Uuid((2).to_bytes(16, "big"))
-
-GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
-SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
-CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-CLUSTER_METADATA_TOPIC_ID: Final = Uuid((1).to_bytes(16, "big"))
-INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
-
-
-class ConfigResource(NamedTuple):
-    """Whose configs: a topic, a broker (or all, with an empty name), a group, a client metrics subscription."""
-
-    type: ConfigResourceType
-    name: str
-
-
-QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Pairs of entity type (user, client-id, ip) and name, sorted by type; no name means the default of that type."""
+    from ottla.protocol.schema import Uuid
 
 
 def sorted_directories(ids: Iterable[Uuid]) -> tuple[Uuid, ...]:
@@ -179,213 +145,3 @@ class ControllerRegistration:
                 for name, low, high in self.features
             ],
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """Who holds a partition, who leads it, and the epochs that order the changes of both."""
-
-    replicas: tuple[int, ...]
-    directories: tuple[Uuid, ...]
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
-    leader_recovery_state: int = RECOVERED
-    removing_replicas: tuple[int, ...] = ()
-    adding_replicas: tuple[int, ...] = ()
-    elr: tuple[int, ...] = ()
-    last_known_elr: tuple[int, ...] = ()
-
-    @classmethod
-    def from_record(cls, record: PartitionRecord) -> Partition:
-        """Take over a partition as it was written."""
-        return cls(
-            tuple(record.replicas),
-            _directories(record.directories, len(record.replicas)),
-            tuple(record.isr),
-            record.leader,
-            record.leader_epoch,
-            record.partition_epoch,
-            record.leader_recovery_state,
-            tuple(record.removing_replicas),
-            tuple(record.adding_replicas),
-            tuple(record.eligible_leader_replicas or ()),
-            tuple(record.last_known_elr or ()),
-        )
-
-    def merge(self, change: PartitionChangeRecord) -> Partition:
-        """This partition after a change: every change bumps the partition epoch, a named leader the leader epoch.
-
-        A record that names the same leader again bumps the leader epoch all the same.
-        """
-        replicas = self.replicas if change.replicas is None else tuple(change.replicas)
-        directories = self.directories if change.directories is None else tuple(change.directories)
-        new_leader = change.leader != NO_LEADER_CHANGE
-        state = change.leader_recovery_state
-        return Partition(
-            replicas,
-            _directories(directories, len(replicas)),
-            self.isr if change.isr is None else tuple(change.isr),
-            change.leader if new_leader else self.leader,
-            self.leader_epoch + 1 if new_leader else self.leader_epoch,
-            self.partition_epoch + 1,
-            self.leader_recovery_state if state == NO_RECOVERY_STATE_CHANGE else state,
-            self.removing_replicas if change.removing_replicas is None else tuple(change.removing_replicas),
-            self.adding_replicas if change.adding_replicas is None else tuple(change.adding_replicas),
-            self.elr if change.eligible_leader_replicas is None else tuple(change.eligible_leader_replicas),
-            self.last_known_elr if change.last_known_elr is None else tuple(change.last_known_elr),
-        )
-
-    def to_record(self, topic_id: Uuid, index: int, *, directories: bool, elr: bool) -> PartitionRecord:
-        """The record that creation and snapshots write; older levels know neither directories nor ELR."""
-        return PartitionRecord(
-            partition_id=index,
-            topic_id=topic_id,
-            replicas=list(self.replicas),
-            isr=list(self.isr),
-            removing_replicas=list(self.removing_replicas),
-            adding_replicas=list(self.adding_replicas),
-            leader=self.leader,
-            leader_recovery_state=self.leader_recovery_state,
-            leader_epoch=self.leader_epoch,
-            partition_epoch=self.partition_epoch,
-            directories=list(self.directories) if directories else [],
-            eligible_leader_replicas=list(self.elr) if elr and self.elr else None,
-            last_known_elr=list(self.last_known_elr) if elr and self.last_known_elr else None,
-        )
-
-    def without_elr(self) -> Partition:
-        """This partition with its eligible leader replicas forgotten."""
-        return replace(self, elr=(), last_known_elr=(), partition_epoch=self.partition_epoch + 1)
-
-    @property
-    def reassigning(self) -> bool:
-        """Whether replicas are being added or removed."""
-        return bool(self.adding_replicas or self.removing_replicas)
-
-
-def _directories(written: tuple[Uuid, ...] | list[Uuid], count: int) -> tuple[Uuid, ...]:
-    return tuple(written) if written else (MIGRATING_DIRECTORY,) * count
-
-
-@dataclass(slots=True)
-class Topic:
-    """A topic and its partitions by number."""
-
-    name: str
-    id: Uuid
-    partitions: dict[int, Partition] = field(default_factory=dict)
-
-    @property
-    def internal(self) -> bool:
-        """Whether it is one of Kafka's own."""
-        return self.name in INTERNAL_TOPICS
-
-
-@dataclass(frozen=True, slots=True)
-class Acl:
-    """One access control entry; the numbers are Kafka's (`ResourceType`, `PatternType`, `AclOperation`, ...)."""
-
-    resource_type: int
-    resource_name: str
-    pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
-
-    @classmethod
-    def from_record(cls, record: AccessControlEntryRecord) -> Acl:
-        """Take over an entry as it was written."""
-        return cls(
-            record.resource_type,
-            record.resource_name,
-            record.pattern_type,
-            record.principal,
-            record.host,
-            record.operation,
-            record.permission_type,
-        )
-
-    def to_record(self, acl_id: Uuid) -> AccessControlEntryRecord:
-        """The record that adds this entry."""
-        return AccessControlEntryRecord(
-            id=acl_id,
-            resource_type=self.resource_type,
-            resource_name=self.resource_name,
-            pattern_type=self.pattern_type,
-            principal=self.principal,
-            host=self.host,
-            operation=self.operation,
-            permission_type=self.permission_type,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ScramCredential:
-    """What the broker keeps of a password, for one mechanism."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    @classmethod
-    def from_record(cls, record: UserScramCredentialRecord) -> ScramCredential:
-        """Take over a credential as it was written."""
-        return cls(bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations)
-
-    def to_record(self, user: str, mechanism: int) -> UserScramCredentialRecord:
-        """The record that stores this credential."""
-        return UserScramCredentialRecord(
-            name=user,
-            mechanism=mechanism,
-            salt=self.salt,
-            stored_key=self.stored_key,
-            server_key=self.server_key,
-            iterations=self.iterations,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class DelegationToken:
-    """A delegation token without its secret, which is derived from the token id and the cluster's key."""
-
-    token_id: str
-    owner: str
-    requester: str
-    renewers: tuple[str, ...]
-    issue_ms: int
-    max_ms: int
-    expiry_ms: int
-
-    @classmethod
-    def from_record(cls, record: DelegationTokenRecord) -> DelegationToken:
-        """Take over a token as it was written."""
-        return cls(
-            record.token_id,
-            record.owner,
-            record.requester,
-            tuple(record.renewers),
-            record.issue_timestamp,
-            record.max_timestamp,
-            record.expiration_timestamp,
-        )
-
-    def to_record(self) -> DelegationTokenRecord:
-        """The record that stores this token."""
-        return DelegationTokenRecord(
-            owner=self.owner,
-            requester=self.requester,
-            renewers=list(self.renewers),
-            issue_timestamp=self.issue_ms,
-            max_timestamp=self.max_ms,
-            expiration_timestamp=self.expiry_ms,
-            token_id=self.token_id,
-        )
-
-
-def quota_entity(parts: Mapping[str, str | None]) -> QuotaEntity:
-    """An entity in its one form, whatever the order it was named in."""
-    return tuple(sorted(parts.items()))

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.cluster.config_changes import ConfigChange, alter_resource
-from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.configs import ConfigResource, ConfigResourceType
 from ottla.cluster.configs.alter import AlterOperation
+from ottla.cluster.configs.changes import ConfigChange, alter_resource
 from ottla.cluster.configs.effective import BrokerLayers, broker_value, created_topic_configs
 from ottla.cluster.features import DIRECTORIES_FROM
-from ottla.cluster.names import colliding_topic, validate_topic_name
-from ottla.cluster.placement import directories_for, place_replicas
-from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC, ConfigResource, Partition
+from ottla.cluster.internal_topics import CLUSTER_METADATA_TOPIC
+from ottla.cluster.partitions.placement import directories_for, place_replicas
+from ottla.cluster.partitions.state import Partition
+from ottla.cluster.topic_names import colliding_topic, validate_topic_name
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k19_create_topics import CreatableTopicConfigs, CreatableTopicResult
 from ottla.protocol.messages.k20_delete_topics import DeletableTopicResult

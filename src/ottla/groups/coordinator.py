@@ -10,7 +10,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.cluster.coordinator_partition import partition_for
+from ottla.cluster.internal_topics import partition_for
 from ottla.events import NO_EVENTS
 from ottla.groups import delete, describe, error_responses
 from ottla.groups.classic import join as classic_join
@@ -62,7 +62,7 @@ from ottla.protocol.messages.k92_delete_share_group_offsets import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ottla.cluster.coordinator_loading import UnreadableRecord
+    from ottla.cluster.coordinator_errors import UnreadableRecord
     from ottla.events import NodeEvents
     from ottla.groups.environment import DeletedTopic, GroupLog, RequestContext, Settings, Topics
     from ottla.groups.streams.heartbeat import StreamsHeartbeat

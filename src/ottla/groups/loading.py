@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.cluster.coordinator_loading import UnreadableRecord, unreadable
+from ottla.cluster.coordinator_errors import UnreadableRecord, unreadable
 from ottla.groups import replay
 from ottla.groups.classic import membership as classic_membership
 from ottla.groups.classic.group import ClassicGroup

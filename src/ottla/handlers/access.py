@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
+from ottla.cluster.security.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Callable

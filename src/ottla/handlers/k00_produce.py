@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.session import Disconnect
-from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api, kafka_error
 from ottla.pending import Pending

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.delayed_fetch import DelayedFetch
 from ottla.broker.throttle import most_to_fetch
-from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.pending import Pending

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.metadata_answers import EncodedMetadata, encode_topics
 from ottla.broker.partition_view import PartitionView
 from ottla.broker.pieces import run_in_pieces
-from ottla.cluster.acls import AclOperation, ResourceType
-from ottla.cluster.names import validate_topic_name
+from ottla.cluster.security.acls import AclOperation, ResourceType
+from ottla.cluster.topic_names import validate_topic_name
 from ottla.handlers import access
 from ottla.handlers.registry import api, kafka_error
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
     from ottla.broker.session import Call
-    from ottla.cluster.registrations import Topic
+    from ottla.cluster.partitions.state import Topic
     from ottla.pending import Pending
     from ottla.protocol.schema import Uuid
 

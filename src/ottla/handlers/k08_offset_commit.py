@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.security.acls import AclOperation
 from ottla.groups import error_responses
 from ottla.handlers import access
 from ottla.handlers.registry import api

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.groups import error_responses
 from ottla.groups.coordinator import wait_for_all
 from ottla.handlers import access

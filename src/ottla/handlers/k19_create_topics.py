@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.security.acls import AclOperation
 from ottla.cluster.topics import create_topics as plan
 from ottla.handlers import access
 from ottla.handlers.registry import api

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation, ResourceType
-from ottla.cluster.registrations import GROUP_METADATA_TOPIC
+from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC
+from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -9,8 +9,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation, ResourceType
-from ottla.cluster.registrations import GROUP_METADATA_TOPIC
+from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC
+from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.groups import error_responses
 from ottla.handlers import access
 from ottla.handlers.registry import api

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
-from ottla.cluster.acls import delete_acls as plan
+from ottla.cluster.security.acls import AclOperation
+from ottla.cluster.security.acls import delete_acls as plan
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -18,7 +18,7 @@ from ottla.protocol.messages.k31_delete_acls import (
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
-    from ottla.cluster.registrations import Acl
+    from ottla.cluster.security.acls import Acl
 
 
 def on_error(request: DeleteAclsRequest, version: int, code: ErrorCode, message: str | None) -> DeleteAclsResponse:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import (
     ConfigEntry,
@@ -14,7 +13,8 @@ from ottla.cluster.configs.effective import (
     describe_group,
     describe_topic,
 )
-from ottla.cluster.names import validate_topic_name
+from ottla.cluster.security.acls import AclOperation
+from ottla.cluster.topic_names import validate_topic_name
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.configs import parse_node_id, require_config_access

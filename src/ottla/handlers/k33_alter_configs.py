@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
-from ottla.cluster.config_changes import ConfigChange, check_changes, replace_resource
 from ottla.cluster.configs.alter import AlterOperation
+from ottla.cluster.configs.changes import ConfigChange, check_changes, replace_resource
+from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.configs import alter_each, altered_resource, require_config_access

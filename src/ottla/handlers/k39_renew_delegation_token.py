@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.delegation_tokens import renew_token
+from ottla.cluster.security.delegation_tokens import renew_token
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.tokens import check_allowed, token_rules

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation, ResourceType
-from ottla.cluster.delegation_tokens import token_hmac
+from ottla.cluster.security.acls import AclOperation, ResourceType
+from ottla.cluster.security.delegation_tokens import token_hmac
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.tokens import check_allowed, principal_parts, principal_text, token_rules
@@ -19,7 +19,7 @@ from ottla.protocol.messages.k41_describe_delegation_token import (
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
-    from ottla.cluster.registrations import DelegationToken
+    from ottla.cluster.security.delegation_tokens import DelegationToken
 
 
 def on_error(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
-from ottla.cluster.leadership import elect_leaders as plan
+from ottla.cluster.partitions.leadership import elect_leaders as plan
+from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k43_elect_leaders import (

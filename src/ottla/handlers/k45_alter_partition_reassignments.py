@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
-from ottla.cluster.leadership import alter_reassignments
+from ottla.cluster.partitions.leadership import alter_reassignments
+from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k45_alter_partition_reassignments import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import map_response, merge_topics, request_context

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
-from ottla.cluster.client_quotas import matching_quotas
+from ottla.cluster.security.acls import AclOperation
+from ottla.cluster.security.client_quotas import matching_quotas
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k48_describe_client_quotas import (

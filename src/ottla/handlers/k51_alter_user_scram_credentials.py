@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
-from ottla.cluster.scram import alter_scram_credentials
+from ottla.cluster.security.acls import AclOperation
+from ottla.cluster.security.scram import alter_scram_credentials
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.messages.k51_alter_user_scram_credentials import (

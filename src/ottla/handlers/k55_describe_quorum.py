@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.voters import voter_endpoints
-from ottla.cluster.acls import AclOperation
-from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC
+from ottla.cluster.internal_topics import CLUSTER_METADATA_TOPIC
+from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation, ResourceType
-from ottla.cluster.names import validate_topic_name
+from ottla.cluster.security.acls import AclOperation, ResourceType
+from ottla.cluster.topic_names import validate_topic_name
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.partition_view import PartitionView
-from ottla.cluster.acls import AclOperation, ResourceType
-from ottla.cluster.names import validate_topic_name
+from ottla.cluster.security.acls import AclOperation, ResourceType
+from ottla.cluster.topic_names import validate_topic_name
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -21,7 +21,7 @@ from ottla.protocol.messages.k75_describe_topic_partitions import (
 if TYPE_CHECKING:
     from ottla.broker.runtime import BrokerRuntime
     from ottla.broker.session import Call
-    from ottla.cluster.registrations import Topic
+    from ottla.cluster.partitions.state import Topic
 
 
 def on_error(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.share.fetch import ShareFetch, ShareFetchLimits, error_data, release, rotated
 from ottla.broker.throttle import most_to_fetch
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.share_acknowledgements import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.groups.coordinator import wait_for_all
 from ottla.handlers import access
 from ottla.handlers.registry import api
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.session import Call
-    from ottla.cluster.registrations import Topic
+    from ottla.cluster.partitions.state import Topic
     from ottla.pending import Pending
     from ottla.shares.environment import ShareState
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation
+from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import map_response, require_protocol, split

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ottla.cluster.acls import WILDCARD, AclOperation, AclPermission, PatternType, ResourceType
+from ottla.cluster.security.acls import WILDCARD, AclOperation, AclPermission, PatternType, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from ottla.cluster.registrations import Acl
+    from ottla.cluster.security.acls import Acl
     from ottla.cluster.server_config import ServerConfig
 
 STANDARD_AUTHORIZER: Final = "StandardAuthorizer"

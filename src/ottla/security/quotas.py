@@ -11,12 +11,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ottla.cluster.client_quotas import CLIENT_ID, IP, USER
+from ottla.cluster.security.client_quotas import CLIENT_ID, IP, USER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ottla.cluster.registrations import QuotaEntity
+    from ottla.cluster.security.client_quotas import QuotaEntity
 
 PRODUCE: Final = "producer_byte_rate"
 FETCH: Final = "consumer_byte_rate"

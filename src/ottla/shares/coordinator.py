@@ -9,9 +9,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ottla.cluster.coordinator_errors import LOG_TROUBLE
-from ottla.cluster.coordinator_loading import UnreadableRecord, unreadable
-from ottla.cluster.coordinator_partition import partition_for
+from ottla.cluster.coordinator_errors import LOG_TROUBLE, UnreadableRecord, unreadable
+from ottla.cluster.internal_topics import partition_for
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.builder import BatchBuilder

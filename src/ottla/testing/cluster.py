@@ -32,7 +32,7 @@ from ottla.world.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ottla.cluster.registrations import Acl
+    from ottla.cluster.security.acls import Acl
     from ottla.cluster.server_config import ServerConfig
     from ottla.registry.server import RegistryServer
     from ottla.security.dev_tls import Authority

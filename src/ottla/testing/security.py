@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ottla.cluster.acls import (
+from ottla.cluster.security.acls import (
     CLUSTER_RESOURCE_NAME,
+    Acl,
     AclOperation,
     AclPermission,
     PatternType,
     ResourceType,
     validate_new_acl,
 )
-from ottla.cluster.registrations import Acl
-from ottla.cluster.scram import MIN_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_512, credential_from_password
+from ottla.cluster.security.scram import MIN_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_512, credential_from_password
 from ottla.protocol.schema import Uuid
 
 if TYPE_CHECKING:

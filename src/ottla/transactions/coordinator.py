@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cluster.coordinator_errors import LOG_TROUBLE
-from ottla.cluster.coordinator_loading import unreadable
+from ottla.cluster.coordinator_errors import LOG_TROUBLE, unreadable
 from ottla.events import NO_EVENTS, partition_map
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -37,7 +36,7 @@ from ottla.transactions.states import PREPARED, TransactionState, TransactionVer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ottla.cluster.coordinator_loading import UnreadableRecord
+    from ottla.cluster.coordinator_errors import UnreadableRecord
     from ottla.events import NodeEvents
     from ottla.protocol.messages.k65_describe_transactions import TransactionState as DescribedTransaction
     from ottla.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse

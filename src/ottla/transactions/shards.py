@@ -9,8 +9,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.cluster.coordinator_loading import UnreadableRecord, unreadable
-from ottla.cluster.coordinator_partition import partition_for
+from ottla.cluster.coordinator_errors import UnreadableRecord, unreadable
+from ottla.cluster.internal_topics import partition_for
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.transactions.metadata import Transaction, TransactionRecord
 from ottla.transactions.records import decode_record

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cluster.config_changes import ConfigChange, alter_resource, replace_resource
-from ottla.cluster.configs import ConfigResourceType
+from ottla.cluster.configs import ConfigResource, ConfigResourceType
 from ottla.cluster.configs.alter import AlterOperation, altered_value
+from ottla.cluster.configs.changes import ConfigChange, alter_resource, replace_resource
 from ottla.cluster.configs.effective import BrokerLayers
 from ottla.cluster.image import ClusterImage
-from ottla.cluster.registrations import ConfigResource
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.record_schemas.metadata import (
     ClearElrRecord,

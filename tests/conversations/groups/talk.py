@@ -13,7 +13,7 @@ from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from ottla.cluster.coordinator_partition import partition_for
+from ottla.cluster.internal_topics import partition_for
 from ottla.groups.records import decode_record
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k08_offset_commit as k08

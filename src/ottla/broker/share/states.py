@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators import append_own
-from ottla.cluster.coordinator_partition import partition_for
-from ottla.cluster.registrations import SHARE_GROUP_STATE_TOPIC
+from ottla.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC, partition_for
 from ottla.pending import kept
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.coordinator import ShareConfig, ShareCoordinator, StateResult

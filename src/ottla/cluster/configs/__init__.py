@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cluster.configs.broker_cluster import BROKER_CLUSTER_KEYS
 from ottla.cluster.configs.broker_groups import BROKER_GROUPS_KEYS
@@ -32,6 +32,7 @@ __all__ = [
     "REQUIRED",
     "TOPIC",
     "ConfigKey",
+    "ConfigResource",
     "ConfigResourceType",
     "ConfigType",
     "UpdateMode",
@@ -49,6 +50,13 @@ class ConfigResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """Owner of configs: a topic, a broker (an empty name means all), a group or a client metrics subscription."""
+
+    type: ConfigResourceType
+    name: str
 
 
 TOPIC: Final = table(TOPIC_KEYS)

@@ -10,6 +10,7 @@ from ottla.cluster.features import (
     MINIMUM_METADATA_VERSION,
     bootstrap_features,
 )
+from ottla.cluster.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.cluster.metadata.meta_properties import MetaProperties, write_meta_properties
 from ottla.cluster.metadata.snapshots import (
     BOOTSTRAP_FILE,
@@ -18,7 +19,6 @@ from ottla.cluster.metadata.snapshots import (
     decode_snapshot,
     encode_snapshot,
 )
-from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC
 from ottla.protocol.record_schemas.metadata import FeatureLevelRecord
 from ottla.world.disk import write_atomic
 

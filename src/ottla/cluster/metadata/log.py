@@ -13,6 +13,7 @@ from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import broker_value
 from ottla.cluster.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION
 from ottla.cluster.image import ClusterImage, ImageChanges, ReplayError
+from ottla.cluster.internal_topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from ottla.cluster.metadata.damage import DamagedMetadataError, find_damage, read_segments
 from ottla.cluster.metadata.format import bootstrap_records
 from ottla.cluster.metadata.quorum import (
@@ -42,7 +43,6 @@ from ottla.cluster.metadata.snapshots import (
     metadata_batches,
     parse_snapshot_name,
 )
-from ottla.cluster.registrations import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_schemas.control import KRaftVersionRecord, VotersRecord
 from ottla.protocol.record_schemas.metadata import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cluster.names import validate_topic_name
-from ottla.cluster.registrations import INTERNAL_TOPICS
+from ottla.cluster.internal_topics import INTERNAL_TOPICS
+from ottla.cluster.topic_names import validate_topic_name
 from ottla.hashing.java import hash_map_order
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88

@@ -9,9 +9,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ottla.cluster.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
-from ottla.cluster.configs import ConfigResourceType
-from ottla.cluster.registrations import ConfigResource
+from ottla.cluster.configs import ConfigResource, ConfigResourceType
+from ottla.cluster.security.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

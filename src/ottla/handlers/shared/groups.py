@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
-from ottla.cluster.acls import AclOperation, ResourceType
 from ottla.cluster.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
+from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.groups.environment import RequestContext
 from ottla.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError

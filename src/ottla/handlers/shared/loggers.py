@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ottla.broker.broker import Broker
-    from ottla.cluster.config_changes import ConfigChange
+    from ottla.cluster.configs.changes import ConfigChange
 
 ROOT: Final = "ottla"
 LEVELS: Final = {"FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.cluster.acls import AclOperation, ResourceType
+from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers.shared.groups import require_protocol, require_share_member_id
 from ottla.pending import Pending, kept
 from ottla.protocol.errors import ErrorCode, KafkaError

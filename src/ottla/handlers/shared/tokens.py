@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.session import ANONYMOUS
-from ottla.cluster.delegation_tokens import TokenRules
+from ottla.cluster.security.delegation_tokens import TokenRules
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

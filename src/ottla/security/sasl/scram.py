@@ -14,10 +14,9 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.cluster.registrations import ScramCredential
-from ottla.cluster.scram import MAX_ITERATIONS, MIN_ITERATIONS
-from ottla.cluster.scram import SCRAM_SHA_256 as SHA_256_ID
-from ottla.cluster.scram import SCRAM_SHA_512 as SHA_512_ID
+from ottla.cluster.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential
+from ottla.cluster.security.scram import SCRAM_SHA_256 as SHA_256_ID
+from ottla.cluster.security.scram import SCRAM_SHA_512 as SHA_512_ID
 from ottla.security.sasl.mechanism import (
     OTHER_AUTHORIZATION_ID,
     SCRAM_SHA_256,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.membership import move_leader, set_replicas
-from ottla.cluster.registrations import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.cluster.topics import delete_topics
 from ottla.protocol.messages.k20_delete_topics import DeleteTopicState
 from ottla.storage.cleaner import compaction

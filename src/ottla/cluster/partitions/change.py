@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_value
 from ottla.cluster.features import DIRECTORIES_FROM, epoch_bump_on_isr_shrink
-from ottla.cluster.placement import default_directory
-from ottla.cluster.registrations import (
+from ottla.cluster.partitions.placement import default_directory
+from ottla.cluster.partitions.state import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
     NO_LEADER,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ottla.cluster.configs.effective import BrokerLayers
     from ottla.cluster.image import ClusterImage
-    from ottla.cluster.registrations import Partition, Topic
+    from ottla.cluster.partitions.state import Partition, Topic
     from ottla.protocol.schema import Uuid
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.cluster.registrations import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
+from ottla.cluster.partitions.state import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

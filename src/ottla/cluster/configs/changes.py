@@ -19,16 +19,16 @@ from ottla.cluster.configs.alter import (
     validate_topic,
 )
 from ottla.cluster.features import CORDONED_LOG_DIRS_FROM, metadata_version_name
-from ottla.cluster.names import validate_topic_name
+from ottla.cluster.topic_names import validate_topic_name
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.record_schemas.metadata import ClearElrRecord, ConfigRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ottla.cluster.configs import ConfigResource
     from ottla.cluster.configs.effective import BrokerLayers
     from ottla.cluster.image import ClusterImage
-    from ottla.cluster.registrations import ConfigResource
     from ottla.protocol.schema import Message
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.partition_change import Election, PartitionChange, unclean_election_enabled
+from ottla.cluster.partitions.change import Election, PartitionChange, unclean_election_enabled
 from ottla.cluster.topics import validate_replicas
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k43_elect_leaders import PartitionResult, ReplicaElectionResult
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ottla.cluster.configs.effective import BrokerLayers
     from ottla.cluster.image import ClusterImage
-    from ottla.cluster.registrations import Partition, Topic
+    from ottla.cluster.partitions.state import Partition, Topic
     from ottla.protocol.messages.k43_elect_leaders import TopicPartitions
     from ottla.protocol.messages.k45_alter_partition_reassignments import ReassignableTopic
     from ottla.protocol.messages.k46_list_partition_reassignments import ListPartitionReassignmentsTopics

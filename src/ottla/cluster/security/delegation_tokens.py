@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.features import DELEGATION_TOKENS_FROM
-from ottla.cluster.registrations import DelegationToken
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.record_schemas.metadata import RemoveDelegationTokenRecord
+from ottla.protocol.record_schemas.metadata import DelegationTokenRecord, RemoveDelegationTokenRecord
 from ottla.protocol.schema import Uuid
 
 if TYPE_CHECKING:
@@ -21,6 +20,45 @@ if TYPE_CHECKING:
     from ottla.cluster.image import ClusterImage
     from ottla.protocol.schema import Message
     from ottla.world.random import Random
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A delegation token without its secret, which is derived from the token id and the cluster's key."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_ms: int
+    max_ms: int
+    expiry_ms: int
+
+    @classmethod
+    def from_record(cls, record: DelegationTokenRecord) -> DelegationToken:
+        """Take over a token as it was written."""
+        return cls(
+            record.token_id,
+            record.owner,
+            record.requester,
+            tuple(record.renewers),
+            record.issue_timestamp,
+            record.max_timestamp,
+            record.expiration_timestamp,
+        )
+
+    def to_record(self) -> DelegationTokenRecord:
+        """The record that stores this token."""
+        return DelegationTokenRecord(
+            owner=self.owner,
+            requester=self.requester,
+            renewers=list(self.renewers),
+            issue_timestamp=self.issue_ms,
+            max_timestamp=self.max_ms,
+            expiration_timestamp=self.expiry_ms,
+            token_id=self.token_id,
+        )
+
 
 _LONG_MAX: Final = 2**63 - 1
 _SWEPT_AT_ONCE: Final = 1000

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.features import SCRAM_FROM
-from ottla.cluster.registrations import ScramCredential
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k51_alter_user_scram_credentials import AlterUserScramCredentialsResult
-from ottla.protocol.record_schemas.metadata import RemoveUserScramCredentialRecord
+from ottla.protocol.record_schemas.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
 if TYPE_CHECKING:
     from ottla.cluster.image import ClusterImage
@@ -20,6 +20,33 @@ if TYPE_CHECKING:
         ScramCredentialUpsertion,
     )
     from ottla.protocol.schema import Message
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What the broker keeps of a password, for one mechanism."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    @classmethod
+    def from_record(cls, record: UserScramCredentialRecord) -> ScramCredential:
+        """Take over a credential as it was written."""
+        return cls(bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations)
+
+    def to_record(self, user: str, mechanism: int) -> UserScramCredentialRecord:
+        """The record that stores this credential."""
+        return UserScramCredentialRecord(
+            name=user,
+            mechanism=mechanism,
+            salt=self.salt,
+            stored_key=self.stored_key,
+            server_key=self.server_key,
+            iterations=self.iterations,
+        )
+
 
 SCRAM_SHA_256: Final = 1
 SCRAM_SHA_512: Final = 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
-from ottla.cluster.registrations import QuotaEntity, quota_entity
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.record_schemas.metadata import ClientQuotaRecord, EntityData
 
@@ -16,6 +15,16 @@ if TYPE_CHECKING:
     from ottla.protocol.messages.k48_describe_client_quotas import ComponentData
     from ottla.protocol.messages.k49_alter_client_quotas import RequestEntryData
     from ottla.protocol.schema import Message
+
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Pairs of entity type (user, client-id, ip) and name, sorted by type; a name of None is the type's default entity."""
+
+
+def quota_entity(parts: Mapping[str, str | None]) -> QuotaEntity:
+    """An entity in its one form, whatever the order it was named in."""
+    return tuple(sorted(parts.items()))
+
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"

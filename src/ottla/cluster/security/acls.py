@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Self
 
-from ottla.cluster.registrations import Acl
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.record_schemas.metadata import RemoveAccessControlEntryRecord
+from ottla.protocol.record_schemas.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from ottla.protocol.schema import Uuid
 
 if TYPE_CHECKING:
@@ -19,6 +19,46 @@ if TYPE_CHECKING:
     from ottla.protocol.messages.k31_delete_acls import DeleteAclsFilter
     from ottla.protocol.schema import Message
     from ottla.world.random import Random
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """One access control entry; the numbers are Kafka's (`ResourceType`, `PatternType`, `AclOperation`, ...)."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+    @classmethod
+    def from_record(cls, record: AccessControlEntryRecord) -> Acl:
+        """Take over an entry as it was written."""
+        return cls(
+            record.resource_type,
+            record.resource_name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+
+    def to_record(self, acl_id: Uuid) -> AccessControlEntryRecord:
+        """The record that adds this entry."""
+        return AccessControlEntryRecord(
+            id=acl_id,
+            resource_type=self.resource_type,
+            resource_name=self.resource_name,
+            pattern_type=self.pattern_type,
+            principal=self.principal,
+            host=self.host,
+            operation=self.operation,
+            permission_type=self.permission_type,
+        )
+
 
 CLUSTER_RESOURCE_NAME: Final = "kafka-cluster"
 WILDCARD: Final = "*"

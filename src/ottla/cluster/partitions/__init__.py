@@ -1,0 +1,1 @@
+"""Partitions in the metadata: state, placement, leader election, ISR changes (Kafka's ReplicationControlManager)."""

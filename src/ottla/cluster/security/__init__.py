@@ -1,0 +1,1 @@
+"""ACLs, SCRAM credentials, delegation tokens and client quotas in the metadata; `ottla.security` decides with them."""
