@@ -1,4 +1,4 @@
-"""One cluster of two nodes for the commands of a module; each test uses topics and groups of its own."""
+"""A cluster of two nodes for the tests of a module; each test has its own topics and groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line against a running cluster, as a script would call it."""
+"""Runs commands against a running cluster in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.cli import build
 
 
 class Ran(NamedTuple):
-    """How a command ended and what it said."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -19,7 +19,7 @@ class Ran(NamedTuple):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The JSON objects it printed."""
+        """The JSON objects that a successful command printed."""
         assert self.code == 0, self.err
         return [json.loads(line) for line in self.out.splitlines()]
 

@@ -1,4 +1,4 @@
-"""`ottla decode` as people and programs use it."""
+"""`ottla decode`: text, JSON, dumps in every format, damaged frames."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def run(*words: str, stdin: str | bytes = "") -> tuple[int, str]:
 
 
 def tree(output: str) -> list[str]:
-    """The names and values of a printed tree, indented as printed, without byte positions."""
+    """Return names and values of a printed tree, with their indentation and without byte positions."""
     return [line[8:] for line in output.splitlines() if line[8:].lstrip().startswith("- .")]
 
 
-def test_a_request_is_explained_field_by_field() -> None:
+def test_request_is_printed_field_by_field() -> None:
     code, output = run(stdin=REQUEST)
     assert code == 0
     assert tree(output) == [
@@ -52,12 +52,12 @@ def test_a_request_is_explained_field_by_field() -> None:
     ]
 
 
-def test_the_bytes_stand_above_the_tree() -> None:
+def test_hexdump_precedes_the_tree() -> None:
     _, output = run(stdin=REQUEST)
     assert "00000000  00 00 00 23 00 12 00 04  25 ed c0 ae 00 09 6b 61  |...#....%.....ka|" in output
 
 
-def test_an_answer_is_paired_with_its_request_and_counts_are_logical() -> None:
+def test_response_is_decoded_with_its_request() -> None:
     code, output = run("--no-hexdump", stdin=f"{REQUEST}\n{RESPONSE}")
     assert code == 0
     assert tree(output)[-13:] == [
@@ -78,14 +78,14 @@ def test_an_answer_is_paired_with_its_request_and_counts_are_logical() -> None:
 
 
 @pytest.mark.parametrize("api", ["ApiVersions", "api_versions", "18"])
-def test_an_answer_alone_is_read_with_its_api_and_version(api: str) -> None:
+def test_response_alone_is_decoded_with_api_and_version(api: str) -> None:
     code, output = run("--api", api, "--version", "4", stdin=RESPONSE)
     assert code == 0
     assert "ApiVersionsResponse v4, 23 bytes, correlation id 636338350" in output
 
 
-def test_an_answer_that_refuses_the_version_is_read_as_version_0() -> None:
-    # KIP-511: error 35 and the range, in version 0's format, whatever was asked.
+def test_unsupported_version_response_is_decoded_as_v0() -> None:
+    # KIP-511: error 35 and the supported range in version 0's format, whatever the requested version.
     frame = "00 00 00 10 00 00 00 07 00 23 00 00 00 01 00 12 00 00 00 04"
     code, output = run("--api", "ApiVersions", "--version", "9", stdin=frame)
     assert code == 0
@@ -93,29 +93,29 @@ def test_an_answer_that_refuses_the_version_is_read_as_version_0() -> None:
     assert "  - .error_code (35)" in tree(output)
 
 
-def test_bytes_too_many_are_named_and_marked() -> None:
+def test_trailing_bytes_are_an_error_with_position() -> None:
     code, output = run("--api", "18", "--version", "4", stdin="00 00 00 15" + RESPONSE[11:] + " 00 00")
     assert code == 1
     assert "stopped at byte 23 (0x17)" in output
     assert "2 bytes left after ApiVersionsResponse v4" in output
 
 
-def test_a_field_that_is_cut_says_what_was_expected() -> None:
-    # The size says 17, and the throttle time has three of its four bytes.
+def test_truncated_field_names_the_expected_type() -> None:
+    # The size is 17, and the throttle time has three of its four bytes.
     code, output = run("--api", "18", "--version", "4", stdin="00 00 00 11" + RESPONSE[11:-6])
     assert code == 1
     assert "expected int32 to be 4 bytes, got 3" in output
     assert "  - .num_api_keys (1)" in tree(output)
 
 
-def test_a_frame_shorter_than_its_size_says_so() -> None:
+def test_frame_shorter_than_its_size_is_an_error() -> None:
     code, output = run("--api", "18", "--version", "4", stdin=RESPONSE[:-3])
     assert code == 1
     assert "- .message_size (19, but 18 bytes follow)" in tree(output)
 
 
 @pytest.mark.parametrize("cut", range(1, 39))
-def test_a_request_cut_anywhere_is_explained_as_far_as_it_goes(cut: int) -> None:
+def test_request_truncated_anywhere_is_decoded_up_to_the_cut(cut: int) -> None:
     code, output = run("--json", stdin=bytes.fromhex(REQUEST)[:cut].hex())
     found = json.loads(output)
     assert code == 1
@@ -123,7 +123,7 @@ def test_a_request_cut_anywhere_is_explained_as_far_as_it_goes(cut: int) -> None
     assert found["error"]["expected"].startswith("expected")
 
 
-def test_an_unknown_api_and_an_unknown_version_are_told_apart() -> None:
+def test_unknown_api_and_unknown_version_have_different_errors() -> None:
     code, output = run("--json", stdin="00 00 00 0a 03 e7 00 00 00 00 00 01 ff ff")
     assert code == 1
     assert json.loads(output)["error"]["path"] == "request_api_key"
@@ -132,7 +132,7 @@ def test_an_unknown_api_and_an_unknown_version_are_told_apart() -> None:
     assert json.loads(output)["error"]["path"] == "request_api_version"
 
 
-def test_programs_get_a_tree_with_positions() -> None:
+def test_json_tree_has_positions() -> None:
     code, output = run("--json", stdin=REQUEST)
     found = json.loads(output)
     assert code == 0
@@ -188,7 +188,7 @@ TCPDUMP = """\
     ],
     ids=["pairs", "plain", "upper", "0x", "escapes", "hexdump -C", "xxd", "tcpdump", "base64", "binary"],
 )
-def test_every_usual_shape_of_a_dump_is_read(shape: str | bytes) -> None:
+def test_dump_format_is_detected(shape: str | bytes) -> None:
     code, output = run("--json", stdin=shape)
     assert code == 0
     assert json.loads(output)["correlation_id"] == 636338350
@@ -208,7 +208,7 @@ def test_every_usual_shape_of_a_dump_is_read(shape: str | bytes) -> None:
         (("no-such-file.hex",), "", "no-such-file.hex"),
     ],
 )
-def test_wrong_usage_is_exit_code_2_with_a_sentence(words: tuple[str, ...], stdin: str, says: str) -> None:
+def test_wrong_usage_exits_with_2_and_the_reason(words: tuple[str, ...], stdin: str, says: str) -> None:
     code, output = run(*words, stdin=stdin)
     assert code == 2
     assert says in output
@@ -223,7 +223,7 @@ def produce_frame() -> bytes:
     return bytes(encode_request(0, 9, 7, "me", request))
 
 
-def test_record_batches_are_opened_down_to_records() -> None:
+def test_record_batches_are_decoded_to_records() -> None:
     code, output = run("--no-hexdump", stdin=produce_frame())
     assert code == 0
     lines = [line.strip() for line in tree(output)]
@@ -236,14 +236,14 @@ def test_record_batches_are_opened_down_to_records() -> None:
     assert any(line.startswith("- .crc (0x") and line.endswith(", right)") for line in lines)
 
 
-def test_a_flipped_bit_in_a_batch_shows_in_its_checksum() -> None:
+def test_flipped_bit_shows_as_wrong_crc() -> None:
     frame = bytearray(produce_frame())
     frame[frame.index(b"hello")] ^= 1
     _, output = run("--no-hexdump", stdin=bytes(frame))
     assert "WRONG" in output
 
 
-def test_passwords_are_hidden_unless_asked_for() -> None:
+def test_passwords_are_hidden_without_show_secrets() -> None:
     frame = bytes(encode_request(36, 2, 1, "me", SaslAuthenticateRequest(auth_bytes=b"\0alice\0hunter2")))
     for words in ((), ("--json",)):
         code, output = run(*words, stdin=frame)
@@ -255,7 +255,7 @@ def test_passwords_are_hidden_unless_asked_for() -> None:
     assert b"hunter2".hex(" ")[:8] in output
 
 
-def test_the_installed_command_reads_standard_input() -> None:
+def test_installed_command_reads_standard_input() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ottla", "decode", "--json"], input=REQUEST.encode(), capture_output=True, check=False
     )

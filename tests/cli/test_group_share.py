@@ -1,4 +1,4 @@
-"""`ottla group` with a share group: members, where it begins, how far it is behind."""
+"""`ottla group` with a share group: members, start offsets, lag."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 def begins(where: str, group: str) -> list[int]:
-    """Where a share group begins, partition by partition."""
+    """Return the start offsets of a share group by partition."""
     return [row["offset"] for row in run(where, "group", "describe", group, "--json").rows[0]["partitions"]]
 
 
-def test_a_share_group_is_moved_and_forgets(cluster: Cluster) -> None:
+def test_share_group_offsets_are_reset_and_deleted(cluster: Cluster) -> None:
     where = cluster.bootstrap
     fill(cluster, "chores")
     reset = ("group", "reset-offsets", "helpers", "--share", "-t", "chores")
-    # A group that is not there yet is made, but only when told so.
+    # A group that does not exist is created, but only with --execute.
     shown = run(where, *reset, "--to-latest", "--json")
     assert [(row["old"], row["new"], row["done"]) for row in shown.rows] == [(None, 10, False)] * 2
     assert "nothing was changed" in shown.err
     assert run(where, "group", "describe", "helpers").code == 4
     assert run(where, *reset, "--to-latest", "--execute").code == 0
     assert begins(where, "helpers") == [10, 10]
-    # What there is is known for what it is.
+    # The type of an existing group is detected.
     again = ("group", "reset-offsets", "helpers")
     rows = run(where, *again, "--all-topics", "--to-earliest", "--execute", "--json").rows
     assert [(row["old"], row["new"]) for row in rows] == [(10, 0), (10, 0)]
@@ -45,7 +45,7 @@ def test_a_share_group_is_moved_and_forgets(cluster: Cluster) -> None:
     assert run(where, *again, "-t", "chores:1", "--to-offset", 7, "--execute").code == 0
     assert run(where, *again, "-t", "chores:1", "--shift-by", -2, "--execute").code == 0
     assert begins(where, "helpers") == [0, 5]
-    # Not while it has members.
+    # A group with members is refused.
     client = Client(where)
     node = client.coordinator("helpers")
     member = ShareGroupHeartbeatRequest(group_id="helpers", member_id="m", subscribed_topic_names=["chores"])
@@ -62,12 +62,12 @@ def test_a_share_group_is_moved_and_forgets(cluster: Cluster) -> None:
     assert deleted == [{"group": "helpers", "deleted_offsets": [["chores", 0], ["chores", 1]]}]
     assert begins(where, "helpers") == []
     assert run(where, "group", "delete", "nobody", "--offsets-of", "chores").code == 4
-    # A group of another kind stays what it is.
+    # A group of another type is refused.
     assert run(where, "group", "reset-offsets", "plain", "-t", "chores", "--to-earliest", "--execute").code == 0
     assert run(where, "group", "reset-offsets", "plain", "--share", "-t", "chores", "--to-latest").code == 1
 
 
-def test_a_share_group_is_listed_described_and_deleted(cluster: Cluster) -> None:
+def test_share_group_is_listed_described_and_deleted(cluster: Cluster) -> None:
     where = cluster.bootstrap
     fill(cluster, "tasks")
     client = Client(where)

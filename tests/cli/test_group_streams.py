@@ -1,4 +1,4 @@
-"""`ottla group` with a streams group: its tasks, what they read, how far they are behind."""
+"""`ottla group` with a streams group: tasks, assigned partitions, lag."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ottla.testing import Cluster
 
 
-def test_a_streams_group_is_listed_described_and_deleted(cluster: Cluster) -> None:
+def test_streams_group_is_listed_described_and_deleted(cluster: Cluster) -> None:
     where = cluster.bootstrap
     fill(cluster, "orders")
     client = Client(where)

@@ -32,7 +32,7 @@ def commit(cluster: Cluster, group: str, topic: str, offsets: list[int]) -> None
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_with_members_is_listed_described_and_not_touched(cluster: Cluster, protocol: str) -> None:
+def test_group_with_members_is_described_and_not_changed(cluster: Cluster, protocol: str) -> None:
     where, topic, group = cluster.bootstrap, f"read-{protocol}", f"readers-{protocol}"
     fill(cluster, topic)
     settings = {
@@ -72,7 +72,7 @@ def test_a_group_with_members_is_listed_described_and_not_touched(cluster: Clust
     assert run(where, "group", "describe", group).code == 4
 
 
-def test_lag_can_fail_a_script(cluster: Cluster) -> None:
+def test_lag_above_limit_exits_with_5(cluster: Cluster) -> None:
     where = cluster.bootstrap
     fill(cluster, "lagging")
     commit(cluster, "late", "lagging", [3, 10])
@@ -81,7 +81,7 @@ def test_lag_can_fail_a_script(cluster: Cluster) -> None:
     assert run(where, "group", "lag", "late", "--fail-above", 6).code == 5
 
 
-def test_offsets_are_reset_only_when_told_to(cluster: Cluster) -> None:
+def test_offsets_are_reset_only_with_execute(cluster: Cluster) -> None:
     where = cluster.bootstrap
     fill(cluster, "moved")
     commit(cluster, "mover", "moved", [4, 5])
@@ -114,14 +114,14 @@ def test_offsets_are_reset_only_when_told_to(cluster: Cluster) -> None:
     assert "nothing was changed" in dry.err
 
 
-def test_a_state_that_no_group_can_have_is_told(cluster: Cluster) -> None:
+def test_unknown_group_state_is_refused(cluster: Cluster) -> None:
     asked = run(cluster.bootstrap, "group", "list", "--state", "bogus")
     assert asked.code == 2
     assert "--state bogus: use one of Empty, " in asked.err
     assert run(cluster.bootstrap, "group", "list", "--state", "stable").code == 0
 
 
-def test_every_group_that_can_be_deleted_is(cluster: Cluster) -> None:
+def test_delete_continues_after_a_missing_group(cluster: Cluster) -> None:
     fill(cluster, "left", 1)
     commit(cluster, "leavers", "left", [1])
     gone = run(cluster.bootstrap, "group", "delete", "strangers", "leavers")
@@ -129,7 +129,7 @@ def test_every_group_that_can_be_deleted_is(cluster: Cluster) -> None:
     assert "group strangers" in gone.err
 
 
-def test_offsets_of_one_topic_are_deleted(cluster: Cluster) -> None:
+def test_delete_offsets_of_one_topic(cluster: Cluster) -> None:
     where = cluster.bootstrap
     fill(cluster, "kept", 1)
     fill(cluster, "dropped", 1)
@@ -140,7 +140,7 @@ def test_offsets_of_one_topic_are_deleted(cluster: Cluster) -> None:
     assert [row["topic"] for row in left] == ["kept"]
 
 
-def test_a_transaction_is_listed_and_described_while_it_is_open(cluster: Cluster) -> None:
+def test_open_transaction_is_listed_and_described(cluster: Cluster) -> None:
     where = cluster.bootstrap
     cluster.create_topic("accounts", 2)
     producer = Producer({"bootstrap.servers": where, "transactional.id": "bank-1", "transaction.timeout.ms": 600_000})
@@ -159,15 +159,15 @@ def test_a_transaction_is_listed_and_described_while_it_is_open(cluster: Cluster
     assert "accounts-1" in run(where, "txn", "describe", "bank-1").out
     producers = run(where, "txn", "producers", "accounts", "--json").rows
     assert [(row["partition"], row["open_since_offset"]) for row in producers] == [(1, 0)]
-    # Open, and older than no time at all, but its coordinator knows of it: it does not hang.
+    # It is open, but its coordinator knows it: it does not hang.
     assert run(where, "txn", "hanging", "--older-than", 0, "--json").out == ""
     producer.commit_transaction(60)
     assert run(where, "txn", "describe", "bank-1", "--json").rows[0]["state"] in ("CompleteCommit", "PrepareCommit")
     assert run(where, "txn", "describe", "nobody").code == 4
 
 
-def test_a_transaction_that_no_coordinator_knows_is_found_and_aborted(cluster: Cluster) -> None:
-    """An old client's late record opens a transaction that nobody will end; here one is written past the broker."""
+def test_hanging_transaction_is_found_and_aborted(cluster: Cluster) -> None:
+    """A late record of an old client opens a transaction that no coordinator ends; the test writes one to the log."""
     where = cluster.bootstrap
     cluster.create_topic("stuck", 1, configs=None)
     leave_hanging(cluster, "stuck")
@@ -184,7 +184,7 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_aborted(cluster: C
 
 
 def leave_hanging(cluster: Cluster, topic: str) -> None:
-    """Append a transactional batch straight to the log, as a broker before KIP-890 would take a late one."""
+    """Append a transactional batch to the log, as a broker before KIP-890 does with a late one."""
     from ottla.records.builder import build_batch
     from ottla.records.iterate import Record
 

@@ -1,4 +1,4 @@
-"""`ottla log` on directories that Kafka and ottla wrote, as people and programs use it."""
+"""`ottla log` on directories that Kafka and ottla wrote."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def json_lines(*words: str | Path) -> list[dict[str, Any]]:
 
 
 def kafka_dump(name: str) -> dict[str, list[str]]:
-    """What Kafka's DumpLogSegments printed, by file; a record whose value has line breaks is put together again."""
+    """Return the output of Kafka's DumpLogSegments by file, with the lines of a multi-line value joined."""
     found: dict[str, list[str]] = {}
     for line in gzip.decompress((KAFKA / "dumps" / name).read_bytes()).decode().split("\n"):
         if line.startswith("Dumping "):
@@ -43,14 +43,14 @@ def kafka_dump(name: str) -> dict[str, list[str]]:
 
 
 def normal(value: Any) -> Any:
-    """Names without their spelling: Kafka writes camel case."""
+    """Return names in lower case without separators: Kafka prints camel case."""
     if isinstance(value, dict):
         return {name.replace("_", "").lower(): normal(each) for name, each in value.items()}
     return [normal(each) for each in value] if isinstance(value, list) else value
 
 
 def assert_says(ours: Any, theirs: Any, where: str) -> None:
-    """Everything that Kafka's tool prints is in what we print."""
+    """Check that the output has everything that Kafka's tool prints."""
     if isinstance(theirs, dict):
         for name, value in theirs.items():
             assert name in ours, f"{where}: {name}"
@@ -67,7 +67,7 @@ LOGS = ["records", "__cluster_metadata", "__consumer_offsets", "__transaction_st
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_batches_are_what_kafkas_own_tool_prints(name: str) -> None:
+def test_dump_of_batches_equals_kafkas_tool(name: str) -> None:
     for path, lines in kafka_dump(f"{name}.txt.gz").items():
         batches = json_lines("dump", DATA / path)
         expected = [line for line in lines if line.startswith("baseOffset:")]
@@ -112,7 +112,7 @@ def test_batches_are_what_kafkas_own_tool_prints(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOGS[1:])
-def test_internal_records_mean_what_kafkas_own_tool_prints(name: str) -> None:
+def test_dump_of_internal_records_equals_kafkas_tool(name: str) -> None:
     compared = 0
     for path, lines in kafka_dump(f"{name}.txt.gz").items():
         records = [
@@ -128,10 +128,10 @@ def test_internal_records_mean_what_kafkas_own_tool_prints(name: str) -> None:
                 continue
             payload = normal(json.loads(theirs[1]))
             if name == "__transaction_state":
-                payload["data"].pop("transactionstatus")  # ours has a name
+                payload["data"].pop("transactionstatus")  # ottla prints its name
             if '"protocolType":"consumer"' in line:
                 for member in payload["data"]["members"]:
-                    member.pop("subscription")  # ours are opened
+                    member.pop("subscription")  # ottla decodes them
                     member.pop("assignment")
             assert_says(normal(record["value"]), payload["data"], f"{path} offset {record['offset']}")
             compared += 1
@@ -141,7 +141,7 @@ def test_internal_records_mean_what_kafkas_own_tool_prints(name: str) -> None:
     assert compared > 5
 
 
-def test_records_have_keys_values_and_headers() -> None:
+def test_dump_prints_keys_values_and_headers() -> None:
     (batch,) = json_lines("dump", DATA / "codec-zstd-0", "--records")
     first, second, third, fourth = batch["records"][:4]
     assert (first["key"], first["value"], first["headers"][0]["name"]) == ("key", "value", "trace")
@@ -151,20 +151,20 @@ def test_records_have_keys_values_and_headers() -> None:
     assert "value_base64" in batch["records"][4]
 
 
-def test_records_are_printed_for_people() -> None:
+def test_dump_prints_records_as_text() -> None:
     code, output = run("dump", DATA / "orders-1", "--records")
     assert code == 0
     assert "offsets 0-" in output
     assert output.count("\n  | ") == 3
 
 
-def test_offsets_are_cut_out() -> None:
+def test_dump_prints_a_range_of_offsets() -> None:
     records = [r for batch in json_lines("dump", DATA / "segmented-0", "-r", "--from", "7", "--to", "17")
                for r in batch["records"]]  # fmt: skip
     assert [record["offset"] for record in records] == list(range(7, 18))
 
 
-def test_indexes_and_snapshots_are_what_kafkas_own_tool_prints() -> None:
+def test_dump_of_indexes_and_snapshots_equals_kafkas_tool() -> None:
     dumps: dict[str, list[str]] = {}
     for line in gzip.decompress((KAFKA / "dumps" / "indexes.txt.gz").read_bytes()).decode().splitlines():
         if line.startswith("Dumping "):
@@ -188,7 +188,7 @@ def test_indexes_and_snapshots_are_what_kafkas_own_tool_prints() -> None:
     assert {".index", ".timeindex", ".txnindex", ".snapshot"} <= seen
 
 
-def test_small_files_are_dumped_too() -> None:
+def test_dump_prints_checkpoints_and_metadata_files() -> None:
     assert json_lines("dump", DATA / "orders-0" / "leader-epoch-checkpoint") == [
         {"epoch": 0, "start_offset": 0},
         {"epoch": 2, "start_offset": 1},
@@ -198,14 +198,14 @@ def test_small_files_are_dumped_too() -> None:
     assert list(row) == ["topic_id"]
 
 
-def test_secrets_are_hidden_unless_asked_for() -> None:
+def test_secrets_are_hidden_without_show_secrets() -> None:
     _, hidden = run("dump", DATA / "__cluster_metadata-0", "-r", "--json")
     _, shown = run("dump", DATA / "__cluster_metadata-0", "-r", "--json", "--show-secrets")
     assert '"stored_key": "(hidden)"' in hidden
     assert '"stored_key": "(hidden)"' not in shown
 
 
-def test_ls_has_every_partition_with_offsets_sizes_and_times() -> None:
+def test_ls_prints_offsets_sizes_and_times() -> None:
     rows = {(row["topic"], row["partition"]): row for row in json_lines("ls", DATA)}
     facts = json.loads((KAFKA / "facts.json").read_text())
     trimmed = rows["trimmed", 0]
@@ -219,12 +219,12 @@ def test_ls_has_every_partition_with_offsets_sizes_and_times() -> None:
     assert len(output.splitlines()) == 4
 
 
-def test_verify_says_that_all_is_right_and_exits_with_0() -> None:
+def test_verify_of_a_good_directory_exits_with_0() -> None:
     code, output = run("verify", DATA)
     assert (code, "all is right" in output) == (0, True)
 
 
-def test_verify_says_where_a_byte_is_wrong_and_exits_with_1(tmp_path: Path) -> None:
+def test_verify_names_the_damaged_byte_and_exits_with_1(tmp_path: Path) -> None:
     root = tmp_path / "data"
     shutil.copytree(DATA, root)
     log = root / "orders-2" / "00000000000000000000.log"
@@ -239,7 +239,7 @@ def test_verify_says_where_a_byte_is_wrong_and_exits_with_1(tmp_path: Path) -> N
     assert findings[0]["path"] == str(log) or findings[1]["path"] == str(log)
 
 
-def test_repair_tells_first_and_truncates_only_when_asked(tmp_path: Path) -> None:
+def test_repair_truncates_only_with_truncate(tmp_path: Path) -> None:
     root = tmp_path / "data"
     shutil.copytree(DATA, root)
     log = root / "orders-2" / "00000000000000000000.log"
@@ -292,7 +292,7 @@ def test_repair_rewrites_unreadable_meta_properties(tmp_path: Path) -> None:
     assert "node.id=1" in (data / "meta.properties").read_text()
 
 
-def test_repair_refuses_a_directory_that_a_broker_has_open(tmp_path: Path) -> None:
+def test_repair_refuses_a_directory_in_use(tmp_path: Path) -> None:
     root = tmp_path / "data"
     shutil.copytree(DATA, root)
     lock = RealDisk().lock(str(root / ".lock"))
@@ -320,7 +320,7 @@ def test_repair_refuses_a_directory_that_a_broker_has_open(tmp_path: Path) -> No
         (["dump", str(DATA / "meta.properties")], "no file of a partition"),
     ],
 )
-def test_wrong_use_is_one_sentence_and_exit_code_2(words: list[str], says: str) -> None:
+def test_wrong_usage_exits_with_2_and_the_reason(words: list[str], says: str) -> None:
     code, output = run(*words)
     assert code == 2
     assert says in output

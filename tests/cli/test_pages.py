@@ -1,4 +1,4 @@
-"""The commands on the pages about frames and directories, run as they stand there.
+"""Runs the commands of docs/inspector.md and docs/storage.md and compares their output.
 
 python -m tests.cli.test_pages        writes the pages with what the commands print today
 """
@@ -22,7 +22,7 @@ COMMAND = re.compile(r'^\$ (?:echo "(?P<echo>[^"]*)" \| )?ottla (?P<words>.*?)(?
 
 
 def answer(command: str) -> str:
-    """What a command of a page prints."""
+    """Return the output of a command of a page."""
     found = COMMAND.match(command)
     assert found is not None, command
     result = CliRunner().invoke(build(list(COMMANDS)), found["words"].split(), input=(found["echo"] or "") + "\n")
@@ -31,7 +31,7 @@ def answer(command: str) -> str:
 
 
 def filled(text: str) -> str:
-    """A page with what its commands print."""
+    """Return a page with the output of its commands."""
 
     def fill(block: re.Match[str]) -> str:
         commands = [line for line in block[1].splitlines() if line.startswith("$ ")]
@@ -41,7 +41,7 @@ def filled(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_shows_what_its_commands_print(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_shows_the_output_of_its_commands(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
     monkeypatch.setenv("COLUMNS", "120")
     text = (ROOT / page).read_text()

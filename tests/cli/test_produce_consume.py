@@ -1,4 +1,4 @@
-"""`ottla produce` and `ottla consume` against a running cluster, and kcat's patterns."""
+"""`ottla produce` and `ottla consume` against a running cluster, and kcat's format strings."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ EMPTY = READ._replace(record=Record(8, -1, None, None, ()))
         ("\u00e9 %s", "\u00e9 value".encode()),
     ],
 )
-def test_patterns_are_kcats(text: str, expected: bytes) -> None:
+def test_format_string_is_kcats(text: str, expected: bytes) -> None:
     assert pattern(text)(READ) == expected
 
 
-def test_what_is_not_there_has_length_minus_one() -> None:
+def test_null_has_length_minus_one() -> None:
     assert pattern("%k,%s,%K,%S,%R", null=b"NULL")(EMPTY) == b"NULL,NULL,-1,-1,\xff\xff\xff\xff"
 
 
 @pytest.mark.parametrize("text", ["%y", "%", "a%"])
-def test_an_unknown_letter_is_refused(text: str) -> None:
+def test_unknown_format_letter_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="-f"):
         pattern(text)
 
@@ -62,23 +62,23 @@ def test_an_unknown_letter_is_refused(text: str) -> None:
         (Form.FLOAT64, b"0.5", b"\x3f\xe0\0\0\0\0\0\0"),
     ],
 )
-def test_forms_read_what_they_show(form: Form, text: bytes, data: bytes) -> None:
+def test_form_parses_its_own_output(form: Form, text: bytes, data: bytes) -> None:
     assert read(text, form) == data
     assert show(data, form) == text
     with pytest.raises(ValueError, match=form.value):
         read(b"?", form)
 
 
-def test_a_value_that_does_not_fit_its_form_is_shown_in_hexadecimal() -> None:
+def test_value_of_wrong_length_is_printed_in_hexadecimal() -> None:
     assert show(b"abc", Form.INT32) == b"616263"
 
 
-def test_escapes() -> None:
+def test_escapes_become_bytes() -> None:
     assert escaped(r"\x00|\n") == b"\0|\n"
     assert escaped("%s") == b"%s"
 
 
-def test_moments() -> None:
+def test_time_formats() -> None:
     assert parse_time("1700000000000") == 1_700_000_000_000
     assert parse_time("2023-11-14T22:13:20Z") == 1_700_000_000_000
     assert parse_time("2023-11-14T23:13:20+01:00") == 1_700_000_000_000
@@ -87,7 +87,7 @@ def test_moments() -> None:
         parse_time("yesterday")
 
 
-def test_lines_with_keys_and_headers_come_back(cluster: Cluster) -> None:
+def test_lines_with_keys_and_headers_are_read_back(cluster: Cluster) -> None:
     where = cluster.bootstrap
     cluster.create_topic("lines", 3)
     sent = run(where, "produce", "lines", "-K", ":", "-H", "a=1", "-H", "b", "--json", stdin="k1:v1\nk2:v2\nnokey")
@@ -97,7 +97,7 @@ def test_lines_with_keys_and_headers_come_back(cluster: Cluster) -> None:
     assert by_key["k1"]["value"] == "v1"
     assert by_key["k1"]["headers"] == [{"name": "a", "value": "1"}, {"name": "b", "value": None}]
     assert by_key[None]["value"] == "nokey"
-    # Kafka's own client puts a key into the same partition.
+    # librdkafka sends the key to the same partition.
     found: list[int] = []
     producer = Producer({"bootstrap.servers": where, "partitioner": "murmur2_random"})
     producer.produce("lines", b"again", b"k1", on_delivery=lambda _, message: found.append(message.partition()))
@@ -105,7 +105,7 @@ def test_lines_with_keys_and_headers_come_back(cluster: Cluster) -> None:
     assert found == [by_key["k1"]["partition"]]
 
 
-def test_json_goes_out_and_comes_in_unchanged(cluster: Cluster) -> None:
+def test_json_output_produced_again_is_equal(cluster: Cluster) -> None:
     where = cluster.bootstrap
     cluster.create_topic("json-in", 2)
     cluster.create_topic("json-out", 2)
@@ -133,7 +133,7 @@ def test_many_lines_in_every_codec(cluster: Cluster, codec: str) -> None:
     assert sorted(run(where, "consume", topic, "-e").out.splitlines()) == sorted(lines)
 
 
-def test_where_reading_begins_and_ends(cluster: Cluster) -> None:
+def test_start_and_end_of_reading(cluster: Cluster) -> None:
     where = cluster.bootstrap
     cluster.create_topic("range", 1)
     for number in range(5):
@@ -158,7 +158,7 @@ def test_where_reading_begins_and_ends(cluster: Cluster) -> None:
     assert run(where, "consume", "none", "-e").code == 4
 
 
-def test_aborted_and_open_transactions_are_hidden_unless_asked_for(cluster: Cluster) -> None:
+def test_aborted_and_open_transactions_need_read_uncommitted(cluster: Cluster) -> None:
     where = cluster.bootstrap
     cluster.create_topic("txn", 1)
     producer = Producer({"bootstrap.servers": where, "transactional.id": "cli"})
@@ -167,7 +167,7 @@ def test_aborted_and_open_transactions_are_hidden_unless_asked_for(cluster: Clus
         producer.begin_transaction()
         producer.produce("txn", value)
         (producer.commit_transaction if commit else producer.abort_transaction)(60)
-    # What is aborted before it was flushed is never sent: send one that is.
+    # librdkafka does not send records that are aborted before a flush: send one.
     producer.begin_transaction()
     producer.produce("txn", b"sent and aborted")
     producer.flush(60)
@@ -204,7 +204,7 @@ def test_values_files_and_forms(cluster: Cluster, tmp_path: Path) -> None:
     assert run(where, "consume", "forms", "-f", "%y", "-e").code == 2
 
 
-def test_what_is_sent_again_is_written_once(cluster: Cluster) -> None:
+def test_idempotent_retry_writes_once(cluster: Cluster) -> None:
     where = cluster.bootstrap
     cluster.create_topic("once", 1)
     lost = cluster.on("Produce", topic="once").drop_connection(after_handling=True)
@@ -216,7 +216,7 @@ def test_what_is_sent_again_is_written_once(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("options", [("--no-idempotence",), ("--acks", "1")])
-def test_without_idempotence_it_may_be_written_twice(cluster: Cluster, options: tuple[str, ...]) -> None:
+def test_retry_without_idempotence_writes_twice(cluster: Cluster, options: tuple[str, ...]) -> None:
     topic = f"twice{''.join(options)}"
     cluster.create_topic(topic, 1)
     cluster.on("Produce", topic=topic).drop_connection(after_handling=True)
@@ -224,7 +224,7 @@ def test_without_idempotence_it_may_be_written_twice(cluster: Cluster, options: 
     assert [(record.value, record.producer_id) for record in cluster.records(topic)] == [(b"a", -1)] * 2
 
 
-def test_offsets_are_told_in_the_order_of_the_lines(cluster: Cluster) -> None:
+def test_json_output_has_the_order_of_the_lines(cluster: Cluster) -> None:
     cluster.create_topic("told", 3)
     lines = [{"value": "x" * 200_000, "partition": number % 3} for number in range(12)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -234,7 +234,7 @@ def test_offsets_are_told_in_the_order_of_the_lines(cluster: Cluster) -> None:
     assert [row["offset"] for row in unknown] == [None]
 
 
-def test_a_refused_record_is_told_with_the_reason(cluster: Cluster) -> None:
+def test_refused_record_is_an_error_with_the_reason(cluster: Cluster) -> None:
     where = cluster.bootstrap
     assert run(where, "topic", "create", "keyed", "-p", 1, "-c", "cleanup.policy=compact").code == 0
     refused = run(where, "produce", "keyed", "-v", "a")
@@ -261,7 +261,7 @@ def test_a_refused_record_is_told_with_the_reason(cluster: Cluster) -> None:
         ('{"key_base64": 5}', "key_base64: "),
     ],
 )
-def test_a_line_of_json_that_is_no_record_is_told(cluster: Cluster, line: str, said: str) -> None:
+def test_malformed_json_record_is_refused(cluster: Cluster, line: str, said: str) -> None:
     run(cluster.bootstrap, "topic", "create", "from-json", "--if-not-exists")
     refused = run(cluster.bootstrap, "produce", "from-json", "--from-json", stdin=line)
     assert (refused.code, refused.out) == (2, "")

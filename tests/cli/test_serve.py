@@ -1,4 +1,4 @@
-"""`ottla serve` as a process: what it says, what it serves, how it ends, and what it does not load."""
+"""`ottla serve` as a process: output, signals, exit codes, imports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOPIC_ID = Uuid(bytes.fromhex("00000000000040008000000000000091"))
 
 
 class Serving:
-    """`ottla serve` with some words, until the test ends."""
+    """Starts `ottla serve` processes; the fixture ends them with the test."""
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[str]] = []
@@ -106,7 +106,7 @@ def test_three_nodes_commit_transactions_after_a_restart(serve: Serving, tmp_pat
         serve.last.wait(SECONDS)
 
 
-def test_the_first_lines_say_where_it_is_and_how_to_go_on(serve: Serving) -> None:
+def test_start_message_shows_addresses_and_next_steps(serve: Serving) -> None:
     process = serve.start("-p", "0", "-l", "none", "--seed-topic", "orders:3", "--metrics", "0")
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(5)]
@@ -125,7 +125,7 @@ def test_the_first_lines_say_where_it_is_and_how_to_go_on(serve: Serving) -> Non
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def test_it_ends_cleanly_when_told_to(serve: Serving, tmp_path: Path, how: signal.Signals) -> None:
+def test_signal_stops_the_broker_cleanly(serve: Serving, tmp_path: Path, how: signal.Signals) -> None:
     where = serve("-p", "0", "-d", str(tmp_path), "--sync", "--seed-topic", "kept")["bootstrap"]
     producer = Producer({"bootstrap.servers": where})
     producer.produce("kept", b"record")
@@ -137,7 +137,7 @@ def test_it_ends_cleanly_when_told_to(serve: Serving, tmp_path: Path, how: signa
     assert not (tmp_path / CLEAN_SHUTDOWN_FILE).exists()
 
 
-def test_several_ports_are_several_nodes(serve: Serving, tmp_path: Path) -> None:
+def test_one_node_per_port(serve: Serving, tmp_path: Path) -> None:
     told = serve("-p", "0,0,0", "-d", str(tmp_path), "--seed-topic", "spread:6")
     assert len(told["bootstrap"].split(",")) == 3
     with Client(told["bootstrap"]) as client:
@@ -146,8 +146,8 @@ def test_several_ports_are_several_nodes(serve: Serving, tmp_path: Path) -> None
     assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == ["node-1", "node-2", "node-3"]
 
 
-def test_the_directory_of_the_blog_is_served_from_its_server_properties(serve: Serving, tmp_path: Path) -> None:
-    """Nothing but a metadata log (its folder without a number) and a topic's log: no ids, no checkpoints, no index."""
+def test_minimal_directory_is_served_from_server_properties(serve: Serving, tmp_path: Path) -> None:
+    """The directory has a metadata log (without a number) and a topic's log, but no ids, checkpoints or indexes."""
     logs = tmp_path / "kraft-combined-logs"
     (logs / "__cluster_metadata").mkdir(parents=True)
     (logs / "test-topic-0").mkdir()
@@ -183,15 +183,15 @@ def test_the_directory_of_the_blog_is_served_from_its_server_properties(serve: S
     assert producer.flush(60) == 0
 
 
-def test_a_log_directory_among_the_configs_is_one_on_disk(serve: Serving, tmp_path: Path) -> None:
+def test_log_dirs_config_stores_on_disk(serve: Serving, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     told = serve("-p", "0", "-c", f"log.dirs={one},{two}", "--seed-topic", "kept:2")
     assert told["data"] == f"{one}, {two}"
     assert sorted(each.name for each in (*one.glob("kept-*"), *two.glob("kept-*"))) == ["kept-0", "kept-1"]
 
 
-def test_a_directory_whose_identity_is_lost_is_led_again(serve: Serving, tmp_path: Path) -> None:
-    """The metadata places every partition in a directory whose id stood in meta.properties, and nowhere else."""
+def test_directory_without_meta_properties_is_served(serve: Serving, tmp_path: Path) -> None:
+    """The metadata assigns every partition to the directory id of the lost meta.properties."""
     data = tmp_path / "data"
     shutil.copytree(FIXTURE, data)
     properties = tmp_path / "server.properties"
@@ -219,14 +219,14 @@ def test_a_directory_whose_identity_is_lost_is_led_again(serve: Serving, tmp_pat
         (["no.such.properties"], "no.such.properties"),
     ],
 )
-def test_a_wrong_call_is_explained_and_ends_with_2(words: list[str], said: str) -> None:
+def test_wrong_usage_exits_with_2_and_the_reason(words: list[str], said: str) -> None:
     result = CliRunner().invoke(build(["serve"]), ["serve", *words])
     assert result.exit_code == 2, result.stderr
     assert result.stdout == ""
     assert said in result.stderr
 
 
-def test_a_topic_that_cannot_be_made_ends_with_2(serve: Serving) -> None:
+def test_invalid_seed_topic_exits_with_2(serve: Serving) -> None:
     process = serve.start("-p", "0", "--seed-topic", "bad name")
     out, err = process.communicate(timeout=SECONDS)
     assert (process.returncode, out) == (2, "")
@@ -234,7 +234,7 @@ def test_a_topic_that_cannot_be_made_ends_with_2(serve: Serving) -> None:
     assert "Traceback" not in err
 
 
-def test_what_cannot_start_ends_with_1(serve: Serving, tmp_path: Path) -> None:
+def test_failed_start_exits_with_1(serve: Serving, tmp_path: Path) -> None:
     told = serve("-p", "0", "-d", str(tmp_path))
     port = told["bootstrap"].rpartition(":")[2]
     taken = serve.start("-p", port)
@@ -247,8 +247,8 @@ def test_what_cannot_start_ends_with_1(serve: Serving, tmp_path: Path) -> None:
     assert "is in use by another process" in err
 
 
-def test_serving_loads_nothing_that_it_does_not_need() -> None:
-    """Start time and memory are a promise; what only other commands need must stay out."""
+def test_serve_imports_no_unneeded_module() -> None:
+    """Unneeded imports cost start-up time and memory."""
     program = "import sys, ottla.cli\nottla.cli.load('serve')\nprint('\\n'.join(sys.modules))\n"
     found = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={**os.environ}

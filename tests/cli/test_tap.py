@@ -1,4 +1,4 @@
-"""`ottla tap` as a command: it prints, captures and disturbs, and `ottla decode` reads what it captured."""
+"""`ottla tap` as a process: output, captures, control API."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ OTTLA = [sys.executable, "-m", "ottla"]
 
 @contextlib.contextmanager
 def tapping(target: str, *options: str) -> Iterator[tuple[list[str], list[str]]]:
-    """Lines that it says at its start, and (when it has ended) what it printed."""
+    """Yield the lines of its start message, and a list that has its output after it has ended."""
     command = [*OTTLA, "tap", "127.0.0.1:0", target, *options]
     said: list[str] = []
     printed: list[str] = []
-    with tempfile.TemporaryFile("w+") as out:  # a pipe that nobody reads would hold it up when it is full
+    with tempfile.TemporaryFile("w+") as out:  # a full pipe would block it
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         try:
@@ -59,7 +59,7 @@ def produce(bootstrap: str, *values: str) -> None:
         assert send(client, "t", value).error is None
 
 
-def test_it_prints_and_captures_what_is_chosen(tmp_path: Path) -> None:
+def test_selected_frames_are_printed_and_captured(tmp_path: Path) -> None:
     path = tmp_path / "capture.jsonl"
     with Cluster(topics=["t"]) as cluster:
         with tapping(cluster.bootstrap, "--api", "Produce", "--topic", "t", "-o", str(path)) as (said, printed):
@@ -75,7 +75,7 @@ def test_it_prints_and_captures_what_is_chosen(tmp_path: Path) -> None:
     assert all(frame["error"] is None for frame in frames)
 
 
-def test_brief_lines_and_control_functions() -> None:
+def test_brief_output_and_control_api() -> None:
     with Cluster(topics=["t"]) as cluster:
         with tapping(cluster.bootstrap, "--brief", "--client-id", "me", "--control", "0") as (said, printed):
             found = re.search(r"http://\S+", said[0])
@@ -95,7 +95,7 @@ def test_brief_lines_and_control_functions() -> None:
         assert len(cluster.requests("Produce")) == 1
 
 
-def test_frames_as_json() -> None:
+def test_frames_are_printed_as_json() -> None:
     with Cluster(topics=["t"]) as cluster:
         with tapping(cluster.bootstrap, "--json", "--api", "Produce") as (said, printed):
             produce(address(said), "hello")
@@ -110,7 +110,7 @@ def test_frames_as_json() -> None:
         assert [sorted({"tree", "size"} & set(json.loads(line))) for line in printed] == [["size"], ["size"]]
 
 
-def test_bad_arguments_are_told() -> None:
+def test_wrong_usage_exits_with_2_and_the_reason() -> None:
     for options, problem in (
         (["kafka", "localhost:1"], "write host:port"),
         (["0", "localhost:1", "--api", "Nope"], "no API 'Nope'"),

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ottla.testing import Cluster
 
 
-def test_a_topic_is_created_listed_described_grown_and_deleted(cluster: Cluster) -> None:
+def test_topic_is_created_described_grown_and_deleted(cluster: Cluster) -> None:
     where = cluster.bootstrap
     created = run(where, "topic", "create", "life", "-p", 3, "-r", 2, "-c", "retention.ms=1000", "--json").rows
     assert created[0] | {"id": ""} == {
@@ -34,7 +34,7 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(cluster: Cluster)
     assert "life" not in run(where, "topic", "list").out
 
 
-def test_what_is_refused_changes_nothing_and_ends_with_a_code(cluster: Cluster) -> None:
+def test_refused_change_has_an_exit_code_and_no_effect(cluster: Cluster) -> None:
     where = cluster.bootstrap
     assert run(where, "topic", "create", "twice").code == 0
     again = run(where, "topic", "create", "twice")
@@ -51,7 +51,7 @@ def test_what_is_refused_changes_nothing_and_ends_with_a_code(cluster: Cluster) 
     assert run(where, "topic", "add-partitions", "twice", 1).code == 1
 
 
-def test_one_that_is_refused_does_not_keep_the_others_from_being_done(cluster: Cluster) -> None:
+def test_refused_topic_does_not_stop_the_others(cluster: Cluster) -> None:
     where = cluster.bootstrap
     made = run(where, "topic", "create", "bad name", "good-name")
     assert (made.code, made.out) == (1, "created good-name with 1 partition\n")
@@ -66,7 +66,7 @@ def test_one_that_is_refused_does_not_keep_the_others_from_being_done(cluster: C
     assert trimmed.err == "ottla: OFFSET_OUT_OF_RANGE (1): shrinking-0\n"
 
 
-def test_a_cluster_that_cannot_be_reached_or_named(cluster: Cluster) -> None:
+def test_unreachable_cluster_exits_with_3(cluster: Cluster) -> None:
     refused = run("127.0.0.1:1", "topic", "list")
     assert refused.code == 3
     assert "cannot connect to 127.0.0.1:1" in refused.err
@@ -74,7 +74,7 @@ def test_a_cluster_that_cannot_be_reached_or_named(cluster: Cluster) -> None:
     assert run(cluster.bootstrap, "topic", "list", "-X", "security").code == 2
 
 
-def test_records_before_an_offset_are_deleted(cluster: Cluster) -> None:
+def test_trim_deletes_records_before_an_offset(cluster: Cluster) -> None:
     where = cluster.bootstrap
     cluster.create_topic("trimmed", 2)
     run(where, "produce", "trimmed", "-p", 1, stdin="a\nb\nc\n")
@@ -88,7 +88,7 @@ def test_records_before_an_offset_are_deleted(cluster: Cluster) -> None:
     )
 
 
-def test_configs_are_shown_with_their_sources_and_changed_all_or_none(cluster: Cluster) -> None:
+def test_configs_are_described_and_altered_atomically(cluster: Cluster) -> None:
     where = cluster.bootstrap
     cluster.create_topic("set", 1)
     changed = run(
@@ -110,7 +110,7 @@ def test_configs_are_shown_with_their_sources_and_changed_all_or_none(cluster: C
     assert run(where, "config", "describe", "topic", "none").code == 4
 
 
-def test_a_config_that_nothing_has_is_not_found(cluster: Cluster) -> None:
+def test_unknown_config_exits_with_4(cluster: Cluster) -> None:
     asked = run(cluster.bootstrap, "config", "describe", "broker", 1, "num.partitions", "num.partition")
     assert (asked.code, asked.out, asked.err) == (4, "", "ottla: broker 1 has no config num.partition\n")
 
@@ -130,7 +130,7 @@ def test_configs_of_brokers_groups_and_loggers(cluster: Cluster) -> None:
     assert documented.code == 4
 
 
-def test_the_cluster_is_described(cluster: Cluster) -> None:
+def test_cluster_is_described(cluster: Cluster) -> None:
     where = cluster.bootstrap
     described = run(where, "cluster", "describe", "--json").rows[0]
     assert [each["node"] for each in described["brokers"]] == [1, 2]

@@ -1,4 +1,4 @@
-"""Whole record batches, as a test made them, to a topic's partitions, each to its leader."""
+"""Sends prepared record batches to the leaders of partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_MS = 30_000
 
 
 class Sent(NamedTuple):
-    """Where a batch begins, and the time that the broker stamped it with (-1: the producer's own)."""
+    """Base offset of a batch, and its log append time (-1 for CreateTime)."""
 
     base_offset: int
     append_time: int
@@ -31,9 +31,9 @@ class Sent(NamedTuple):
 def send_batches(
     client: Client, topic: str, batches: Mapping[int, Buffer], *, acks: int = -1, timeout_ms: int = TIMEOUT_MS
 ) -> dict[int, Sent]:
-    """Write one batch to each of some partitions; with acks 0 nothing is known of what became of them.
+    """Write one batch to each partition; with acks=0 return offsets of -1.
 
-    What a broker refuses for a reason that may pass is sent again, and what may have been written twice by that is.
+    Retriable errors are retried without idempotence, so that a batch may be written twice.
     """
     left = dict(batches)
     sent: dict[int, Sent] = {}
@@ -48,15 +48,15 @@ def send_batches(
                     TopicProduceData(
                         name=topic,
                         topic_id=info.id,
-                        partition_data=[PartitionProduceData(index=each, records=left[each]) for each in partitions],
+                        partition_data=[PartitionProduceData(index=index, records=left[index]) for index in partitions],
                     )
                 ],
             )
             if acks == 0:
                 client.node(node).send_without_response(request)
-                for each in partitions:
-                    del left[each]
-                    sent[each] = Sent(-1, -1)
+                for index in partitions:
+                    del left[index]
+                    sent[index] = Sent(-1, -1)
                 continue
             refused: KafkaError | None = None
             for answer in client.to_node(node, request, ProduceResponse).responses[0].partition_responses:

@@ -1,4 +1,4 @@
-"""The protocol client: negotiation, routing, retries, and brokers that are gone, strange or lying."""
+"""The protocol client: negotiation, routing, retries, and brokers that misbehave."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def batch(*values: bytes, codec: CompressionType = CompressionType.NONE) -> byte
 
 @contextmanager
 def strange_broker(talk: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A socket that behaves as `talk` does, once per connection."""
+    """Listen on a socket and run `talk` for each connection; yield the address."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -93,22 +93,22 @@ def strange_broker(talk: Callable[[socket.socket], None]) -> Iterator[str]:
         (" broker.example.org:19092 ", ("broker.example.org", 19092)),
     ],
 )
-def test_addresses(text: str, address: tuple[str, int]) -> None:
+def test_address_is_parsed(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["host:port", "host:0", "host:70000"])
-def test_what_is_no_address(text: str) -> None:
+def test_malformed_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):
         parse_address(text)
 
 
-def test_no_bootstrap_server() -> None:
+def test_empty_bootstrap_is_refused() -> None:
     with pytest.raises(ValueError, match="no bootstrap server"):
         Client(" , ")
 
 
-# Brokers that are not what they should be.
+# Brokers that misbehave.
 
 
 def refused_by(where: str) -> str:
@@ -117,23 +117,23 @@ def refused_by(where: str) -> str:
     return str(refused.value)
 
 
-def test_nobody_listens() -> None:
+def test_closed_port_is_an_error() -> None:
     with Client("127.0.0.1:1", timeout=60) as client, pytest.raises(ConnectionFailedError, match="cannot connect to"):
         client.topics()
 
 
-def test_the_next_bootstrap_server_is_tried(cluster: Cluster) -> None:
+def test_next_bootstrap_server_is_tried(cluster: Cluster) -> None:
     with Client(f"127.0.0.1:1,{cluster.bootstrap}") as client:
         assert sorted(client.brokers) == [1, 2, 3]
 
 
-def test_a_broker_that_hangs_up() -> None:
+def test_broker_that_closes_the_connection() -> None:
     with strange_broker(lambda taken: None) as where:
         assert "did not answer" in refused_by(where)
 
 
 @pytest.mark.parametrize("length", [-1, 0, 3, 0x48545450, 0x7FFFFFFF])
-def test_a_broker_that_announces_nonsense(length: int) -> None:
+def test_response_with_impossible_length_is_refused(length: int) -> None:
     def talk(taken: socket.socket) -> None:
         taken.recv(1000)
         taken.sendall(struct.pack(">i", length) + b"garbage")
@@ -142,7 +142,7 @@ def test_a_broker_that_announces_nonsense(length: int) -> None:
         assert "is it a Kafka broker" in refused_by(where)
 
 
-def test_a_broker_that_answers_another_question() -> None:
+def test_response_with_wrong_correlation_id_is_refused() -> None:
     def talk(taken: socket.socket) -> None:
         taken.recv(1000)
         taken.sendall(struct.pack(">iih", 6, 12345, 0))
@@ -152,7 +152,7 @@ def test_a_broker_that_answers_another_question() -> None:
 
 
 def old_broker(taken: socket.socket) -> None:
-    """Knows ApiVersions up to 2 and Metadata up to 1, and says so as KIP-511 wants it."""
+    """Act as a broker with ApiVersions up to v2 and Metadata up to v1, which answers newer ones per KIP-511."""
     apis = [ApiVersion(api_key=3, max_version=1), ApiVersion(api_key=18, max_version=2)]
     while head := taken.recv(4):
         frame = taken.recv(struct.unpack(">i", head)[0])
@@ -167,7 +167,7 @@ def old_broker(taken: socket.socket) -> None:
         taken.sendall(struct.pack(">ii", 4 + len(body), correlation_id) + body)
 
 
-def test_an_old_broker_is_asked_in_versions_that_it_knows() -> None:
+def test_old_broker_gets_versions_that_it_supports() -> None:
     with strange_broker(old_broker) as where:
         host, _, port = where.partition(":")
         connection = BrokerConnection(host, int(port), timeout=60)
@@ -178,7 +178,7 @@ def test_an_old_broker_is_asked_in_versions_that_it_knows() -> None:
         connection.close()
 
 
-def test_a_connection_that_broke_is_made_again(client: Client) -> None:
+def test_broken_connection_is_opened_again(client: Client) -> None:
     node = client.node(1)
     node.send(MetadataRequest(topics=[]), MetadataResponse)
     assert node._socket is not None
@@ -191,7 +191,7 @@ def test_a_connection_that_broke_is_made_again(client: Client) -> None:
 # Routing.
 
 
-def test_requests_go_to_leaders_wherever_they_are(client: Client, cluster: Cluster) -> None:
+def test_requests_are_routed_to_leaders(client: Client, cluster: Cluster) -> None:
     cluster.create_topic("routed", 6)
     assert {client.leader("routed", index) for index in range(6)} == {1, 2, 3}
     sent = send_batches(client, "routed", {index: batch(b"%d" % index) for index in range(6)})
@@ -203,7 +203,7 @@ def test_requests_go_to_leaders_wherever_they_are(client: Client, cluster: Clust
         client.leader("routed", 6)
 
 
-def test_a_leader_that_moved_is_found_again(client: Client, cluster: Cluster) -> None:
+def test_moved_leader_is_found(client: Client, cluster: Cluster) -> None:
     cluster.create_topic("moving", 1, 3)
     send_batches(client, "moving", {0: batch(b"before")})
     before = client.leader("moving", 0)
@@ -219,7 +219,7 @@ def test_a_leader_that_moved_is_found_again(client: Client, cluster: Cluster) ->
     assert client.leader("moving", 0) == after
 
 
-def test_what_a_broker_refuses_for_good_is_not_tried_again(client: Client, cluster: Cluster) -> None:
+def test_error_that_is_not_retriable_is_raised(client: Client, cluster: Cluster) -> None:
     cluster.create_topic("strict", 1, configs={"max.message.bytes": "200"})
     with pytest.raises(KafkaError) as refused:
         send_batches(client, "strict", {0: batch(bytes(1000))})
@@ -231,7 +231,7 @@ def test_what_a_broker_refuses_for_good_is_not_tried_again(client: Client, clust
 
 
 @pytest.mark.parametrize("codec", list(CompressionType))
-def test_records_are_read_back_from_any_place(client: Client, cluster: Cluster, codec: CompressionType) -> None:
+def test_records_are_read_from_any_offset(client: Client, cluster: Cluster, codec: CompressionType) -> None:
     topic = f"read-{codec.name.lower()}"
     cluster.create_topic(topic, 2)
     for start in (0, 10):
@@ -249,7 +249,7 @@ def test_records_are_read_back_from_any_place(client: Client, cluster: Cluster, 
     assert offsets_at(client, topic, [0], NOW + 1_000_000) == {0: 20}
 
 
-def test_a_reader_goes_on_until_the_end_that_was_asked_for(client: Client, cluster: Cluster) -> None:
+def test_reader_waits_for_its_end_offset(client: Client, cluster: Cluster) -> None:
     cluster.create_topic("grows", 1)
     send_batches(client, "grows", {0: batch(b"0", b"1")})
     reader = iter(RecordReader(client, "grows", {0: 0}, until={0: 3}))
@@ -262,7 +262,7 @@ def test_a_reader_goes_on_until_the_end_that_was_asked_for(client: Client, clust
 # Administration.
 
 
-def test_topics_are_made_changed_and_deleted(client: Client) -> None:
+def test_topics_are_created_changed_and_deleted(client: Client) -> None:
     made = create_topic(client, "admin", partitions=2, replication_factor=3, configs={"retention.ms": "1000"})
     assert (made.num_partitions, made.replication_factor) == (2, 3)
     create_partitions(client, "admin", 3)
@@ -286,7 +286,7 @@ def test_topics_are_made_changed_and_deleted(client: Client) -> None:
     assert [each.replicas for each in client.topics(["by-hand"])[0].partitions.values()] == [(3, 1), (2, 3)]
 
 
-def test_offsets_of_groups_are_set_read_and_deleted(client: Client, cluster: Cluster) -> None:
+def test_group_offsets_are_committed_read_and_deleted(client: Client, cluster: Cluster) -> None:
     cluster.create_topic("grouped", 2)
     commit(client, "admins", {("grouped", 0): 0, ("grouped", 1): 0})
     assert committed(client, "admins") == {("grouped", 0): 0, ("grouped", 1): 0}

@@ -1,4 +1,4 @@
-"""The producer of `ottla.client`, against a cluster in this process."""
+"""The producer of `ottla.client` against a cluster in this process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def client(cluster: Cluster) -> Iterator[Client]:
 
 
 def read(cluster: Cluster, topic: str, *, committed: bool, partitions: int) -> list[tuple[bytes | None, bytes | None]]:
-    """All records that a librdkafka consumer sees."""
+    """Return all records that a librdkafka consumer reads."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -62,14 +62,14 @@ def read(cluster: Cluster, topic: str, *, committed: bool, partitions: int) -> l
 
 
 @given(key=st.binary(max_size=40))
-def test_keys_go_where_the_java_client_and_librdkafka_send_them(key: bytes) -> None:
-    from kafka.partitioner.default import murmur2 as others  # kafka-python's own, an independent one
+def test_partition_of_a_key_equals_other_clients(key: bytes) -> None:
+    from kafka.partitioner.default import murmur2 as reference  # kafka-python's implementation
 
-    assert murmur2(key) == others(key) & 0xFFFFFFFF
+    assert murmur2(key) == reference(key) & 0xFFFFFFFF
     assert 0 <= partition_for_key(key, 7) < 7
 
 
-def test_batches_arrive_in_order_with_keys_headers_and_nulls(cluster: Cluster, client: Client) -> None:
+def test_batches_are_stored_in_order_with_headers_and_nulls(cluster: Cluster, client: Client) -> None:
     cluster.create_topic("plain", 1)
     producer = Producer(client, batch_bytes=2000, compression="lz4")
     for number in range(500):
@@ -94,7 +94,7 @@ def test_records_without_a_key_reach_every_partition(cluster: Cluster, client: C
     assert all(counts)
 
 
-def test_a_transaction_is_seen_whole_or_not_at_all(cluster: Cluster, client: Client) -> None:
+def test_transaction_is_atomic_for_read_committed(cluster: Cluster, client: Client) -> None:
     cluster.create_topic("money", 2)
     producer = Producer(client, transactional_id="bank")
     producer.initialize()
@@ -113,7 +113,7 @@ def test_a_transaction_is_seen_whole_or_not_at_all(cluster: Cluster, client: Cli
     assert len(read(cluster, "money", committed=False, partitions=2)) == 40
 
 
-def test_a_second_producer_of_the_same_id_fences_the_first(cluster: Cluster, client: Client) -> None:
+def test_second_producer_fences_the_first(cluster: Cluster, client: Client) -> None:
     cluster.create_topic("fenced", 1)
     first = Producer(client, transactional_id="one")
     first.initialize()
@@ -130,7 +130,7 @@ def test_a_second_producer_of_the_same_id_fences_the_first(cluster: Cluster, cli
     assert read(cluster, "fenced", committed=True, partitions=1) == [(None, b"of the second")]
 
 
-def test_what_cannot_be_sent_is_said_at_once(cluster: Cluster, client: Client) -> None:
+def test_invalid_send_raises_immediately(cluster: Cluster, client: Client) -> None:
     cluster.create_topic("small", 1)
     producer = Producer(client)
     with pytest.raises(KafkaError, match="small has partitions 0 to 0, not 4"):

@@ -47,9 +47,10 @@ def registry(
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as one JSON object.")] = False,
     cluster: ClusterOptions,
 ) -> None:
-    """Run a schema registry that clients take for Confluent's.
+    """Run a schema registry over any Kafka.
 
-    Its state is the topic _schemas of the Kafka, in Confluent's format. Ctrl-C or SIGTERM stops it.
+    It answers as Confluent's registry does; its state is the topic _schemas of the Kafka, in Confluent's format. Ctrl-C
+    or SIGTERM stops it.
     """
     from ottla.registry.server import RegistryServer
 
