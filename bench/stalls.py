@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.server.wire import Wire
 
-from bench.peers import Peer, available, start_kfake
+from bench.peers import Peer, available, start_apache_kafka, start_kfake
 from ottla.protocol.framing import encode_request
 from ottla.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -47,6 +48,7 @@ METADATA_BYTES = 100_000_000
 SEGMENT_BYTES = 1_048_576
 PIPELINED = 200
 TOPICS_PER_REQUEST = 500
+HEAP = "2g"  # with less, a Metadata request of 100 MB ends Kafka
 ROWS = (
     ("idle", "idle"),
     ("10 clients, zstd batches of 3.3 kB with 100 MB of zeros", "bombs"),
@@ -216,6 +218,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="requests of each client")
     options = parser.parse_args()
     peers = [start for start in available() if start is not start_kfake]
+    peers = [partial(start, heap=HEAP) if start is start_apache_kafka else start for start in peers]
     found = dict(measure(start, options.topics, options.producers, options.rounds) for start in peers)
     print("| longest round trip of another client, ms | " + " | ".join(found) + " |")
     print("|---|" + "---|" * len(found))

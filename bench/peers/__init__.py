@@ -86,12 +86,12 @@ def start_kfake(folder: Path) -> Peer:
     return Peer("kfake (memory)", process.stdout.readline().strip(), process.pid, began, _ended(process))
 
 
-def start_apache_kafka(folder: Path) -> Peer:
+def start_apache_kafka(folder: Path, heap: str = "384m") -> Peer:
     """Apache Kafka on disk, one combined node."""
     sys.path.insert(0, str(ROOT))
     from tests.interop.apache_kafka import ApacheKafka
 
-    node = ApacheKafka(folder / "kafka")
+    node = ApacheKafka(folder / "kafka", heap=heap)
     began = time.perf_counter()
     node.start()
     return Peer("Apache Kafka (disk)", node.bootstrap, node.pid, began, node.stop)
