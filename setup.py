@@ -1,28 +1,64 @@
-"""Builds the native kernel when Cython and a C compiler are there; without them ottla runs the same file uncompiled."""
+"""Builds the native kernel when Cython and a C compiler are there; without them ottla runs the same code uncompiled."""
 
+import ast
 import os
 from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNEL = "src/ottla/records/kernel.py"
+KERNEL = Path("src/ottla/records/kernel")
+PARTS = ("walk", "encode", "keys", "columns")  # in the order in which they need each other
+MODULE = "ottla.records.kernel._compiled"
+BUILD = Path("build/kernel")
 # Python's own flags, repeated because the kernel counts on them: integers wrap around as they do in Java.
 FLAGS = ["/O2"] if os.name == "nt" else ["-O3", "-fwrapv", "-g0"]
+HEADER = """# cython: language_level=3, annotation_typing=False
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+import cython
+from cython.cimports.libc.string import memcpy
+"""
+LAST_TYPE = "ctypedef long long i64\n"
 
 
 def extensions() -> list[Extension]:
-    """The one native module of ottla, or nothing where it cannot be translated."""
-    if not Path(KERNEL).exists():
+    """Return the one native module of ottla, or nothing where it cannot be translated."""
+    if not KERNEL.exists():
         return []
     try:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    kernel = Extension("ottla.records.kernel", [KERNEL], extra_compile_args=FLAGS)
-    built: list[Extension] = cythonize([kernel], language_level=3)
+    kernel = Extension(MODULE, [str(join_parts())], extra_compile_args=FLAGS)
+    built: list[Extension] = cythonize([kernel], language_level=3, include_path=[str(BUILD)])
     for extension in built:
         extension.optional = True  # cythonize forgets it when it is set before
     return built
+
+
+def join_parts() -> Path:
+    """Join the parts of the kernel into one source, so that calls between them are inlined; return its path."""
+    target = BUILD.joinpath(*MODULE.split(".")).with_suffix(".py")
+    for depth in range(1, len(MODULE.split("."))):
+        folder = BUILD.joinpath(*MODULE.split(".")[:depth])
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.joinpath("__init__.py").touch()
+    sources = [KERNEL / f"{part}.py" for part in PARTS]
+    _write(target, HEADER + "".join(_without_imports(source.read_text(encoding="utf-8")) for source in sources))
+    types = [source.with_suffix(".pxd").read_text(encoding="utf-8") for source in sources]
+    _write(target.with_suffix(".pxd"), types[0] + "".join(text.partition(LAST_TYPE)[2] for text in types[1:]))
+    return target
+
+
+def _without_imports(text: str) -> str:
+    """Return what follows the docstring and the imports of a part."""
+    nodes = ast.parse(text).body
+    header = [node for node in nodes[1:] if isinstance(node, ast.Import | ast.ImportFrom | ast.Try | ast.If)]
+    return "\n".join(text.splitlines()[header[-1].end_lineno :]) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
 
 
 setup(ext_modules=extensions())
