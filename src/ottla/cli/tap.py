@@ -125,6 +125,14 @@ def tap(
             show_default=False,
         ),
     ] = None,
+    http_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http-host",
+            metavar="NAME",
+            help="Accept control requests for this host name, besides loopback names and the bound host; repeatable.",
+        ),
+    ] = None,
     dev_tls: Annotated[
         bool, typer.Option("--dev-tls", help="Listen with TLS and a certificate of a temporary CA.")
     ] = False,
@@ -161,7 +169,13 @@ def tap(
     try:
         web = None
         if control is not None:
-            web = parse_web_options("--control", control, token=control_token, token_option="--control-token")
+            web = parse_web_options(
+                "--control",
+                control,
+                token=control_token,
+                allowed_hosts=http_host or (),
+                token_option="--control-token",
+            )
         if dev_tls and listen_config is not None:
             raise ValueError("--dev-tls and --listen-config cannot be used together")
         chosen = _Chosen(

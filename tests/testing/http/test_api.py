@@ -284,3 +284,32 @@ def test_web_page_cannot_reset_a_broker() -> None:
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(request, timeout=60)
             assert refused.value.code in (403, 415)
+
+
+def test_rule_is_described_with_the_names_that_it_was_added_with(api: Api) -> None:
+    given = {
+        "action": "delay_response",
+        "api": "Produce",
+        "node": 1,
+        "topic": "t",
+        "partitions": [0, 1],
+        "client_id": "c",
+        "times": 0,
+    }
+    rule = api.post("/rules", **given, seconds=1)
+    assert {name: rule[name] for name in given} == given
+    assert api.get("/rules") == [rule]
+
+
+def test_rule_numbers_start_at_one_after_reset(api: Api) -> None:
+    assert [api.post("/rules", action="observe")["rule"] for _ in range(2)] == [1, 2]
+    api.post("/reset")
+    assert api.get("/rules") == []
+    assert api.post("/rules", action="observe")["rule"] == 1
+
+
+def test_exhausted_rule_is_still_described(api: Api) -> None:
+    rule = api.post("/rules", action="observe", api="Metadata")["rule"]
+    AdminClient({"bootstrap.servers": api.bootstrap}).list_topics(timeout=60)
+    described = api.get(f"/rules/{rule}/wait")
+    assert (described["hits"], described["active"]) == (1, False)
