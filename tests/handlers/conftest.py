@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .group_broker import GroupBroker
+from .share_state_requests import ShareStateRequests
+from .transactional_broker import TransactionalBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,3 +20,17 @@ def group_broker() -> Iterator[GroupBroker]:
     broker = GroupBroker()
     yield broker
     broker.close()
+
+
+@pytest.fixture
+def transactional() -> Iterator[TransactionalBroker]:
+    """Start a broker with the topic `news` and loaded coordinators, for the transaction and share state APIs."""
+    broker = TransactionalBroker()
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def share_state(transactional: TransactionalBroker) -> ShareStateRequests:
+    """Return the requests of the share state APIs to a broker."""
+    return ShareStateRequests(transactional)

@@ -14,7 +14,7 @@ from ottla.cluster.server_config import Endpoint, parse_server_properties
 from ottla.protocol.errors import ErrorCode
 from ottla.server.dispatch import Dispatch
 from ottla.shares.partition import ACCEPT
-from tests.shares.test_share_fetch import ANN, BOB, Talk, acquired, parts
+from tests.shares.share_broker import ANN, BOB, ShareBroker, acquired, parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
 
 
-class TwoNodes(Talk):
+class TwoNodes(ShareBroker):
     """Two nodes, of which one is asked at a time."""
 
     asked = 1

@@ -12,7 +12,7 @@ import pytest
 from ottla.protocol.errors import ErrorCode
 from ottla.shares.partition import ACCEPT, REJECT, RELEASE
 from ottla.shares.sessions import TopicIdPartition
-from tests.shares.test_share_fetch import Talk, acquired
+from tests.shares.share_broker import ShareBroker, acquired
 
 SEEDS = 8
 STEPS = 150
@@ -25,7 +25,7 @@ class Play:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.talk = Talk()
+        self.talk = ShareBroker()
         self.talk.configure(share_isolation_level="read_committed", share_delivery_count_limit="3")
         self.epochs = dict.fromkeys(MEMBERS, 0)
         self.held: dict[int, tuple[str, float]] = {}
@@ -56,7 +56,7 @@ class Play:
     def fetch(self) -> None:
         member = self.random.choice(MEMBERS)
         epoch = self.epochs[member]
-        self.talk.session_of_its_own(MEMBERS.index(member))
+        self.talk.connect_as(MEMBERS.index(member))
         answer = self.talk.fetch(
             member,
             epoch,
@@ -83,7 +83,7 @@ class Play:
         while last + 1 in mine and self.random.random() < 0.7:
             last += 1
         kinds = [self.random.choice((ACCEPT, REJECT, RELEASE)) for _ in range(first, last + 1)]
-        self.talk.session_of_its_own(MEMBERS.index(member))
+        self.talk.connect_as(MEMBERS.index(member))
         assert self.talk.acknowledge(member, self.epochs[member], {0: [(first, last, kinds)]}) == [ErrorCode.NONE]
         self.epochs[member] += 1
         for offset, kind in enumerate(kinds, first):
@@ -109,7 +109,7 @@ class Play:
     def finish(self) -> None:
         """Everybody behaves from now on, and all there is gets done."""
         self.talk.world.clock.advance(LOCK_SECONDS + 1)
-        self.talk.session_of_its_own(9)
+        self.talk.connect_as(9)
         empty, epoch = 0, 0
         while empty < 3:
             found = acquired(self.talk.fetch("last", epoch, (0,) if epoch == 0 else (), wait_ms=10)).get(0, [])

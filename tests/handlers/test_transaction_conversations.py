@@ -1,4 +1,4 @@
-"""The transaction APIs, in every version and with every mistake, against the answers of Apache Kafka 4.3.1."""
+"""The transaction APIs in every version, with invalid requests, against recorded responses of Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conversations.transactions.talk import TransactionTalk
 
 @pytest.mark.parametrize("sync", [False, True], ids=["", "durable"])
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_the_answers_are_kafkas(name: str, sync: bool) -> None:
+def test_responses_equal_kafkas(name: str, sync: bool) -> None:
     local = LocalTalk(SETTINGS, sync=sync)
     talk = TransactionTalk(local, local.pause)
     talk.find_coordinators()
