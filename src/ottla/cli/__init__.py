@@ -39,6 +39,7 @@ COMMANDS = {
     "produce": Subcommand("ottla.cli.produce", "Write records to a topic."),
     "quota": Subcommand("ottla.cli.quota", "List, set and remove client quotas."),
     "registry": Subcommand("ottla.cli.registry", "Run a schema registry over any Kafka."),
+    "schema": Subcommand("ottla.cli.schema", "List, show, register, check and delete schemas of any registry."),
     "serve": Subcommand("ottla.cli.serve", "Run a Kafka-compatible broker."),
     "tap": Subcommand("ottla.cli.tap", "Print, capture and disturb traffic between clients and a Kafka."),
     "topic": Subcommand("ottla.cli.topic", "List, describe, create, change and delete topics."),

@@ -1,0 +1,112 @@
+"""A small client of any registry with Confluent's REST API, over the standard library's HTTP."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
+
+
+class RegistryRefusedError(Exception):
+    """The registry refused a request: its error code and message."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+        self.message = message
+
+    @property
+    def is_missing(self) -> bool:
+        """Return whether a subject, version or schema does not exist."""
+        return self.code // 100 == 404 or self.code == 404
+
+
+class RegistryUnreachableError(Exception):
+    """No registry answered at the URL."""
+
+
+class RegistryClient:
+    """Calls one registry; user and password come from the URL, as in `http://user:password@host:8081`."""
+
+    def __init__(self, url: str, *, timeout: float = 30.0) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url}: write the URL of a registry, such as http://localhost:8081")
+        self._headers = {"Accept": CONTENT_TYPE, "Content-Type": CONTENT_TYPE}
+        if parts.username is not None:
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
+        host = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
+        place = host if parts.port is None else f"{host}:{parts.port}"
+        self._url = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
+        self._timeout = timeout
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Send a request and return the decoded response."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, self._headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout) as response:
+                return json.loads(response.read(MAX_RESPONSE_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refused(error.code, error.read(MAX_RESPONSE_BYTES)) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise RegistryUnreachableError(f"no schema registry answers at {self._url}: {reason}") from error
+
+    def subjects(self, *, deleted: bool = False) -> list[str]:
+        """List subjects."""
+        found: list[str] = self.call("GET", f"/subjects?deleted={str(deleted).lower()}")
+        return found
+
+    def versions(self, subject: str) -> list[int]:
+        """List the versions of a subject."""
+        found: list[int] = self.call("GET", f"/subjects/{_quoted(subject)}/versions")
+        return found
+
+    def version(self, subject: str, version: str = "latest") -> dict[str, Any]:
+        """Return a version with its schema."""
+        found: dict[str, Any] = self.call("GET", f"/subjects/{_quoted(subject)}/versions/{_quoted(version)}")
+        return found
+
+    def schema(self, schema_id: int) -> dict[str, Any]:
+        """Return the schema with an id."""
+        found: dict[str, Any] = self.call("GET", f"/schemas/ids/{schema_id}")
+        return found
+
+    def register(self, subject: str, request: dict[str, Any], *, normalize: bool = False) -> dict[str, Any]:
+        """Register a schema and return its id."""
+        path = f"/subjects/{_quoted(subject)}/versions?normalize={str(normalize).lower()}"
+        found: dict[str, Any] = self.call("POST", path, request)
+        return found
+
+    def check(self, subject: str, request: dict[str, Any], version: str | None = None) -> list[str]:
+        """Return why a schema is incompatible with a version, or with what the subject's level asks for."""
+        place = "" if version is None else f"/{_quoted(version)}"
+        path = f"/compatibility/subjects/{_quoted(subject)}/versions{place}?verbose=true"
+        answer = self.call("POST", path, request)
+        return [] if answer["is_compatible"] else answer.get("messages") or ["incompatible"]
+
+    def delete(self, subject: str, version: str | None = None, *, permanent: bool = False) -> Any:
+        """Delete a version, or a subject with all versions."""
+        place = "" if version is None else f"/versions/{_quoted(version)}"
+        return self.call("DELETE", f"/subjects/{_quoted(subject)}{place}?permanent={str(permanent).lower()}")
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _refused(status: int, body: bytes) -> RegistryRefusedError:
+    try:
+        tree = json.loads(body)
+        return RegistryRefusedError(int(tree["error_code"]), str(tree["message"]))
+    except (ValueError, KeyError, TypeError):
+        return RegistryRefusedError(status, f"HTTP status {status}")
