@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
@@ -20,6 +21,7 @@ import typer  # noqa: E402
 from typer.models import ArgumentInfo, CommandInfo, OptionInfo  # noqa: E402
 
 from ottla.cli import COMMANDS, load  # noqa: E402
+from ottla.cli.connect import ClusterOptions  # noqa: E402
 from ottla.handlers.registry import apis  # noqa: E402
 from ottla.protocol.api import APIS  # noqa: E402
 from ottla.protocol.releases import release_names  # noqa: E402
@@ -133,31 +135,39 @@ def cli_page() -> str:
     """docs/cli.md."""
     out = [
         "# The command line\n",
-        f"{WRITTEN} `ottla COMMAND --help` says the same on a terminal.\n",
-        "Every command has `--json`: it prints JSON then, an object per line. Those that talk to a cluster speak the "
-        "protocol, so any Kafka will do; they have\n",
+        f"{WRITTEN} `ottla COMMAND --help` prints the same.\n",
+        "Every command prints JSON with `--json`, one object per line. A closed pipe (`| head`) is no error. Commands "
+        "that talk to a cluster work with any Kafka; they share these options:\n",
         "| | |",
         "|---|---|",
-        "| `--bootstrap-server`, `-b` `HOST:PORT` | Where it is; several with commas between. "
-        "Default: `localhost:9092`, or what `OTTLA_BOOTSTRAP` says. |",
-        "| `--property`, `-X` `KEY=VALUE` | A client property such as `security.protocol=SASL_SSL`; may be repeated. |",
-        "| `--command-config` `FILE` | A file of client properties, as Kafka's own tools take it. |",
-        "| `--timeout` `SECONDS` | How long to try. Default: `30`. |",
+        *_cluster_options(),
         "",
         "| exit code | meaning |",
         "|---:|---|",
         "| 0 | done |",
-        "| 1 | it failed, or the broker refused; the reason is on standard error. `analyze`: it found something |",
-        "| 2 | called wrongly. `analyze`: or it could not look |",
-        "| 3 | no broker could be reached |",
-        "| 4 | there is no such topic, group or transactional id |",
-        "| 5 | `group lag --fail-above`: further behind than that |",
+        "| 1 | failed, or refused by the cluster; the reason is on standard error. `analyze`, `log verify`: findings |",
+        "| 2 | wrong usage. `analyze`: or the input cannot answer |",
+        "| 3 | no broker can be reached |",
+        "| 4 | the topic, group or transactional id does not exist |",
+        "| 5 | `group lag --fail-above`: the lag is higher |",
+        "| 130 | interrupted with Ctrl-C. `serve`, `tap`, `consume` and `pipeline run`, which run until Ctrl-C: 0 |",
         "",
     ]
     for word in sorted(COMMANDS):
         for name, command in _commands(load(word), "ottla"):
             out += _command(name, command)
     return "\n".join(out)
+
+
+def _cluster_options() -> list[str]:
+    """The rows of the options that every command of a cluster has."""
+    hints = get_type_hints(ClusterOptions, include_extras=True)
+    rows = []
+    for field in fields(ClusterOptions):
+        kind, info = get_args(hints[field.name])[:2]
+        default = field.default if info.show_default is not False else None
+        rows.append(f"| {_flags(field.name, kind, info, default)} | {_text(info.help)}{_default(info, default)} |")
+    return rows
 
 
 def _commands(app: typer.Typer, name: str) -> Iterator[tuple[str, CommandInfo]]:
@@ -221,9 +231,10 @@ def _type_name(kind: Any) -> str:
 def _default(info: Any, default: Any) -> str:
     if isinstance(info.show_default, str):
         return f" Default: `{info.show_default}`."
+    variable = f" or the environment variable `{info.envvar}`" if getattr(info, "envvar", None) else ""
     if default in (None, "", False, inspect.Parameter.empty):
         return ""
-    return f" Default: `{default.value if isinstance(default, Enum) else default}`."
+    return f" Default: `{default.value if isinstance(default, Enum) else default}`{variable}."
 
 
 def _text(help_text: str | None) -> str:
