@@ -21,7 +21,7 @@ def listed(world: World, states: tuple[str, ...] = (), types: tuple[str, ...] = 
     )
 
 
-def test_groups_are_listed_with_their_state_and_type_and_filtered_by_them(world: World) -> None:
+def test_groups_are_listed_and_filtered_by_state_and_type(world: World) -> None:
     world.stable_group("a", group="living")
     world.commit({("t", 0): 1}, group="simple")
     assert listed(world) == [("living", "consumer", "Stable", "classic"), ("simple", "", "Empty", "classic")]
@@ -31,7 +31,7 @@ def test_groups_are_listed_with_their_state_and_type_and_filtered_by_them(world:
     assert listed(world, states=("nonsense",)) == []
 
 
-def test_a_stable_group_is_described_with_metadata_and_assignments(world: World) -> None:
+def test_stable_group_is_described_with_metadata_and_assignments(world: World) -> None:
     (member,) = world.stable_group("a", protocols=[("range", b"meta")])
     (described,) = answered(world.coordinator.describe_groups(RequestContext(6), ["g"]))
     assert (described.group_state, described.protocol_type, described.protocol_data) == ("Stable", "consumer", "range")
@@ -40,7 +40,7 @@ def test_a_stable_group_is_described_with_metadata_and_assignments(world: World)
     assert (shown.member_metadata, shown.member_assignment) == (b"meta", b"a")
 
 
-def test_a_group_that_rebalances_is_described_without_metadata(world: World) -> None:
+def test_rebalancing_group_is_described_without_metadata(world: World) -> None:
     world.stable_group("a")
     world.enter(client="b")
     (described,) = answered(world.coordinator.describe_groups(RequestContext(6), ["g"]))
@@ -48,7 +48,7 @@ def test_a_group_that_rebalances_is_described_without_metadata(world: World) -> 
     assert [member.member_metadata for member in described.members] == [b"", b""]
 
 
-def test_an_unknown_group_is_dead_and_since_version_6_an_error(world: World) -> None:
+def test_unknown_group_is_dead_and_an_error_from_version_6(world: World) -> None:
     (old,) = answered(world.coordinator.describe_groups(RequestContext(5), ["nobody"]))
     assert (old.group_state, old.error_code) == ("Dead", 0)
     (new,) = answered(world.coordinator.describe_groups(RequestContext(6), ["nobody"]))
@@ -56,7 +56,7 @@ def test_an_unknown_group_is_dead_and_since_version_6_an_error(world: World) -> 
     assert new.error_message == "Group nobody not found."
 
 
-def test_groups_without_members_are_deleted_with_their_offsets(world: World) -> None:
+def test_empty_groups_are_deleted_with_their_offsets(world: World) -> None:
     world.stable_group("a", group="living")
     world.commit({("t", 0): 1, ("t", 1): 2}, group="simple")
     results = answered(world.coordinator.delete_groups(["living", "simple", "nobody"]))
@@ -70,7 +70,7 @@ def test_groups_without_members_are_deleted_with_their_offsets(world: World) -> 
     assert [group[0] for group in listed(world)] == ["living"]
 
 
-def test_a_deletion_is_answered_when_it_is_durable(world: World) -> None:
+def test_deletion_responds_when_durable(world: World) -> None:
     world.commit({("t", 0): 1}, group="simple")
     world.log.slow = True
     deleting = world.coordinator.delete_groups(["simple", "nobody"])

@@ -19,7 +19,7 @@ class Told:
         self.events.append((kind, fields))
 
 
-def test_a_member_with_very_many_tasks_releases_one() -> None:
+def test_release_of_one_of_very_many_tasks_is_reported() -> None:
     """Each task is looked at once: looking through all of them for each would take minutes here."""
     many = 100_000
     group = StreamsGroup("g")

@@ -73,12 +73,12 @@ def step_by_step(pieces: list[bytes]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_passing_over_what_was_overtaken_changes_nothing(seed: int) -> None:
+def test_skipping_replaced_commits_changes_nothing(seed: int) -> None:
     log = a_log(seed)
     assert state([b"".join(log)]) == step_by_step(log)
 
 
-def test_a_commit_that_was_overtaken_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_commit_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
 
     def counting(key: bytes | None, value: bytes | None) -> GroupRecord | None:

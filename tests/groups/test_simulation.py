@@ -11,6 +11,6 @@ PER_TEST = 25
 
 
 @pytest.mark.parametrize("first", range(0, SCHEDULES, PER_TEST))
-def test_groups_keep_their_promises_whatever_their_members_do(first: int) -> None:
+def test_simulated_groups_keep_their_invariants(first: int) -> None:
     for seed in range(first, first + PER_TEST):
         run(seed)

@@ -14,7 +14,7 @@ from tests.groups.world import MemoryTopic, MemoryTopics
 TOPIC = MemoryTopic(Uuid(bytes(range(16))), "topic", 3, ("r2", "r1"))
 
 
-def test_a_topics_hash_is_kafkas() -> None:
+def test_topic_hash_equals_kafkas() -> None:
     # Computed with org.apache.kafka.coordinator.group.Utils of Apache Kafka 4.3.1.
     assert topic_hash(TOPIC) == -4857857808034958877 % 2**64
     other = MemoryTopic(Uuid(bytes(16)), "other", 1)
@@ -23,7 +23,7 @@ def test_a_topics_hash_is_kafkas() -> None:
     assert hashes.of_topics(["missing"]) == 0
 
 
-def test_a_changed_topic_has_another_hash_once_the_old_one_is_forgotten() -> None:
+def test_changed_topic_is_hashed_again() -> None:
     topics = MemoryTopics({"topic": TOPIC})
     hashes = TopicHashes(topics)
     before = hashes.of_topics(["topic"])
@@ -34,19 +34,19 @@ def test_a_changed_topic_has_another_hash_once_the_old_one_is_forgotten() -> Non
 
 
 @pytest.mark.parametrize("regex", ["a(", "[", "*a", "(?<=a)b", r"\1", "a{1001}", "\\"])
-def test_what_re2_does_not_take_is_refused(regex: str) -> None:
+def test_expression_that_re2_rejects_is_invalid(regex: str) -> None:
     with pytest.raises(KafkaError) as error:
         validate_regex(regex)
     assert error.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_a_regular_expression_of_a_log_that_is_not_one_matches_nothing() -> None:
+def test_invalid_loaded_expression_matches_nothing() -> None:
     topics = MemoryTopics({"topic": TOPIC}, version=9)
     found = resolve_regexes(["a(", "top.*"], topics, RequestContext(1), 5)
     assert found["a("].topics == frozenset()
     assert found["top.*"] == (frozenset({"topic"}), 9, 5)
 
 
-def test_a_hostile_regular_expression_ends_soon() -> None:
+def test_hostile_expression_takes_linear_time() -> None:
     topics = MemoryTopics({"a" * 249: MemoryTopic(TOPIC.id, "a" * 249, 1)})
     assert resolve_regexes(["(a+)+b"], topics, RequestContext(1), 0)["(a+)+b"].topics == frozenset()

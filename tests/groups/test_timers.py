@@ -17,7 +17,7 @@ class LateClock(VirtualClock):
         return super().monotonic() + self.late
 
 
-def test_a_timer_fires_once_at_its_time():
+def test_timer_fires_once_at_its_deadline():
     clock, fired = VirtualClock(), []
     timers = Timers(clock)
     timers.schedule("a", 1_000, lambda: fired.append(clock.monotonic()))
@@ -26,7 +26,7 @@ def test_a_timer_fires_once_at_its_time():
     assert "a" not in timers
 
 
-def test_setting_it_anew_moves_it():
+def test_rescheduling_moves_the_deadline():
     clock, fired = VirtualClock(), []
     timers = Timers(clock)
     timers.schedule("a", 1_000, lambda: fired.append("old"))
@@ -38,7 +38,7 @@ def test_setting_it_anew_moves_it():
     assert fired == ["new"]
 
 
-def test_it_can_be_set_earlier():
+def test_timer_can_be_rescheduled_earlier():
     clock, fired = VirtualClock(), []
     timers = Timers(clock)
     timers.schedule("a", 1_000, lambda: fired.append("old"))
@@ -49,7 +49,7 @@ def test_it_can_be_set_earlier():
     assert fired == ["new"]
 
 
-def test_a_late_timer_lets_the_loop_read_what_has_arrived():
+def test_late_timer_lets_the_loop_read_its_sockets():
     clock, fired = LateClock(), []
     timers = Timers(clock)
     timers.schedule("session", 1_000, lambda: fired.append("ended"))
@@ -63,7 +63,7 @@ def test_a_late_timer_lets_the_loop_read_what_has_arrived():
     assert fired == ["ended later"]
 
 
-def test_but_it_waits_only_once():
+def test_late_timer_waits_only_once():
     clock, fired = LateClock(), []
     timers = Timers(clock)
     timers.schedule("session", 1_000, lambda: fired.append("ended"))
@@ -74,7 +74,7 @@ def test_but_it_waits_only_once():
     assert fired == ["ended"]
 
 
-def test_a_cancelled_timer_does_not_fire():
+def test_cancelled_timer_does_not_fire():
     clock, fired = VirtualClock(), []
     timers = Timers(clock)
     timers.schedule("a", 1_000, lambda: fired.append("a"))

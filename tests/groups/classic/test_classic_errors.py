@@ -19,7 +19,7 @@ def member(world: World) -> Member:
     return only
 
 
-def test_a_group_needs_a_name(world: World) -> None:
+def test_empty_group_id_is_invalid(world: World) -> None:
     assert code(world.join(group="")) == ErrorCode.INVALID_GROUP_ID
     assert code(world.sync("m", 1, group="")) == ErrorCode.INVALID_GROUP_ID
     assert code(world.heartbeat("m", 1, group="")) == ErrorCode.INVALID_GROUP_ID
@@ -27,13 +27,13 @@ def test_a_group_needs_a_name(world: World) -> None:
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001, 0, -1])
-def test_a_session_timeout_has_bounds(world: World, session_ms: int) -> None:
+def test_session_timeout_out_of_bounds_is_invalid(world: World, session_ms: int) -> None:
     response = world.join("m", session_ms=session_ms)
     assert code(response) == ErrorCode.INVALID_SESSION_TIMEOUT
     assert response.member_id == "m"
 
 
-def test_a_member_id_that_was_never_given(world: World, member: Member) -> None:
+def test_unknown_member_id_fails(world: World, member: Member) -> None:
     assert code(world.join("nobody", group="new")) == ErrorCode.UNKNOWN_MEMBER_ID
     assert code(world.join("nobody")) == ErrorCode.UNKNOWN_MEMBER_ID
     assert code(world.sync("nobody", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -41,7 +41,7 @@ def test_a_member_id_that_was_never_given(world: World, member: Member) -> None:
     assert world.leave(("nobody", None)).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_that_was_never_joined(world: World) -> None:
+def test_unknown_group_fails(world: World) -> None:
     assert code(world.sync("m", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
     assert code(world.heartbeat("m", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
     left = world.leave(("m", None), ("", "i"))
@@ -49,25 +49,25 @@ def test_a_group_that_was_never_joined(world: World) -> None:
     assert [each.error_code for each in left.members] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
-def test_nobody_syncs_with_an_empty_group(world: World, member: Member) -> None:
+def test_sync_with_empty_group_fails(world: World, member: Member) -> None:
     world.leave((member.id, None))
     assert code(world.sync(member.id, 2)) == ErrorCode.UNKNOWN_MEMBER_ID
     assert code(world.heartbeat(member.id, 2)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("generation", [0, 2, -1])
-def test_another_generation(world: World, member: Member, generation: int) -> None:
+def test_other_generation_fails(world: World, member: Member, generation: int) -> None:
     assert code(world.sync(member.id, generation)) == ErrorCode.ILLEGAL_GENERATION
     assert code(world.heartbeat(member.id, generation)) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_another_protocol(world: World, member: Member) -> None:
+def test_other_protocol_fails(world: World, member: Member) -> None:
     assert code(world.sync(member.id, 1, protocol="sticky")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert code(world.sync(member.id, 1, protocol_type="connect")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert code(world.sync(member.id, 1, protocol=None, protocol_type=None)) == ErrorCode.NONE
 
 
-def test_joining_with_protocols_that_the_group_does_not_share(world: World, member: Member) -> None:
+def test_join_without_a_shared_protocol_fails(world: World, member: Member) -> None:
     refused = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert code(world.join(protocols=[("sticky", b"")])) == refused
     assert code(world.join(protocol_type="connect")) == refused
@@ -76,18 +76,18 @@ def test_joining_with_protocols_that_the_group_does_not_share(world: World, memb
     assert known.member_id == member.id
 
 
-def test_joining_without_protocols(world: World) -> None:
+def test_join_without_protocols_fails(world: World) -> None:
     assert code(world.join(protocols=[], group="new")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert code(world.join(protocol_type="", group="other")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_protocol_that_is_named_twice_counts_once(world: World) -> None:
+def test_duplicate_protocol_counts_once(world: World) -> None:
     join = world.enter(protocols=[("range", b"1"), ("range", b"2")])
     world.advance(0)
     assert join.response.members[0].metadata == b"1"
 
 
-def test_a_hundred_thousand_protocols_are_taken_in_or_refused(world: World) -> None:
+def test_join_with_100000_protocols_stays_fast(world: World) -> None:
     """One look at each: comparing every name with every other would stop the broker for minutes."""
     names = [f"protocol-{number}" for number in range(100_000)]
     first = world.enter(protocols=[(name, b"") for name in names])
@@ -99,7 +99,7 @@ def test_a_hundred_thousand_protocols_are_taken_in_or_refused(world: World) -> N
     assert second.response.protocol_name == names[-1]
 
 
-def test_a_thousand_members(world: World) -> None:
+def test_group_with_1000_members_rebalances(world: World) -> None:
     members = world.stable_group(*(f"m-{number}" for number in range(1_000)))
     assert {member.assignment.response.assignment for member in members[1:]} == {
         f"m-{number}".encode() for number in range(1, 1_000)
@@ -109,19 +109,19 @@ def test_a_thousand_members(world: World) -> None:
     assert world.group().protocol_counts == {}
 
 
-def test_syncing_while_the_group_rebalances(world: World, member: Member) -> None:
+def test_sync_during_rebalance_fails(world: World, member: Member) -> None:
     world.enter(client="b")
     assert code(world.sync(member.id, 1)) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_unknown_instance_id(world: World, member: Member) -> None:
+def test_unknown_instance_id_fails(world: World, member: Member) -> None:
     assert code(world.join(member.id, instance="i")) == ErrorCode.UNKNOWN_MEMBER_ID
     assert code(world.sync(member.id, 1, instance="i")) == ErrorCode.UNKNOWN_MEMBER_ID
     assert code(world.heartbeat(member.id, 1, instance="i")) == ErrorCode.UNKNOWN_MEMBER_ID
     assert world.leave((member.id, "i")).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_instance_id_under_another_member_id(world: World) -> None:
+def test_instance_id_of_another_member_is_fenced(world: World) -> None:
     join = world.join(instance="i")
     world.advance(0)
     assert code(join) == ErrorCode.NONE
@@ -133,12 +133,12 @@ def test_an_instance_id_under_another_member_id(world: World) -> None:
     assert world.leave(("somebody", "i")).members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_an_instance_id_of_a_member_that_was_sent_away_without_one(world: World) -> None:
+def test_instance_id_with_a_dynamic_members_id_fails(world: World) -> None:
     sent_away = world.join()
     assert code(world.join(sent_away.member_id, instance="i")) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_member_that_leaves_while_it_waits_is_told(world: World) -> None:
+def test_join_of_a_leaving_member_fails(world: World) -> None:
     first, second = world.stable_group("a", "b")
     waiting = world.join(first.id)
     assert waits(waiting)
@@ -149,7 +149,7 @@ def test_a_member_that_leaves_while_it_waits_is_told(world: World) -> None:
     assert generation == 2
 
 
-def test_a_member_that_leaves_while_it_waits_for_its_assignment_is_told(world: World) -> None:
+def test_sync_of_a_leaving_member_fails(world: World) -> None:
     first, second = world.stable_group("a", "b")
     joins = [world.join(first.id), world.join(second.id)]
     syncing = world.sync(second.id, answered(joins[0]).generation_id)
@@ -157,7 +157,7 @@ def test_a_member_that_leaves_while_it_waits_for_its_assignment_is_told(world: W
     assert code(syncing) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_node_that_does_not_lead_says_so(world: World) -> None:
+def test_unloaded_partition_is_not_coordinator(world: World) -> None:
     world.coordinator.unload(0)
     assert code(world.join()) == ErrorCode.NOT_COORDINATOR
     assert code(world.sync("m", 1)) == ErrorCode.NOT_COORDINATOR
@@ -168,7 +168,7 @@ def test_a_node_that_does_not_lead_says_so(world: World) -> None:
     assert world.coordinator.delete_groups(["g"])[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_node_that_is_still_loading_says_so_but_keeps_members_quiet(world: World) -> None:
+def test_loading_partition_accepts_heartbeats_only(world: World) -> None:
     loading = world.coordinator.begin_loading(0)
     assert code(world.join()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert code(world.sync("m", 1)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -179,7 +179,7 @@ def test_a_node_that_is_still_loading_says_so_but_keeps_members_quiet(world: Wor
     assert code(world.join()) == ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_a_new_group_that_cannot_be_written_fails_its_join_and_never_was(world: World) -> None:
+def test_new_group_that_cannot_be_appended_is_discarded(world: World) -> None:
     world.configure(initial_rebalance_delay_ms=3_000)
     world.log.broken = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert code(world.join(version=3)) == ErrorCode.NOT_COORDINATOR
@@ -192,7 +192,7 @@ def test_a_new_group_that_cannot_be_written_fails_its_join_and_never_was(world: 
     assert (code(joined), answered(joined).generation_id) == (ErrorCode.NONE, 1)
 
 
-def test_a_new_group_that_is_lost_on_its_way_to_the_disk_answers_all_who_wait_in_it(world: World) -> None:
+def test_new_group_that_is_not_durable_fails_all_its_joins(world: World) -> None:
     world.configure(initial_rebalance_delay_ms=3_000)
     world.log.slow = True
     joins = [world.join(version=3), world.join(version=3)]

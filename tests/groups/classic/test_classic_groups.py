@@ -14,7 +14,7 @@ def world() -> World:
     return World()
 
 
-def test_a_member_joins_leads_syncs_and_stays(world: World) -> None:
+def test_member_joins_leads_syncs_and_sends_heartbeats(world: World) -> None:
     sent_away = world.join(client="app")
     assert code(sent_away) == ErrorCode.MEMBER_ID_REQUIRED
     assert sent_away.member_id.startswith("app-")
@@ -42,13 +42,13 @@ def test_a_member_joins_leads_syncs_and_stays(world: World) -> None:
     assert world.group().generation_id == 2
 
 
-def test_an_old_client_needs_one_join_only(world: World) -> None:
+def test_join_before_version_4_needs_no_member_id(world: World) -> None:
     join = world.join(version=3)
     world.advance(0)
     assert answered(join).generation_id == 1
 
 
-def test_the_first_rebalance_waits_for_more_members_until_none_came_for_the_delay(world: World) -> None:
+def test_initial_rebalance_is_extended_while_members_join(world: World) -> None:
     world.configure(initial_rebalance_delay_ms=3_000)
     first = world.enter()
     world.advance(2_000)
@@ -61,7 +61,7 @@ def test_the_first_rebalance_waits_for_more_members_until_none_came_for_the_dela
     assert second.response.members == []
 
 
-def test_the_first_rebalance_ends_with_the_rebalance_timeout_even_if_members_keep_coming(world: World) -> None:
+def test_initial_rebalance_ends_at_the_rebalance_timeout(world: World) -> None:
     world.configure(initial_rebalance_delay_ms=3_000)
     first = world.enter(rebalance_ms=5_000)
     for _ in range(4):
@@ -71,7 +71,7 @@ def test_the_first_rebalance_ends_with_the_rebalance_timeout_even_if_members_kee
     assert first.response.generation_id == 1
 
 
-def test_a_second_member_makes_the_first_join_again(world: World) -> None:
+def test_second_member_starts_a_rebalance(world: World) -> None:
     (first,) = world.stable_group("a")
     second = world.enter(client="b")
     assert code(world.heartbeat(first.id, 1)) == ErrorCode.REBALANCE_IN_PROGRESS
@@ -85,7 +85,7 @@ def test_a_second_member_makes_the_first_join_again(world: World) -> None:
     assert (answered(leader).assignment, answered(follower).assignment) == (b"1", b"2")
 
 
-def test_a_member_without_an_assignment_gets_an_empty_one(world: World) -> None:
+def test_member_that_the_leader_omits_gets_no_partitions(world: World) -> None:
     first, second = world.stable_group("a", "b")
     again = [world.join(second.id, protocols=[("range", b"new")]), world.join(first.id)]
     generation = answered(again[0]).generation_id
@@ -96,26 +96,26 @@ def test_a_member_without_an_assignment_gets_an_empty_one(world: World) -> None:
     assert answered(follower).assignment == b""
 
 
-def test_a_stable_follower_that_joins_as_before_is_told_the_same_generation(world: World) -> None:
+def test_unchanged_rejoin_of_a_follower_keeps_the_generation(world: World) -> None:
     _, follower = world.stable_group("a", "b")
     again = answered(world.join(follower.id))
     assert again.generation_id == follower.generation
     assert world.group().state_name == "Stable"
 
 
-def test_a_stable_leader_that_joins_again_begins_a_rebalance(world: World) -> None:
+def test_rejoin_of_the_leader_starts_a_rebalance(world: World) -> None:
     leader, _ = world.stable_group("a", "b")
     assert waits(world.join(leader.id))
     assert world.group().state_name == "PreparingRebalance"
 
 
-def test_new_metadata_of_a_follower_begins_a_rebalance(world: World) -> None:
+def test_changed_metadata_of_a_follower_starts_a_rebalance(world: World) -> None:
     _, follower = world.stable_group("a", "b")
     assert waits(world.join(follower.id, protocols=[("range", b"other")]))
     assert world.group().state_name == "PreparingRebalance"
 
 
-def test_while_completing_a_lost_answer_is_repeated_and_new_metadata_begins_anew(world: World) -> None:
+def test_rejoin_while_completing_repeats_the_response_unless_changed(world: World) -> None:
     member = world.enter()
     world.advance(0)
     repeated = answered(world.join(member.id))
@@ -124,7 +124,7 @@ def test_while_completing_a_lost_answer_is_repeated_and_new_metadata_begins_anew
     assert answered(again).generation_id == 2
 
 
-def test_a_rebalance_answers_members_that_wait_for_an_assignment(world: World) -> None:
+def test_rebalance_fails_waiting_syncs(world: World) -> None:
     first, second = world.stable_group("a", "b")
     joins = [world.join(first.id), world.join(second.id)]
     generation = answered(joins[0]).generation_id
@@ -133,7 +133,7 @@ def test_a_rebalance_answers_members_that_wait_for_an_assignment(world: World) -
     assert code(follower) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_the_protocol_is_the_one_that_most_members_prefer_of_those_all_support(world: World) -> None:
+def test_protocol_with_most_votes_is_selected(world: World) -> None:
     wants = [
         [("sticky", b""), ("range", b""), ("roundrobin", b"")],
         [("roundrobin", b""), ("range", b"")],
@@ -144,7 +144,7 @@ def test_the_protocol_is_the_one_that_most_members_prefer_of_those_all_support(w
     assert {member.response.protocol_name for member in joins} == {"roundrobin"}
 
 
-def test_who_does_not_join_again_in_time_is_out(world: World) -> None:
+def test_member_that_misses_the_rebalance_timeout_is_evicted(world: World) -> None:
     first, second = world.stable_group("a", "b", rebalance_ms=30_000, session_ms=60_000)
     again = world.join(first.id, rebalance_ms=30_000)
     world.advance(29_999)
@@ -155,7 +155,7 @@ def test_who_does_not_join_again_in_time_is_out(world: World) -> None:
     assert code(world.heartbeat(second.id, 1)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_when_the_leader_is_late_another_member_leads(world: World) -> None:
+def test_evicted_leader_is_replaced(world: World) -> None:
     leader, follower = world.stable_group("a", "b", rebalance_ms=30_000, session_ms=60_000)
     again = world.join(follower.id, protocols=[("range", b"x")], rebalance_ms=30_000, session_ms=60_000)
     world.advance(30_000)
@@ -163,7 +163,7 @@ def test_when_the_leader_is_late_another_member_leads(world: World) -> None:
     assert code(world.sync(leader.id, 2)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_does_not_sync_in_time_is_out(world: World) -> None:
+def test_member_that_does_not_sync_in_time_is_evicted(world: World) -> None:
     first, second = world.stable_group("a", "b", rebalance_ms=20_000, session_ms=60_000)
     joins = [world.join(member.id, rebalance_ms=20_000, session_ms=60_000) for member in (first, second)]
     assert answered(joins[0]).generation_id == 2
@@ -173,7 +173,7 @@ def test_who_does_not_sync_in_time_is_out(world: World) -> None:
     assert code(world.heartbeat(first.id, 2)) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_silent_member_is_out_after_its_session_timeout(world: World) -> None:
+def test_member_is_evicted_at_its_session_timeout(world: World) -> None:
     first, second = world.stable_group("a", "b", session_ms=10_000)
     world.advance(6_000)
     world.heartbeat(first.id, first.generation)
@@ -182,7 +182,7 @@ def test_a_silent_member_is_out_after_its_session_timeout(world: World) -> None:
     assert code(world.heartbeat(first.id, first.generation)) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_wall_clock_that_is_set_back_changes_no_timeout(world: World) -> None:
+def test_wall_clock_set_back_changes_no_timeout(world: World) -> None:
     first, _ = world.stable_group("a", "b")
     world.set_back(3_600_000)
     world.advance(9_000)
@@ -193,7 +193,7 @@ def test_a_wall_clock_that_is_set_back_changes_no_timeout(world: World) -> None:
     assert code(joined) == ErrorCode.NONE
 
 
-def test_waiting_for_others_counts_as_alive_but_not_for_ever_for_a_new_member(world: World) -> None:
+def test_waiting_join_keeps_the_session_except_of_a_new_member(world: World) -> None:
     (first,) = world.stable_group("a", session_ms=1_800_000, rebalance_ms=1_800_000)
     new = world.enter(client="b", session_ms=10_000, rebalance_ms=1_800_000)
     world.advance(60_000)
@@ -203,7 +203,7 @@ def test_waiting_for_others_counts_as_alive_but_not_for_ever_for_a_new_member(wo
     assert code(world.heartbeat(first.id, 1)) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_member_that_never_comes_back_with_its_id_does_not_hold_up_the_others(world: World) -> None:
+def test_member_id_that_is_never_used_does_not_block_a_rebalance(world: World) -> None:
     (first,) = world.stable_group("a", session_ms=60_000)
     world.join(client="ghost", session_ms=10_000)
     again = world.join(first.id)
@@ -212,7 +212,7 @@ def test_a_member_that_never_comes_back_with_its_id_does_not_hold_up_the_others(
     assert answered(again).generation_id == 2
 
 
-def test_a_pending_member_can_leave(world: World) -> None:
+def test_pending_member_can_leave(world: World) -> None:
     (first,) = world.stable_group("a")
     ghost = world.join(client="ghost")
     again = world.join(first.id)
@@ -220,7 +220,7 @@ def test_a_pending_member_can_leave(world: World) -> None:
     assert answered(again).generation_id == 2
 
 
-def test_members_leave_together_and_each_is_answered(world: World) -> None:
+def test_batched_leave_has_a_result_per_member(world: World) -> None:
     first, second = world.stable_group("a", "b")
     left = world.leave((first.id, None), ("nobody", None), (second.id, None))
     assert [ErrorCode(member.error_code) for member in left.members] == [
@@ -231,13 +231,13 @@ def test_members_leave_together_and_each_is_answered(world: World) -> None:
     assert world.group().state_name == "Empty"
 
 
-def test_a_full_group_takes_nobody_in(world: World) -> None:
+def test_full_group_refuses_a_member(world: World) -> None:
     world.configure(max_size=1)
     world.stable_group("a")
     assert code(world.join(version=3)) == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_too_many_joins_of_a_starting_group_are_refused(world: World) -> None:
+def test_joins_beyond_max_size_are_refused(world: World) -> None:
     world.configure(max_size=1, initial_rebalance_delay_ms=3_000)
     first, second = world.join(version=3), world.join(version=3)
     assert code(second) == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -245,7 +245,7 @@ def test_too_many_joins_of_a_starting_group_are_refused(world: World) -> None:
     assert code(first) == ErrorCode.NONE
 
 
-def test_clients_that_leave_while_they_wait_leave_nothing_behind(world: World) -> None:
+def test_cancelled_joins_leave_no_members_and_timers(world: World) -> None:
     """Nobody is told that a connection is gone; sessions and the time for joining end what it began, as in Kafka."""
     world.configure(initial_rebalance_delay_ms=3_000)
     (leader,) = world.stable_group("a", delay_ms=3_000)
@@ -279,7 +279,7 @@ def stable_static_group(world: World, rebalance_ms: int = 60_000) -> tuple[str, 
     return ids[0], ids[1]
 
 
-def test_a_static_member_comes_back_without_a_rebalance(world: World) -> None:
+def test_static_member_returns_without_a_rebalance(world: World) -> None:
     leader, follower = stable_static_group(world)
     assert leader.startswith("one-")
     back = answered(world.join(instance="two"))
@@ -293,7 +293,7 @@ def test_a_static_member_comes_back_without_a_rebalance(world: World) -> None:
     assert code(world.heartbeat(follower, 1)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_leader_that_comes_back_is_told_to_skip_the_assignment(world: World) -> None:
+def test_returning_static_leader_skips_the_assignment(world: World) -> None:
     leader, _ = stable_static_group(world)
     back = answered(world.join(instance="one"))
     assert back.skip_assignment
@@ -302,14 +302,14 @@ def test_a_static_leader_that_comes_back_is_told_to_skip_the_assignment(world: W
     assert leader not in world.group().members
 
 
-def test_an_old_static_leader_that_comes_back_is_told_that_its_former_self_leads(world: World) -> None:
+def test_returning_old_static_leader_receives_its_old_id_as_leader(world: World) -> None:
     leader, _ = stable_static_group(world)
     back = answered(world.join(instance="one", version=8))
     assert back.leader == leader
     assert back.members == []
 
 
-def test_a_static_member_that_changes_the_protocol_begins_a_rebalance(world: World) -> None:
+def test_returning_static_member_with_other_protocol_rebalances(world: World) -> None:
     (only,) = [world.join(instance="one", protocols=[("range", b""), ("sticky", b"")])]
     world.advance(1)
     member = answered(only).member_id
@@ -319,7 +319,7 @@ def test_a_static_member_that_changes_the_protocol_begins_a_rebalance(world: Wor
     assert answered(back).protocol_name == "sticky"
 
 
-def test_a_second_static_member_of_the_same_instance_fences_the_first_while_it_waits(world: World) -> None:
+def test_duplicate_instance_id_fences_the_waiting_member(world: World) -> None:
     world.configure(initial_rebalance_delay_ms=3_000)
     first = world.join(instance="one")
     second = world.join(instance="one")
@@ -328,14 +328,14 @@ def test_a_second_static_member_of_the_same_instance_fences_the_first_while_it_w
     assert code(second) == ErrorCode.NONE
 
 
-def test_a_static_member_leaves_by_its_instance_id(world: World) -> None:
+def test_static_member_leaves_by_its_instance_id(world: World) -> None:
     stable_static_group(world)
     left = world.leave(("", "two"), ("", "nobody"))
     assert [member.error_code for member in left.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
     assert list(world.group().static_members) == ["one"]
 
 
-def test_static_members_keep_their_place_until_their_session_ends(world: World) -> None:
+def test_static_members_remain_until_their_session_timeout(world: World) -> None:
     leader, follower = stable_static_group(world, rebalance_ms=5_000)
     again = world.join(leader, instance="one", rebalance_ms=5_000)
     assert waits(again)
@@ -347,7 +347,7 @@ def test_static_members_keep_their_place_until_their_session_ends(world: World) 
 # The log
 
 
-def test_the_records_are_an_empty_group_and_one_for_each_generation(world: World) -> None:
+def test_creation_and_each_generation_write_one_record(world: World) -> None:
     (member,) = world.stable_group("a")
     world.leave((member.id, None))
     values = [record.value for record in world.records if isinstance(record.key, GroupMetadataKey)]
@@ -357,7 +357,7 @@ def test_the_records_are_an_empty_group_and_one_for_each_generation(world: World
     assert all(record.version == 3 for record in world.records)
 
 
-def test_a_restart_keeps_members_generation_and_assignments(world: World) -> None:
+def test_reload_keeps_members_generation_and_assignments(world: World) -> None:
     first, second = world.stable_group("a", "b")
     world.restart()
     group = world.group()
@@ -368,7 +368,7 @@ def test_a_restart_keeps_members_generation_and_assignments(world: World) -> Non
     assert code(world.heartbeat(second.id, second.generation)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_restart_in_the_middle_of_a_rebalance_goes_back_to_the_last_generation(world: World) -> None:
+def test_reload_during_rebalance_restores_the_last_generation(world: World) -> None:
     first, second = world.stable_group("a", "b")
     waiting = world.join(first.id)
     world.restart()
@@ -377,7 +377,7 @@ def test_a_restart_in_the_middle_of_a_rebalance_goes_back_to_the_last_generation
     assert {answered(join).generation_id for join in joins} == {2}
 
 
-def test_a_group_that_is_too_large_after_a_restart_rebalances(world: World) -> None:
+def test_group_above_max_size_rebalances_after_reload(world: World) -> None:
     first, second = world.stable_group("a", "b")
     world.configure(max_size=1)
     world.restart()
@@ -387,7 +387,7 @@ def test_a_group_that_is_too_large_after_a_restart_rebalances(world: World) -> N
     assert waits(again) or answered(again).generation_id == 2
 
 
-def test_an_assignment_is_not_shown_before_it_is_durable(world: World) -> None:
+def test_assignment_is_not_sent_before_it_is_durable(world: World) -> None:
     member = world.enter()
     world.advance(0)
     world.log.slow = True
@@ -399,7 +399,7 @@ def test_an_assignment_is_not_shown_before_it_is_durable(world: World) -> None:
     assert world.group().state_name == "Stable"
 
 
-def test_an_assignment_that_cannot_be_written_makes_the_members_join_again(world: World) -> None:
+def test_assignment_that_cannot_be_written_starts_a_rebalance(world: World) -> None:
     member = world.enter()
     world.advance(0)
     world.log.broken = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -408,27 +408,27 @@ def test_an_assignment_that_cannot_be_written_makes_the_members_join_again(world
     assert world.group().state_name == "PreparingRebalance"
 
 
-def test_a_static_member_that_cannot_be_written_keeps_its_old_id(world: World) -> None:
+def test_static_member_that_cannot_be_written_keeps_its_old_id(world: World) -> None:
     _, follower = stable_static_group(world)
     world.log.broken = ErrorCode.KAFKA_STORAGE_ERROR
     assert code(world.join(instance="two")) == ErrorCode.NOT_COORDINATOR
     assert world.group().static_members["two"] == follower
 
 
-def test_a_group_of_consumers_knows_its_topics(world: World) -> None:
+def test_subscribed_topics_of_consumers_are_known(world: World) -> None:
     world.stable_group("a", protocols=[("range", subscription("t", "u"))])
     assert world.group().subscribed_topics == {"t", "u"}
     world.restart()
     assert world.group().subscribed_topics == {"t", "u"}
 
 
-def test_metadata_that_is_not_a_subscription_leaves_the_topics_unknown(world: World) -> None:
+def test_malformed_subscription_leaves_topics_unknown(world: World) -> None:
     world.stable_group("a", protocols=[("range", b"\xff")])
     assert world.group().subscribed_topics is None
     assert world.group().is_subscribed_to("anything")
 
 
-def test_groups_are_spread_over_the_partitions_as_kafka_spreads_them() -> None:
+def test_partition_of_a_group_equals_kafkas() -> None:
     world = World(partitions=50)
     # Measured with Utils.abs(groupId.hashCode()) % 50 of Apache Kafka 4.3.1.
     known = {GROUP: 3, "my-group": 12, "console-consumer-80000": 9, "": 0, "polygenelubricants": 0, "Größe": 35}

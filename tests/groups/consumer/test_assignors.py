@@ -58,7 +58,7 @@ def owners(assignment: Mapping[str, Partitions]) -> dict[tuple[Uuid, int], list[
 
 
 @given(groups(), st.sampled_from(sorted(ASSIGNORS)))
-def test_every_partition_that_somebody_wants_goes_to_one_who_wants_it(spec: GroupSpec, name: str) -> None:
+def test_every_subscribed_partition_goes_to_one_subscriber(spec: GroupSpec, name: str) -> None:
     assignment = ASSIGNORS[name](spec)
     found = owners(assignment)
     wanted = {
@@ -73,7 +73,7 @@ def test_every_partition_that_somebody_wants_goes_to_one_who_wants_it(spec: Grou
 
 
 @given(groups(), st.sampled_from(sorted(ASSIGNORS)))
-def test_partitions_are_in_order_and_topics_without_any_are_left_out(spec: GroupSpec, name: str) -> None:
+def test_partitions_are_sorted_and_empty_topics_omitted(spec: GroupSpec, name: str) -> None:
     for partitions in ASSIGNORS[name](spec).values():
         assert all(indexes == tuple(sorted(set(indexes))) and indexes for indexes in partitions.values())
 
@@ -83,7 +83,7 @@ def loads(assignment: Mapping[str, Partitions]) -> dict[str, int]:
 
 
 @given(groups())
-def test_uniform_cannot_be_made_more_even_by_moving_one_partition(spec: GroupSpec) -> None:
+def test_uniform_is_balanced(spec: GroupSpec) -> None:
     assignment = assign_uniformly(spec)
     load = loads(assignment)
     for (topic, _), (owner,) in owners(assignment).items():
@@ -93,35 +93,35 @@ def test_uniform_cannot_be_made_more_even_by_moving_one_partition(spec: GroupSpe
 
 
 @given(groups())
-def test_uniform_moves_nothing_when_it_is_asked_again(spec: GroupSpec) -> None:
+def test_uniform_is_stable_when_repeated(spec: GroupSpec) -> None:
     once = assign_uniformly(spec)
     again = spec._replace(members={name: member._replace(target=once[name]) for name, member in spec.members.items()})
     assert assign_uniformly(again) == once
 
 
-def test_uniform_moves_only_what_a_new_member_must_get() -> None:
+def test_uniform_moves_only_partitions_of_a_new_member() -> None:
     before = {"a": {T: (0, 1, 2)}, "b": {T: (3, 4, 5)}}
     members = {name: MemberSpec((T,), target) for name, target in before.items()}
     after = assign_uniformly(group({**members, "c": MemberSpec((T,), {})}, {T: 6}))
     assert after == {"a": {T: (0, 1)}, "b": {T: (3, 4)}, "c": {T: (2, 5)}}
 
 
-def test_uniform_balances_over_topics_not_within_them() -> None:
+def test_uniform_balances_over_all_topics() -> None:
     members = {name: MemberSpec((T, U), {}) for name in "abc"}
     assert loads(assign_uniformly(group(members, {T: 2, U: 1}))) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_uniform_gives_partitions_to_those_who_have_no_other_choice() -> None:
+def test_uniform_prefers_members_with_fewer_topics() -> None:
     members = {"a": MemberSpec((T, U), {}), "b": MemberSpec((T,), {})}
     assert assign_uniformly(group(members, {T: 2, U: 2})) == {"a": {U: (0, 1)}, "b": {T: (0, 1)}}
 
 
-def test_uniform_takes_back_what_one_owned_when_others_can_have_it() -> None:
+def test_uniform_moves_partitions_to_balance_subscriptions() -> None:
     members = {"a": MemberSpec((T, U), {T: (0, 1, 2), U: (0, 1, 2)}), "b": MemberSpec((T,), {})}
     assert assign_uniformly(group(members, {T: 3, U: 3})) == {"a": {U: (0, 1, 2)}, "b": {T: (0, 1, 2)}}
 
 
-def test_range_lets_equal_partitions_of_topics_meet() -> None:
+def test_range_assigns_equal_partitions_of_topics_together() -> None:
     members = {name: MemberSpec((T, U), {}) for name in "ba"}
     assert assign_ranges(group(members, {T: 3, U: 3})) == {
         "a": {T: (0, 1), U: (0, 1)},
@@ -129,7 +129,7 @@ def test_range_lets_equal_partitions_of_topics_meet() -> None:
     }
 
 
-def test_range_puts_static_members_first_and_in_the_order_of_their_instances() -> None:
+def test_range_orders_static_members_first_by_instance_id() -> None:
     members = {
         "a": MemberSpec((T,), {}),
         "b": MemberSpec((T,), {}, "2"),
@@ -139,7 +139,7 @@ def test_range_puts_static_members_first_and_in_the_order_of_their_instances() -
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
-def test_nobody_and_nothing(name: str) -> None:
+def test_no_members_or_topics_give_no_assignment(name: str) -> None:
     assert ASSIGNORS[name](GroupSpec({}, {}, SubscriptionType.HOMOGENEOUS)) == {}
     lone = {"a": MemberSpec((), {T: (0,)})}
     assert ASSIGNORS[name](group(lone, {})) == {"a": {}}

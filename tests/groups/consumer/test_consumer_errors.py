@@ -48,25 +48,23 @@ def refused(world: World, member_id: str, epoch: int, **fields: Any) -> tuple[Er
         ("m", -3, {}, "MemberEpoch is invalid."),
     ],
 )
-def test_requests_that_make_no_sense(
-    world: World, member_id: str, epoch: int, fields: dict[str, Any], message: str
-) -> None:
+def test_invalid_request_fails(world: World, member_id: str, epoch: int, fields: dict[str, Any], message: str) -> None:
     assert refused(world, member_id, epoch, **fields) == (ErrorCode.INVALID_REQUEST, message)
 
 
-def test_an_unknown_assignor(world: World) -> None:
+def test_unknown_assignor_fails(world: World) -> None:
     assert refused(world, "m", 0, **FIRST, assignor="mine") == (
         ErrorCode.UNSUPPORTED_ASSIGNOR,
         "ServerAssignor mine is not supported. Supported assignors: uniform, range.",
     )
 
 
-def test_an_unknown_group(world: World) -> None:
+def test_unknown_group_fails(world: World) -> None:
     assert refused(world, "m", 1) == (ErrorCode.GROUP_ID_NOT_FOUND, "Consumer group g not found.")
     assert refused(world, "m", -1) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")
 
 
-def test_a_group_of_another_protocol(world: World) -> None:
+def test_group_of_another_type_fails(world: World) -> None:
     world.stable_group("a", protocol_type="connect")
     assert refused(world, "m", 1) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a consumer group.")
     assert refused(world, "m", 0, **FIRST) == (
@@ -76,14 +74,14 @@ def test_a_group_of_another_protocol(world: World) -> None:
     )
 
 
-def test_an_unknown_member(world: World) -> None:
+def test_unknown_member_fails(world: World) -> None:
     Consumer(world, "a", "t").join()
     expected = (ErrorCode.UNKNOWN_MEMBER_ID, "Member m is not a member of group g.")
     assert refused(world, "m", 1) == expected
     assert refused(world, "m", -1) == expected
 
 
-def test_an_epoch_of_the_future_and_one_of_the_past(world: World) -> None:
+def test_newer_and_older_epochs_are_fenced(world: World) -> None:
     a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
     a.join()
     assert refused(world, "a", 3) == (
@@ -103,7 +101,7 @@ def test_an_epoch_of_the_future_and_one_of_the_past(world: World) -> None:
     )
 
 
-def test_a_full_group(world: World) -> None:
+def test_full_group_refuses_a_member(world: World) -> None:
     world.configure(consumer_max_size=1)
     Consumer(world, "a", "t").join()
     assert refused(world, "b", 0, **FIRST) == (
@@ -113,7 +111,7 @@ def test_a_full_group(world: World) -> None:
     assert code(Consumer(world, "a", "t").join()) == ErrorCode.NONE
 
 
-def test_an_instance_id_that_is_in_use(world: World) -> None:
+def test_unreleased_instance_id_fails(world: World) -> None:
     Consumer(world, "a", "t", instance="i").join()
     assert refused(world, "b", 0, **FIRST, instance="i") == (
         ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -121,21 +119,21 @@ def test_an_instance_id_that_is_in_use(world: World) -> None:
     )
 
 
-def test_an_instance_id_under_another_member_id(world: World) -> None:
+def test_instance_id_of_another_member_is_fenced(world: World) -> None:
     Consumer(world, "a", "t", instance="i").join()
     expected = (ErrorCode.FENCED_INSTANCE_ID, "Static member b with instance id i was fenced by member a.")
     for epoch in (1, -1, -2):
         assert refused(world, "b", epoch, instance="i") == expected
 
 
-def test_an_unknown_instance_id(world: World) -> None:
+def test_unknown_instance_id_fails(world: World) -> None:
     Consumer(world, "a", "t").join()
     for epoch in (2, -1, -2):
         unknown = refused(world, "a", epoch, instance="i")
         assert unknown == (ErrorCode.UNKNOWN_MEMBER_ID, "Instance id i is unknown.")
 
 
-def test_what_is_not_a_regular_expression(world: World) -> None:
+def test_invalid_regular_expression_fails(world: World) -> None:
     refusal, message = refused(world, "m", 0, regex="a(", owned={}, rebalance_ms=1_000)
     assert refusal == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert message is not None
@@ -143,7 +141,7 @@ def test_what_is_not_a_regular_expression(world: World) -> None:
     assert world.group() is None
 
 
-def test_a_node_that_does_not_lead_or_still_loads(world: World) -> None:
+def test_unloaded_and_loading_partitions_fail(world: World) -> None:
     loading = world.coordinator.begin_loading(0)
     assert refused(world, "m", 0, **FIRST) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None)
     loading.finish()
@@ -153,7 +151,7 @@ def test_a_node_that_does_not_lead_or_still_loads(world: World) -> None:
     assert shown.error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_describing_what_is_not_a_consumer_group(world: World) -> None:
+def test_describe_of_other_or_unknown_group_fails(world: World) -> None:
     world.commit({("t", 0): 1})
     shown = answered(world.coordinator.describe_consumer_groups([GROUP, "nobody", ""]))
     assert [(ErrorCode(each.error_code), each.error_message) for each in shown] == [

@@ -30,7 +30,7 @@ def described(world: World, group: str = GROUP) -> tuple[str, int, int]:
     return shown.group_state, shown.group_epoch, shown.assignment_epoch
 
 
-def test_the_first_member_gets_everything_at_once(world: World) -> None:
+def test_first_member_gets_all_partitions(world: World) -> None:
     a = Consumer(world, "a", "t")
     joined = a.join()
     assert (joined.member_id, joined.member_epoch, joined.heartbeat_interval_ms) == ("a", 2, 5_000)
@@ -40,7 +40,7 @@ def test_the_first_member_gets_everything_at_once(world: World) -> None:
     assert (again.member_epoch, again.assignment) == (2, None)
 
 
-def test_the_records_of_a_first_heartbeat_are_kafkas(world: World) -> None:
+def test_records_of_the_first_heartbeat_equal_kafkas(world: World) -> None:
     Consumer(world, "a", "t").join()
     assert [type(record.key) for record in world.records] == [
         ConsumerGroupMemberMetadataKey,
@@ -51,7 +51,7 @@ def test_the_records_of_a_first_heartbeat_are_kafkas(world: World) -> None:
     ]
 
 
-def test_a_second_member_gets_partitions_when_the_first_has_let_go_of_them(world: World) -> None:
+def test_second_member_gets_partitions_after_their_revocation(world: World) -> None:
     a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
     a.join()
     assert b.join().member_epoch == 3
@@ -68,7 +68,7 @@ def test_a_second_member_gets_partitions_when_the_first_has_let_go_of_them(world
     assert described(world) == ("Stable", 3, 3)
 
 
-def test_a_partition_that_is_revoked_and_wanted_again_stays(world: World) -> None:
+def test_partition_revoked_and_assigned_again_stays(world: World) -> None:
     a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
     a.join()
     b.join()
@@ -78,7 +78,7 @@ def test_a_partition_that_is_revoked_and_wanted_again_stays(world: World) -> Non
     assert (a.epoch, a.owned) == (4, {"t": {0, 1, 2, 3}})
 
 
-def test_an_answer_that_got_lost_is_repeated(world: World) -> None:
+def test_heartbeat_in_previous_epoch_gets_the_lost_response(world: World) -> None:
     a = Consumer(world, "a", "t")
     a.join()
     b = Consumer(world, "b", "t")
@@ -93,7 +93,7 @@ def test_an_answer_that_got_lost_is_repeated(world: World) -> None:
     assert code(fenced) == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_member_that_joins_again_is_told_what_it_has(world: World) -> None:
+def test_rejoin_returns_the_assignment(world: World) -> None:
     a = Consumer(world, "a", "t")
     a.join()
     again = a.join()
@@ -101,14 +101,14 @@ def test_a_member_that_joins_again_is_told_what_it_has(world: World) -> None:
     assert a.owned == {"t": {0, 1, 2, 3}}
 
 
-def test_a_full_request_is_answered_in_full(world: World) -> None:
+def test_full_request_gets_the_assignment(world: World) -> None:
     a = Consumer(world, "a", "t")
     a.join()
     full = a.beat(topics=["t"], rebalance_ms=60_000)
     assert world.owned(full) == {"t": {0, 1, 2, 3}}
 
 
-def test_leaving_frees_the_partitions(world: World) -> None:
+def test_leaving_member_frees_its_partitions(world: World) -> None:
     a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
     a.join()
     b.join()
@@ -123,7 +123,7 @@ def test_leaving_frees_the_partitions(world: World) -> None:
     assert described(world) == ("Empty", 5, 4)
 
 
-def test_a_changed_subscription_takes_effect_at_once(world: World) -> None:
+def test_changed_subscription_revokes_at_once(world: World) -> None:
     world.create_topic("u", 2)
     a = Consumer(world, "a", "t")
     a.join()
@@ -136,7 +136,7 @@ def test_a_changed_subscription_takes_effect_at_once(world: World) -> None:
     assert a.epoch == 4
 
 
-def test_what_is_unsubscribed_is_given_back_even_before_the_target_is_computed(world: World) -> None:
+def test_unsubscribed_topic_is_revoked_before_the_new_target(world: World) -> None:
     world.settings.default_group = GroupSettings(assignment_interval_ms=10_000)
     world.create_topic("u", 1)
     a = Consumer(world, "a", "t", "u")
@@ -150,7 +150,7 @@ def test_what_is_unsubscribed_is_given_back_even_before_the_target_is_computed(w
     assert described(world) == ("Stable", 3, 3)
 
 
-def test_targets_are_computed_once_in_an_interval(world: World) -> None:
+def test_target_is_computed_once_per_assignment_interval(world: World) -> None:
     world.settings.default_group = GroupSettings(assignment_interval_ms=1_000)
     members = [Consumer(world, name, "t") for name in "abcd"]
     for member in members:
@@ -173,7 +173,7 @@ def test_new_partitions_are_assigned(world: World) -> None:
     assert (a.epoch, a.owned) == (3, {"t": {0, 1, 2, 3, 4, 5}})
 
 
-def test_a_topic_that_is_created_later_is_assigned(world: World) -> None:
+def test_topic_created_later_is_assigned(world: World) -> None:
     a = Consumer(world, "a", "t", "later")
     a.join()
     world.create_topic("later", 1)
@@ -181,7 +181,7 @@ def test_a_topic_that_is_created_later_is_assigned(world: World) -> None:
     assert a.owned == {"t": {0, 1, 2, 3}, "later": {0}}
 
 
-def test_a_deleted_topic_is_taken_away(world: World) -> None:
+def test_deleted_topic_is_unassigned(world: World) -> None:
     world.create_topic("u", 1)
     a = Consumer(world, "a", "t", "u")
     a.join()
@@ -192,7 +192,7 @@ def test_a_deleted_topic_is_taken_away(world: World) -> None:
     assert gone not in response.assignment.topic_partitions
 
 
-def test_a_topic_that_is_made_anew_while_partitions_change_hands(world: World) -> None:
+def test_topic_recreated_during_reconciliation_is_assigned(world: World) -> None:
     a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
     a.join()
     b.join()
@@ -213,7 +213,7 @@ def test_a_topic_that_is_made_anew_while_partitions_change_hands(world: World) -
     assert described(world)[0] == "Stable"
 
 
-def test_other_racks_begin_a_new_epoch(world: World) -> None:
+def test_changed_racks_bump_the_epoch(world: World) -> None:
     a = Consumer(world, "a", "t", rack="r1")
     a.join()
     world.change_topic("t", 4, racks=("r1", "r2"))
@@ -221,7 +221,7 @@ def test_other_racks_begin_a_new_epoch(world: World) -> None:
     assert described(world)[1] == 3
 
 
-def test_metadata_is_looked_at_again_only_when_topics_change(world: World) -> None:
+def test_metadata_hash_is_computed_only_when_topics_change(world: World) -> None:
     a = Consumer(world, "a", "t")
     a.join()
     written = len(world.records)
@@ -231,7 +231,7 @@ def test_metadata_is_looked_at_again_only_when_topics_change(world: World) -> No
     assert len(world.records) == written
 
 
-def test_a_silent_member_is_removed_after_the_session_timeout(world: World) -> None:
+def test_member_is_fenced_at_its_session_timeout(world: World) -> None:
     a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
     a.join()
     b.join()
@@ -243,7 +243,7 @@ def test_a_silent_member_is_removed_after_the_session_timeout(world: World) -> N
     assert b.owned == {"t": {0, 1, 2, 3}}
 
 
-def test_a_group_can_have_its_own_timeouts(world: World) -> None:
+def test_group_config_overrides_the_session_timeout(world: World) -> None:
     world.settings.groups[GROUP] = GroupSettings(session_timeout_ms=50_000, heartbeat_interval_ms=7_000)
     a = Consumer(world, "a", "t")
     assert a.join().heartbeat_interval_ms == 7_000
@@ -251,7 +251,7 @@ def test_a_group_can_have_its_own_timeouts(world: World) -> None:
     assert code(a.beat()) == ErrorCode.NONE
 
 
-def test_a_member_that_does_not_give_back_in_time_is_removed(world: World) -> None:
+def test_member_that_does_not_revoke_in_time_is_fenced(world: World) -> None:
     a, b = Consumer(world, "a", "t", rebalance_ms=30_000), Consumer(world, "b", "t")
     a.join()
     b.join()
@@ -265,7 +265,7 @@ def test_a_member_that_does_not_give_back_in_time_is_removed(world: World) -> No
     assert b.owned == {"t": {0, 1, 2, 3}}
 
 
-def test_the_assignor_that_most_members_ask_for_is_used(world: World) -> None:
+def test_preferred_assignor_is_used(world: World) -> None:
     a = Consumer(world, "a", "t", assignor="range")
     a.join()
     (shown,) = answered(world.coordinator.describe_consumer_groups([GROUP]))
@@ -277,7 +277,7 @@ def test_the_assignor_that_most_members_ask_for_is_used(world: World) -> None:
     assert shown.assignor_name == "uniform"
 
 
-def test_version_0_gives_the_member_its_id(world: World) -> None:
+def test_version_0_generates_the_member_id(world: World) -> None:
     joined = world.consumer_heartbeat("", 0, topics=["t"], owned={}, rebalance_ms=1_000, version=0)
     assert len(joined.member_id) == 22
     assert world.group().members[joined.member_id].member_epoch == 2
@@ -286,7 +286,7 @@ def test_version_0_gives_the_member_its_id(world: World) -> None:
 # Static members
 
 
-def test_a_static_member_that_goes_for_a_while_keeps_its_partitions(world: World) -> None:
+def test_static_member_that_leaves_temporarily_keeps_its_partitions(world: World) -> None:
     a, b = Consumer(world, "a", "t", instance="i"), Consumer(world, "b", "t")
     a.join()
     b.join()
@@ -303,7 +303,7 @@ def test_a_static_member_that_goes_for_a_while_keeps_its_partitions(world: World
     assert list(world.group().members) == ["b", "a2"]
 
 
-def test_a_static_member_that_does_not_come_back_is_removed(world: World) -> None:
+def test_static_member_that_does_not_return_is_fenced(world: World) -> None:
     a = Consumer(world, "a", "t", instance="i")
     a.join()
     a.leave(epoch=-2)
@@ -311,7 +311,7 @@ def test_a_static_member_that_does_not_come_back_is_removed(world: World) -> Non
     assert world.group().is_empty
 
 
-def test_a_static_member_that_changes_its_subscription_on_the_way_begins_a_new_epoch(world: World) -> None:
+def test_returning_static_member_with_new_subscription_bumps_epoch(world: World) -> None:
     world.create_topic("u", 1)
     a = Consumer(world, "a", "t", instance="i")
     a.join()
@@ -325,7 +325,7 @@ def test_a_static_member_that_changes_its_subscription_on_the_way_begins_a_new_e
 # Regular expressions
 
 
-def test_a_regular_expression_matches_whole_names_of_topics_now_and_later(world: World) -> None:
+def test_regex_matches_whole_names_of_present_and_later_topics(world: World) -> None:
     world.create_topic("tt", 1)
     world.create_topic("other", 1)
     a = Consumer(world, "a", regex="t+")
@@ -343,7 +343,7 @@ def test_a_regular_expression_matches_whole_names_of_topics_now_and_later(world:
     assert a.owned == {"t": {0, 1, 2, 3}, "tt": {0}, "ttt": {0}}
 
 
-def test_a_regular_expression_matches_only_what_the_member_may_know_of(world: World) -> None:
+def test_regex_matches_only_describable_topics(world: World) -> None:
     world.create_topic("tt", 1)
     context = RequestContext(1, describable=lambda names: [name for name in names if name != "tt"])
     from ottla.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -356,7 +356,7 @@ def test_a_regular_expression_matches_only_what_the_member_may_know_of(world: Wo
     assert world.owned(world.consumer_heartbeat("a", 1)) == {"t": {0, 1, 2, 3}}
 
 
-def test_members_with_the_same_regular_expression_share_it(world: World) -> None:
+def test_members_share_a_resolved_regex(world: World) -> None:
     a, b = Consumer(world, "a", regex="t"), Consumer(world, "b", regex="t")
     a.join()
     world.advance(1)
@@ -371,7 +371,7 @@ def test_members_with_the_same_regular_expression_share_it(world: World) -> None
     assert world.group().resolved_regexes == {}
 
 
-def test_names_and_a_regular_expression_add_up(world: World) -> None:
+def test_names_and_regex_are_combined(world: World) -> None:
     world.create_topic("u", 1)
     a = Consumer(world, "a", "u", regex="t")
     a.join()
@@ -384,7 +384,7 @@ def test_names_and_a_regular_expression_add_up(world: World) -> None:
     assert world.group().resolved_regexes == {}
 
 
-def test_regular_expressions_are_resolved_no_more_than_every_ten_seconds(world: World) -> None:
+def test_regexes_are_resolved_at_most_every_ten_seconds(world: World) -> None:
     world.create_topic("u", 1)
     a, b = Consumer(world, "a", regex="t"), Consumer(world, "b", regex="u")
     a.join()
@@ -403,7 +403,7 @@ def test_regular_expressions_are_resolved_no_more_than_every_ten_seconds(world: 
     assert (a.owned, b.owned) == ({"t": {0, 1, 2, 3}}, {"u": {0}})
 
 
-def test_regular_expressions_are_resolved_again_after_the_refresh_interval(world: World) -> None:
+def test_regexes_are_resolved_again_after_the_refresh_interval(world: World) -> None:
     a = Consumer(world, "a", regex="t")
     a.join()
     world.advance(1)
@@ -418,7 +418,7 @@ def test_regular_expressions_are_resolved_again_after_the_refresh_interval(world
 # Offsets
 
 
-def test_a_member_commits_in_its_epoch(world: World) -> None:
+def test_commit_requires_the_member_epoch(world: World) -> None:
     a = Consumer(world, "a", "t")
     a.join()
     t0 = {("t", 0): 1}
@@ -431,7 +431,7 @@ def test_a_member_commits_in_its_epoch(world: World) -> None:
     assert world.commit_code(t0) == ErrorCode.NONE
 
 
-def test_a_member_may_commit_in_an_older_epoch_what_it_had_by_then(world: World) -> None:
+def test_commit_in_older_epoch_needs_an_older_assignment_epoch(world: World) -> None:
     a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
     a.join()
     b.join()
@@ -446,7 +446,7 @@ def test_a_member_may_commit_in_an_older_epoch_what_it_had_by_then(world: World)
     assert late == ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_a_member_fetches_in_its_epoch(world: World) -> None:
+def test_fetch_requires_the_member_epoch(world: World) -> None:
     Consumer(world, "a", "t").join()
     world.commit({("t", 0): 7}, member="a", generation=2, ids=True)
     assert world.offsets(("t", 0), member="a", epoch=2) == [7]
@@ -458,7 +458,7 @@ def test_a_member_fetches_in_its_epoch(world: World) -> None:
 # The log
 
 
-def test_a_restart_keeps_members_epochs_and_assignments(world: World) -> None:
+def test_reload_keeps_members_epochs_and_assignments(world: World) -> None:
     a, b = Consumer(world, "a", "t"), Consumer(world, "b", "t")
     a.join()
     b.join()
@@ -470,7 +470,7 @@ def test_a_restart_keeps_members_epochs_and_assignments(world: World) -> None:
     assert described(world) == ("Stable", 3, 3)
 
 
-def test_timeouts_count_after_a_restart(world: World) -> None:
+def test_timeouts_restart_after_reload(world: World) -> None:
     a, b = Consumer(world, "a", "t", rebalance_ms=10_000), Consumer(world, "b", "t")
     a.join()
     b.join()
@@ -482,7 +482,7 @@ def test_timeouts_count_after_a_restart(world: World) -> None:
     assert code(b.keep_alive()) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_heartbeat_is_answered_when_it_is_durable(world: World) -> None:
+def test_heartbeat_responds_when_durable(world: World) -> None:
     world.log.slow = True
     joined = world.consumer_heartbeat("a", 0, topics=["t"], owned={}, rebalance_ms=1_000)
     assert waits(joined)
@@ -492,14 +492,14 @@ def test_a_heartbeat_is_answered_when_it_is_durable(world: World) -> None:
     assert answered(joined).member_epoch == answered(other).member_epoch == 2
 
 
-def test_a_heartbeat_that_cannot_be_written_changes_nothing(world: World) -> None:
+def test_heartbeat_that_cannot_be_written_changes_nothing(world: World) -> None:
     world.log.broken = ErrorCode.NOT_ENOUGH_REPLICAS
     failed = world.consumer_heartbeat("a", 0, topics=["t"], owned={}, rebalance_ms=1_000)
     assert code(failed) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert world.group() is None
 
 
-def test_an_empty_consumer_group_is_deleted_with_all_its_records(world: World) -> None:
+def test_empty_group_is_deleted_with_all_its_records(world: World) -> None:
     a = Consumer(world, "a", "t")
     a.join()
     (busy,) = answered(world.coordinator.delete_groups([GROUP]))
@@ -513,7 +513,7 @@ def test_an_empty_consumer_group_is_deleted_with_all_its_records(world: World) -
     assert world.group() is None
 
 
-def test_a_consumer_group_is_described_with_owned_and_target_partitions(world: World) -> None:
+def test_group_is_described_with_current_and_target_assignment(world: World) -> None:
     a = Consumer(world, "a", "t", rack="r", instance="i", client="app")
     a.join()
     Consumer(world, "b", "t").join()
@@ -531,7 +531,7 @@ def test_a_consumer_group_is_described_with_owned_and_target_partitions(world: W
 # A wall clock that is set back
 
 
-def test_a_clock_that_is_set_back_holds_up_no_assignment_and_no_regular_expression(world: World) -> None:
+def test_clock_set_back_delays_no_assignment_and_no_regex(world: World) -> None:
     world.settings.default_group = GroupSettings(assignment_interval_ms=1_000)
     a, b = Consumer(world, "a", "t"), Consumer(world, "b", regex="u.*")
     a.join()
@@ -548,7 +548,7 @@ def test_a_clock_that_is_set_back_holds_up_no_assignment_and_no_regular_expressi
     assert described(world)[0] == "Stable"
 
 
-def test_a_clock_that_is_set_back_ends_no_session_later(world: World) -> None:
+def test_clock_set_back_extends_no_session(world: World) -> None:
     a = Consumer(world, "a", "t")
     a.join()
     world.set_back(3_600_000)

@@ -90,7 +90,7 @@ def classic_group(world: World, count: int = 1) -> list[Classic]:
     return members
 
 
-def test_the_first_new_member_makes_a_classic_group_a_consumer_group(world: World) -> None:
+def test_first_consumer_member_upgrades_a_classic_group(world: World) -> None:
     (old,) = classic_group(world)
     new = Consumer(world, "new", "t")
     assert code(new.join()) == ErrorCode.NONE
@@ -112,7 +112,7 @@ def test_the_first_new_member_makes_a_classic_group_a_consumer_group(world: Worl
     assert group.state_name == "Stable"
 
 
-def test_an_upgrade_answers_those_who_wait(world: World) -> None:
+def test_upgrade_fails_waiting_joins_and_syncs(world: World) -> None:
     first, second = classic_group(world, 2)
     join = first.join()
     assert waits(join)
@@ -121,7 +121,7 @@ def test_an_upgrade_answers_those_who_wait(world: World) -> None:
     assert second.beat() == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_upgrade_that_is_refused_or_not_written_leaves_the_classic_group_its_timers(world: World) -> None:
+def test_failed_upgrade_keeps_the_classic_timers(world: World) -> None:
     first, second = classic_group(world, 2)
     waiting = first.join()
     assert code(world.consumer_heartbeat("new", 0, regex="(", owned={}, rebalance_ms=1_000)) == (
@@ -142,7 +142,7 @@ def test_an_upgrade_that_is_refused_or_not_written_leaves_the_classic_group_its_
     assert (code(waiting), list(world.group().members)) == (ErrorCode.NONE, [first.id])
 
 
-def test_an_upgrade_survives_a_restart(world: World) -> None:
+def test_upgrade_survives_reload(world: World) -> None:
     (old,) = classic_group(world)
     new = Consumer(world, "new", "t")
     new.join()
@@ -154,7 +154,7 @@ def test_an_upgrade_survives_a_restart(world: World) -> None:
     assert (old.owned, new.owned) == ({"t": {0, 1}}, {"t": {2, 3}})
 
 
-def test_an_empty_classic_group_simply_becomes_a_consumer_group(world: World) -> None:
+def test_empty_classic_group_is_replaced_by_a_consumer_group(world: World) -> None:
     (old,) = classic_group(world)
     world.commit({("t", 0): 7}, member=old.id, generation=1)
     world.leave((old.id, None))
@@ -167,7 +167,7 @@ def test_an_empty_classic_group_simply_becomes_a_consumer_group(world: World) ->
     assert world.offsets(("t", 0)) == [7]
 
 
-def test_an_empty_consumer_group_simply_becomes_a_classic_group(world: World) -> None:
+def test_empty_consumer_group_is_replaced_by_a_classic_group(world: World) -> None:
     new = Consumer(world, "new", "t")
     new.join()
     new.leave()
@@ -178,7 +178,7 @@ def test_an_empty_consumer_group_simply_becomes_a_classic_group(world: World) ->
     assert (world.group().type, world.group().state_name) == ("classic", "Stable")
 
 
-def test_an_empty_consumer_group_stays_when_its_end_cannot_be_written(world: World) -> None:
+def test_empty_group_is_restored_if_its_tombstones_fail(world: World) -> None:
     new = Consumer(world, "new", "t")
     new.join()
     new.leave()
@@ -187,7 +187,7 @@ def test_an_empty_consumer_group_stays_when_its_end_cannot_be_written(world: Wor
     assert world.group().type == "consumer"
 
 
-def test_when_the_last_new_member_leaves_the_group_is_classic_again(world: World) -> None:
+def test_last_consumer_member_that_leaves_downgrades_the_group(world: World) -> None:
     (old,) = classic_group(world)
     new = Consumer(world, "new", "t")
     new.join()
@@ -204,7 +204,7 @@ def test_when_the_last_new_member_leaves_the_group_is_classic_again(world: World
     assert old.owned == {"t": {0, 1, 2, 3}}
 
 
-def test_a_downgrade_survives_a_restart(world: World) -> None:
+def test_downgrade_survives_reload(world: World) -> None:
     (old,) = classic_group(world)
     new = Consumer(world, "new", "t")
     new.join()
@@ -216,7 +216,7 @@ def test_a_downgrade_survives_a_restart(world: World) -> None:
     assert (world.group().type, list(world.group().members)) == ("classic", [old.id])
 
 
-def test_a_silent_new_member_makes_the_group_classic_again(world: World) -> None:
+def test_fenced_last_consumer_member_downgrades_the_group(world: World) -> None:
     classic_group(world)
     new = Consumer(world, "new", "t")
     new.join()
@@ -229,7 +229,7 @@ def test_a_silent_new_member_makes_the_group_classic_again(world: World) -> None
     assert world.group().type == "classic"
 
 
-def test_a_classic_member_that_takes_the_place_of_the_last_new_one_makes_the_group_classic(world: World) -> None:
+def test_classic_successor_of_the_last_consumer_member_downgrades(world: World) -> None:
     new = Consumer(world, "new", "t", instance="i")
     new.join()
     old = Classic(world, "t", instance="i")
@@ -244,7 +244,7 @@ def test_a_classic_member_that_takes_the_place_of_the_last_new_one_makes_the_gro
     assert (world.group().type, list(world.group().members)) == ("classic", [old.id])
 
 
-def test_a_new_member_that_takes_the_place_of_a_classic_one_upgrades_it(world: World) -> None:
+def test_consumer_successor_of_a_static_classic_member_upgrades(world: World) -> None:
     old = Classic(world, "t", instance="i")
     join = old.join()
     world.advance(1)
@@ -258,7 +258,7 @@ def test_a_new_member_that_takes_the_place_of_a_classic_one_upgrades_it(world: W
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
-def test_no_upgrade_where_the_policy_forbids_it(world: World, policy: str) -> None:
+def test_migration_policy_forbids_upgrade(world: World, policy: str) -> None:
     classic_group(world)
     world.configure(consumer_migration_policy=policy)
     refused = world.consumer_heartbeat("new", 0, topics=["t"], owned={}, rebalance_ms=1_000)
@@ -270,7 +270,7 @@ def test_no_upgrade_where_the_policy_forbids_it(world: World, policy: str) -> No
 
 
 @pytest.mark.parametrize("policy", ["disabled", "upgrade"])
-def test_no_downgrade_where_the_policy_forbids_it(world: World, policy: str) -> None:
+def test_migration_policy_forbids_downgrade(world: World, policy: str) -> None:
     classic_group(world)
     new = Consumer(world, "new", "t")
     new.join()
@@ -279,14 +279,14 @@ def test_no_downgrade_where_the_policy_forbids_it(world: World, policy: str) -> 
     assert world.group().type == "consumer"
 
 
-def test_no_upgrade_of_a_group_that_is_too_large(world: World) -> None:
+def test_group_above_consumer_max_size_is_not_upgraded(world: World) -> None:
     classic_group(world, 2)
     world.configure(consumer_max_size=1)
     refused = world.consumer_heartbeat("new", 0, topics=["t"], owned={}, rebalance_ms=1_000)
     assert code(refused) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_no_upgrade_of_a_group_with_an_assignor_that_keeps_data_of_its_own(world: World) -> None:
+def test_group_with_custom_assignor_is_not_upgraded(world: World) -> None:
     old = Classic(world, "t")
     join = old.join()
     world.advance(1)
@@ -298,13 +298,13 @@ def test_no_upgrade_of_a_group_with_an_assignor_that_keeps_data_of_its_own(world
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\x00\x01", b"\x00\x00\x7f\xff\xff\xff"])
-def test_no_upgrade_of_a_group_whose_members_do_not_speak_the_consumer_protocol(world: World, bad: bytes) -> None:
+def test_group_of_another_protocol_type_is_not_upgraded(world: World, bad: bytes) -> None:
     world.stable_group("a", protocols=[("range", bad)])
     refused = world.consumer_heartbeat("new", 0, topics=["t"], owned={}, rebalance_ms=1_000)
     assert code(refused) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_no_upgrade_of_a_group_whose_leader_assigned_a_partition_twice(world: World) -> None:
+def test_group_with_duplicate_assignment_is_not_upgraded(world: World) -> None:
     first, second = classic_group(world, 2)
     joins = [first.join(), second.join()]
     for member, join in zip((first, second), joins, strict=True):
@@ -336,7 +336,7 @@ def mixed(world: World) -> tuple[Consumer, Classic]:
     return new, old
 
 
-def test_a_classic_member_waits_for_partitions_without_joining_again(world: World) -> None:
+def test_classic_member_does_not_rejoin_for_unreleased_partitions(world: World) -> None:
     new = Consumer(world, "new", "t")
     new.join()
     old = Classic(world, "t")
@@ -348,7 +348,7 @@ def test_a_classic_member_waits_for_partitions_without_joining_again(world: Worl
     assert old.beat() == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_classic_member_leaves(world: World, mixed: tuple[Consumer, Classic]) -> None:
+def test_classic_member_leaves(world: World, mixed: tuple[Consumer, Classic]) -> None:
     new, old = mixed
     left = world.leave((old.id, None), ("nobody", None), ("", "i"))
     assert [each.error_code for each in left.members] == [0, *[ErrorCode.UNKNOWN_MEMBER_ID] * 2]
@@ -356,13 +356,13 @@ def test_a_classic_member_leaves(world: World, mixed: tuple[Consumer, Classic]) 
     assert new.owned == {"t": {0, 1, 2, 3}}
 
 
-def test_new_members_can_be_removed_by_leave_group(world: World, mixed: tuple[Consumer, Classic]) -> None:
+def test_leave_group_removes_consumer_members(world: World, mixed: tuple[Consumer, Classic]) -> None:
     new, _ = mixed
     assert world.leave((new.id, None)).members[0].error_code == 0
     assert world.group().type == "classic"
 
 
-def test_a_classic_member_that_is_silent_is_removed(world: World, mixed: tuple[Consumer, Classic]) -> None:
+def test_classic_member_is_fenced_at_its_session_timeout(world: World, mixed: tuple[Consumer, Classic]) -> None:
     new, old = mixed
     world.advance(10_000)
     assert old.beat() == ErrorCode.UNKNOWN_MEMBER_ID
@@ -370,9 +370,7 @@ def test_a_classic_member_that_is_silent_is_removed(world: World, mixed: tuple[C
     assert new.owned == {"t": {0, 1, 2, 3}}
 
 
-def test_a_classic_member_that_does_not_join_again_in_time_is_removed(
-    world: World, mixed: tuple[Consumer, Classic]
-) -> None:
+def test_classic_member_that_does_not_rejoin_is_fenced(world: World, mixed: tuple[Consumer, Classic]) -> None:
     new, old = mixed
     world.create_topic("u", 1)
     new.beat(topics=["t", "u"])
@@ -383,7 +381,7 @@ def test_a_classic_member_that_does_not_join_again_in_time_is_removed(
     assert old.beat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_classic_member_that_does_not_sync_in_time_is_removed(world: World, mixed: tuple[Consumer, Classic]) -> None:
+def test_classic_member_that_does_not_sync_is_fenced(world: World, mixed: tuple[Consumer, Classic]) -> None:
     new, old = mixed
     old.joined(old.join())
     for _ in range(10):
@@ -393,7 +391,7 @@ def test_a_classic_member_that_does_not_sync_in_time_is_removed(world: World, mi
     assert old.beat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_wrong_requests_of_classic_members(world: World, mixed: tuple[Consumer, Classic]) -> None:
+def test_invalid_requests_of_classic_members_fail(world: World, mixed: tuple[Consumer, Classic]) -> None:
     new, old = mixed
     generation = old.generation
     assert code(world.heartbeat(old.id, generation + 1)) == ErrorCode.ILLEGAL_GENERATION
@@ -407,14 +405,14 @@ def test_wrong_requests_of_classic_members(world: World, mixed: tuple[Consumer, 
     assert code(world.sync(old.id, generation, protocol_type="connect")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_syncing_after_the_group_has_moved_on(world: World, mixed: tuple[Consumer, Classic]) -> None:
+def test_sync_after_a_new_assignment_epoch_rebalances(world: World, mixed: tuple[Consumer, Classic]) -> None:
     new, old = mixed
     world.create_topic("u", 1)
     new.beat(topics=["t", "u"])
     assert code(old.sync()) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_wrong_joins_of_classic_members(world: World, mixed: tuple[Consumer, Classic]) -> None:
+def test_invalid_joins_of_classic_members_fail(world: World, mixed: tuple[Consumer, Classic]) -> None:
     assert code(world.join(protocol_type="connect")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert code(world.join(protocols=[])) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert code(world.join(protocols=[("sticky", subscription("t"))])) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -427,7 +425,7 @@ def test_wrong_joins_of_classic_members(world: World, mixed: tuple[Consumer, Cla
     assert code(world.join(protocols=[("range", subscription("t"))])) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_classic_member_commits_in_its_generation(world: World, mixed: tuple[Consumer, Classic]) -> None:
+def test_classic_member_commits_in_its_generation(world: World, mixed: tuple[Consumer, Classic]) -> None:
     _, old = mixed
     t2 = {("t", 2): 5}
     assert world.commit_code(t2, member=old.id, generation=old.generation, version=5, ids=True) == ErrorCode.NONE
@@ -436,6 +434,6 @@ def test_a_classic_member_commits_in_its_generation(world: World, mixed: tuple[C
     assert code(world.fetch(("t", 2), member=old.id, epoch=old.generation + 1)) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_the_group_shows_who_speaks_which_protocol(world: World, mixed: tuple[Consumer, Classic]) -> None:
+def test_description_shows_the_member_type(world: World, mixed: tuple[Consumer, Classic]) -> None:
     (shown,) = answered(world.coordinator.describe_consumer_groups([GROUP]))
     assert [member.member_type for member in shown.members] == [1, 0]

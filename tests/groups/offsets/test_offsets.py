@@ -73,7 +73,7 @@ def delete(world: World, *partitions: tuple[str, int], group: str = GROUP) -> An
     return answered(world.coordinator.delete_offsets(RequestContext(0), request))
 
 
-def test_who_never_joined_commits_and_fetches(world: World) -> None:
+def test_client_without_membership_commits_and_fetches(world: World) -> None:
     assert world.commit_code({T0: 5, T1: 6}, metadata="m") == ErrorCode.NONE
     found = world.fetch(T0, ("t", 7), ("other", 0))
     partitions = [partition for topic in found.topics for partition in topic.partitions]
@@ -86,14 +86,14 @@ def test_who_never_joined_commits_and_fetches(world: World) -> None:
     assert world.group().is_simple
 
 
-def test_a_restart_keeps_offsets(world: World) -> None:
+def test_reload_keeps_offsets(world: World) -> None:
     world.commit({T0: 5, T1: 6}, metadata="m")
     world.commit({T0: 8})
     world.restart()
     assert world.offsets(T0, T1) == [8, 6]
 
 
-def test_the_record_holds_topic_id_and_time_and_an_expiry_needs_version_1(world: World) -> None:
+def test_record_has_topic_id_and_version_1_for_an_expiry(world: World) -> None:
     world.commit({T0: 5}, ids=True)
     world.commit({T1: 6}, version=4, retention_ms=1_000)
     first, second = world.records
@@ -107,7 +107,7 @@ def test_the_record_holds_topic_id_and_time_and_an_expiry_needs_version_1(world:
     assert second.value.expire_timestamp == world.clock.now_ms() + 1_000
 
 
-def test_a_member_commits_in_its_generation(world: World) -> None:
+def test_member_commits_in_its_generation(world: World) -> None:
     (member,) = world.stable_group("a")
     assert world.commit_code({T0: 1}, member=member.id, generation=1) == ErrorCode.NONE
     assert world.commit_code({T0: 1}, member=member.id, generation=0) == ErrorCode.ILLEGAL_GENERATION
@@ -118,7 +118,7 @@ def test_a_member_commits_in_its_generation(world: World) -> None:
     assert instance == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_fenced_static_member_does_not_commit(world: World) -> None:
+def test_commit_of_a_fenced_static_member_fails(world: World) -> None:
     join = world.join(instance="i")
     world.advance(0)
     assert code(join) == ErrorCode.NONE
@@ -126,7 +126,7 @@ def test_a_fenced_static_member_does_not_commit(world: World) -> None:
     assert refused == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_members_commit_while_they_join_again_but_not_before_the_assignment(world: World) -> None:
+def test_commit_is_accepted_while_preparing_not_while_completing(world: World) -> None:
     (member,) = world.stable_group("a")
     other = world.enter(client="b")
     assert world.commit_code({T0: 1}, member=member.id, generation=1) == ErrorCode.NONE
@@ -135,7 +135,7 @@ def test_members_commit_while_they_join_again_but_not_before_the_assignment(worl
     assert world.commit_code({T0: 1}, member=member.id, generation=2) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_commit_is_a_sign_of_life(world: World) -> None:
+def test_commit_resets_the_session_timer(world: World) -> None:
     (member,) = world.stable_group("a", session_ms=10_000)
     world.advance(9_000)
     world.commit({T0: 1}, member=member.id, generation=1)
@@ -143,13 +143,13 @@ def test_a_commit_is_a_sign_of_life(world: World) -> None:
     assert code(world.heartbeat(member.id, 1)) == ErrorCode.NONE
 
 
-def test_a_generation_of_an_unknown_group(world: World) -> None:
+def test_generation_of_unknown_group_fails(world: World) -> None:
     assert world.commit_code({T0: 1}, member="m", generation=1, version=8) == ErrorCode.ILLEGAL_GENERATION
     assert world.commit_code({T0: 1}, member="m", generation=1, version=9) == ErrorCode.GROUP_ID_NOT_FOUND
     assert world.group() is None
 
 
-def test_metadata_that_is_too_large_fails_alone(world: World) -> None:
+def test_oversized_metadata_fails_alone(world: World) -> None:
     world.configure(offset_metadata_max_bytes=4)
     assert world.commit_code({T0: 1}, metadata="12345") == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert world.commit_code({T0: 1}, metadata="1234") == ErrorCode.NONE
@@ -158,7 +158,7 @@ def test_metadata_that_is_too_large_fails_alone(world: World) -> None:
     assert world.commit_code({T0: 1}, metadata=None) == ErrorCode.NONE
 
 
-def test_a_commit_is_answered_when_it_is_durable_and_not_read_before(world: World) -> None:
+def test_commit_is_visible_and_answered_when_durable(world: World) -> None:
     world.commit({T0: 1})
     world.log.slow = True
     commit = world.commit({T0: 2})
@@ -170,7 +170,7 @@ def test_a_commit_is_answered_when_it_is_durable_and_not_read_before(world: Worl
     assert answered(fetch).topics[0].partitions[0].committed_offset == 2
 
 
-def test_a_commit_that_cannot_be_made_durable_fails(world: World) -> None:
+def test_commit_that_cannot_be_made_durable_fails(world: World) -> None:
     world.log.slow = True
     commit = world.commit({T0: 2})
     world.log.sync(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -186,7 +186,7 @@ def test_a_commit_that_cannot_be_made_durable_fails(world: World) -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_a_commit_that_cannot_be_written_changes_nothing(world: World, trouble: ErrorCode, told: ErrorCode) -> None:
+def test_commit_that_cannot_be_appended_changes_nothing(world: World, trouble: ErrorCode, told: ErrorCode) -> None:
     world.commit({T0: 1})
     world.log.broken = trouble
     assert world.commit_code({T0: 2}) == told
@@ -196,7 +196,7 @@ def test_a_commit_that_cannot_be_written_changes_nothing(world: World, trouble: 
     assert world.offsets(T0) == [1]
 
 
-def test_offsets_of_a_topic_that_was_made_anew_are_not_found_by_id(world: World) -> None:
+def test_offset_of_a_deleted_topic_is_not_found_by_id(world: World) -> None:
     world.commit({T0: 5}, ids=True)
     old = world.topics.topics["t"]
     world.create_topic("t", 2)
@@ -206,7 +206,7 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_found_by_id(world: World)
     assert world.offsets(T0, ids=True) == [5]
 
 
-def test_a_deleted_topic_takes_its_offsets_with_it(world: World) -> None:
+def test_deleted_topic_deletes_its_offsets(world: World) -> None:
     world.create_topic("u", 1)
     world.commit({T0: 5, ("u", 0): 6}, ids=True)
     world.commit({T1: 5})
@@ -219,7 +219,7 @@ def test_a_deleted_topic_takes_its_offsets_with_it(world: World) -> None:
 # Deleting
 
 
-def test_offsets_of_topics_that_nobody_reads_can_be_deleted(world: World) -> None:
+def test_offsets_of_unsubscribed_topics_can_be_deleted(world: World) -> None:
     (member,) = world.stable_group("a", protocols=[("range", subscription("u"))])
     world.commit({T0: 1, ("u", 0): 2}, member=member.id, generation=1)
     response = delete(world, T0, ("t", 9), ("u", 0))
@@ -228,14 +228,14 @@ def test_offsets_of_topics_that_nobody_reads_can_be_deleted(world: World) -> Non
     assert world.offsets(T0, ("u", 0)) == [-1, 2]
 
 
-def test_offsets_of_a_living_group_that_are_not_of_consumers_cannot_be_deleted(world: World) -> None:
+def test_offsets_of_non_consumer_group_with_members_are_kept(world: World) -> None:
     join = world.join(version=3, protocol_type="connect")
     world.advance(0)
     assert code(join) == ErrorCode.NONE
     assert delete(world, T0).error_code == ErrorCode.NON_EMPTY_GROUP
 
 
-def test_offsets_of_an_unknown_group_cannot_be_deleted(world: World) -> None:
+def test_delete_of_unknown_group_fails(world: World) -> None:
     assert delete(world, T0, group="nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert delete(world, T0, group="").error_code == ErrorCode.INVALID_GROUP_ID
 
@@ -243,7 +243,7 @@ def test_offsets_of_an_unknown_group_cannot_be_deleted(world: World) -> None:
 # Expiry (KIP-211)
 
 
-def test_offsets_of_who_never_joined_expire_after_the_last_commit(world: World) -> None:
+def test_simple_groups_offset_expires_after_its_commit(world: World) -> None:
     world.commit({T0: 1})
     world.advance(WEEK_MS - 600_000)
     world.commit({T1: 1})
@@ -255,7 +255,7 @@ def test_offsets_of_who_never_joined_expire_after_the_last_commit(world: World) 
     assert world.group() is None
 
 
-def test_a_clock_that_is_set_back_keeps_offsets_for_longer_not_for_less(world: World) -> None:
+def test_clock_set_back_keeps_offsets_longer(world: World) -> None:
     world.commit({T0: 1})
     world.set_back(WEEK_MS)
     world.commit({T1: 1})
@@ -266,7 +266,7 @@ def test_a_clock_that_is_set_back_keeps_offsets_for_longer_not_for_less(world: W
     assert world.group() is None
 
 
-def test_offsets_of_an_empty_group_expire_after_it_became_empty(world: World) -> None:
+def test_offset_expires_after_the_group_became_empty(world: World) -> None:
     (member,) = world.stable_group("a", session_ms=1_800_000)
     world.commit({T0: 1}, member=member.id, generation=1)
     for _ in range(2 * WEEK_MS // 1_200_000):
@@ -281,7 +281,7 @@ def test_offsets_of_an_empty_group_expire_after_it_became_empty(world: World) ->
     assert world.group() is None
 
 
-def test_offsets_of_topics_that_a_living_group_no_longer_reads_expire(world: World) -> None:
+def test_offset_of_an_unsubscribed_topic_expires(world: World) -> None:
     (member,) = world.stable_group("a", session_ms=1_800_000, protocols=[("range", subscription("u"))])
     world.commit({T0: 1, ("u", 0): 1}, member=member.id, generation=1)
     for _ in range(WEEK_MS // 1_200_000 + 1):
@@ -290,7 +290,7 @@ def test_offsets_of_topics_that_a_living_group_no_longer_reads_expire(world: Wor
     assert world.offsets(T0, ("u", 0)) == [-1, 1]
 
 
-def test_an_offset_with_an_expiry_of_its_own_expires_then(world: World) -> None:
+def test_offset_with_an_expiry_timestamp_expires_at_it(world: World) -> None:
     world.commit({T0: 1}, version=4, retention_ms=600_000)
     world.advance(599_999)
     assert world.offsets(T0) == [1]
@@ -298,13 +298,13 @@ def test_an_offset_with_an_expiry_of_its_own_expires_then(world: World) -> None:
     assert world.offsets(T0) == [-1]
 
 
-def test_an_offset_that_is_to_be_kept_longer_than_there_is_time_stays(world: World) -> None:
+def test_largest_retention_time_keeps_the_offset(world: World) -> None:
     world.commit({T0: 1}, version=4, retention_ms=2**63 - 1)
     world.advance(2 * WEEK_MS)
     assert world.offsets(T0) == [1]
 
 
-def test_an_offset_that_a_transaction_may_change_does_not_expire(world: World) -> None:
+def test_pending_offset_prevents_expiry(world: World) -> None:
     world.commit({T0: 1})
     commit_in_transaction(world, {T0: 2})
     world.advance(2 * WEEK_MS)
@@ -315,7 +315,7 @@ def test_an_offset_that_a_transaction_may_change_does_not_expire(world: World) -
 # Transactions
 
 
-def test_offsets_of_a_transaction_count_when_it_commits(world: World) -> None:
+def test_pending_offset_is_committed_with_its_transaction(world: World) -> None:
     world.commit({T0: 1})
     assert commit_in_transaction(world, {T0: 5, T1: 6}) == ErrorCode.NONE
     assert world.offsets(T0, T1) == [1, -1]
@@ -327,21 +327,21 @@ def test_offsets_of_a_transaction_count_when_it_commits(world: World) -> None:
     assert world.offsets(T0, T1, require_stable=True) == [5, 6]
 
 
-def test_offsets_of_a_transaction_never_count_when_it_aborts(world: World) -> None:
+def test_pending_offset_is_dropped_on_abort(world: World) -> None:
     world.commit({T0: 1})
     commit_in_transaction(world, {T0: 5})
     end_transaction(world, committed=False)
     assert world.offsets(T0, require_stable=True) == [1]
 
 
-def test_a_later_commit_wins_over_the_transaction_that_wrote_before(world: World) -> None:
+def test_later_plain_commit_wins_over_a_transaction(world: World) -> None:
     commit_in_transaction(world, {T0: 5})
     world.commit({T0: 9})
     end_transaction(world, committed=True)
     assert world.offsets(T0) == [9]
 
 
-def test_of_two_transactions_the_later_written_offset_wins(world: World) -> None:
+def test_later_pending_offset_of_two_transactions_wins(world: World) -> None:
     commit_in_transaction(world, {T0: 5}, producer=1)
     commit_in_transaction(world, {T0: 6}, producer=2)
     end_transaction(world, committed=True, producer=2)
@@ -350,7 +350,7 @@ def test_of_two_transactions_the_later_written_offset_wins(world: World) -> None
     assert world.offsets(T0, require_stable=True) == [6]
 
 
-def test_a_restart_keeps_open_and_ended_transactions(world: World) -> None:
+def test_reload_keeps_open_and_ended_transactions(world: World) -> None:
     commit_in_transaction(world, {T0: 5}, producer=1)
     commit_in_transaction(world, {T1: 6}, producer=2)
     end_transaction(world, committed=True, producer=1)
@@ -361,14 +361,14 @@ def test_a_restart_keeps_open_and_ended_transactions(world: World) -> None:
     assert world.offsets(T0, T1, require_stable=True) == [5, 6]
 
 
-def test_deleting_an_offset_takes_it_out_of_open_transactions(world: World) -> None:
+def test_deleted_offset_is_removed_from_open_transactions(world: World) -> None:
     commit_in_transaction(world, {T0: 5, T1: 6})
     delete(world, T0)
     end_transaction(world, committed=True)
     assert world.offsets(T0, T1, require_stable=True) == [-1, 6]
 
 
-def test_transactional_commits_check_who_commits(world: World) -> None:
+def test_transactional_commit_validates_its_member(world: World) -> None:
     (member,) = world.stable_group("a")
     assert commit_in_transaction(world, {T0: 1}) == ErrorCode.NONE  # without any member, as old producers do
     known = {"member_id": member.id, "generation_id": 1}
@@ -380,12 +380,12 @@ def test_transactional_commits_check_who_commits(world: World) -> None:
     assert fenced == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_transactional_commit_of_a_generation_of_an_unknown_group(world: World) -> None:
+def test_transactional_commit_in_unknown_group_fails(world: World) -> None:
     refused = commit_in_transaction(world, {T0: 1}, member_id="m", generation_id=1)
     assert refused == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_transactional_batch_says_whose_it_is(world: World) -> None:
+def test_transactional_batch_has_producer_id_and_epoch(world: World) -> None:
     from ottla.records.batch import read_header
 
     commit_in_transaction(world, {T0: 1}, producer=42)

@@ -19,7 +19,7 @@ CASES: list[dict[str, Any]] = json.loads(
 
 
 @pytest.mark.parametrize("case", CASES, ids=map(str, range(len(CASES))))
-def test_it_assigns_what_kafka_assigns(case: dict[str, Any]) -> None:
+def test_assignment_equals_kafkas(case: dict[str, Any]) -> None:
     members = {
         member_id: ShareMemberSpec(
             tuple(Uuid.parse(topic) for topic in member["topics"]),
@@ -40,6 +40,6 @@ def test_it_assigns_what_kafka_assigns(case: dict[str, Any]) -> None:
     assert found == expected
 
 
-def test_a_group_that_wants_nothing_gets_nothing() -> None:
+def test_no_subscriptions_give_no_assignment() -> None:
     assert assign({}, {}, SubscriptionType.HOMOGENEOUS) == {}
     assert assign({"m": ShareMemberSpec((), {})}, {}, SubscriptionType.HOMOGENEOUS) == {}

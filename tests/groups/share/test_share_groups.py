@@ -88,7 +88,7 @@ def state_of(world: World) -> tuple[dict[str, list[int]], dict[str, list[int]], 
 # Joining
 
 
-def test_a_member_gets_partitions_once_their_state_is_initialized(world: World) -> None:
+def test_member_gets_partitions_once_initialized(world: World) -> None:
     first = beat(world, "m", 0, ["t"])
     assert (first.error_code, first.member_id, first.member_epoch) == (0, "m", 2)
     assert first.heartbeat_interval_ms == 5_000
@@ -102,7 +102,7 @@ def test_a_member_gets_partitions_once_their_state_is_initialized(world: World) 
     assert assigned(beat(world, "m", 3)) is None
 
 
-def test_what_was_assigned_just_now_is_not_assigned_anew_before_its_time(world: World) -> None:
+def test_target_is_kept_within_the_assignment_interval(world: World) -> None:
     beat(world, "m", 0, ["t"])
     early = beat(world, "m", 2)
     assert (early.member_epoch, assigned(early)) == (2, None)
@@ -110,7 +110,7 @@ def test_what_was_assigned_just_now_is_not_assigned_anew_before_its_time(world: 
     assert assigned(beat(world, "m", 2)) == {topic_id(world): [0, 1, 2, 3]}
 
 
-def test_members_share_partitions_when_there_are_more_of_them(world: World) -> None:
+def test_members_share_partitions(world: World) -> None:
     world.create_topic("single", 1)
     for member in ("a", "b", "c"):
         join(world, member, ["single"])
@@ -120,7 +120,7 @@ def test_members_share_partitions_when_there_are_more_of_them(world: World) -> N
         assert found == {topic_id(world, "single"): [0]}
 
 
-def test_a_topic_that_grows_is_initialized_and_assigned_further(world: World) -> None:
+def test_new_partitions_are_initialized_and_assigned(world: World) -> None:
     epoch = join(world, "m")
     world.change_topic("t", 6)
     epoch = beat(world, "m", epoch).member_epoch
@@ -129,7 +129,7 @@ def test_a_topic_that_grows_is_initialized_and_assigned_further(world: World) ->
     assert assigned(beat(world, "m", epoch)) == {topic_id(world): [0, 1, 2, 3, 4, 5]}
 
 
-def test_a_topic_that_comes_later_is_read_when_it_is_there(world: World) -> None:
+def test_topic_created_later_is_assigned(world: World) -> None:
     epoch = beat(world, "m", 0, ["late"]).member_epoch
     assert world.group().state_partitions is None
     world.advance(1_000)
@@ -139,7 +139,7 @@ def test_a_topic_that_comes_later_is_read_when_it_is_there(world: World) -> None
     assert assigned(beat(world, "m", epoch)) == {late: [0, 1]}
 
 
-def test_state_that_could_not_be_initialized_is_tried_again(world: World) -> None:
+def test_failed_initialization_is_retried(world: World) -> None:
     world.share_states.broken = ErrorCode.COORDINATOR_NOT_AVAILABLE
     epoch = beat(world, "m", 0, ["t"]).member_epoch
     assert state_of(world) == ({}, {}, [])
@@ -148,7 +148,7 @@ def test_state_that_could_not_be_initialized_is_tried_again(world: World) -> Non
     assert state_of(world)[1] == {"t": [0, 1, 2, 3]}
 
 
-def test_a_new_subscription_takes_the_old_topic_away_at_once(world: World) -> None:
+def test_changed_subscription_unassigns_at_once(world: World) -> None:
     world.create_topic("other", 1)
     epoch = join(world, "m")
     answer = beat(world, "m", epoch, ["other"])
@@ -170,12 +170,12 @@ def test_a_new_subscription_takes_the_old_topic_away_at_once(world: World) -> No
         ({"epoch": -2}, "MemberEpoch is invalid."),
     ],
 )
-def test_requests_that_make_no_sense_are_refused(world: World, more: dict[str, Any], words: str) -> None:
+def test_invalid_request_fails(world: World, more: dict[str, Any], words: str) -> None:
     answer = beat(world, **{"member": "m", "epoch": 0, "topics": ["t"], **more})
     assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, words)
 
 
-def test_members_of_another_epoch_are_fenced_but_the_one_before_is_forgiven(world: World) -> None:
+def test_other_epochs_are_fenced_except_the_previous_one(world: World) -> None:
     epoch = join(world, "m")
     assert beat(world, "m", epoch - 1).member_epoch == epoch
     assert beat(world, "m", epoch - 2).error_code == ErrorCode.FENCED_MEMBER_EPOCH
@@ -185,7 +185,7 @@ def test_members_of_another_epoch_are_fenced_but_the_one_before_is_forgiven(worl
     assert beat(world, "m", 0, ["t"]).error_code == 0
 
 
-def test_strangers_are_told_so(world: World) -> None:
+def test_unknown_group_and_member_fail(world: World) -> None:
     assert beat(world, "m", 5).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert beat(world, "m", -1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     join(world, "m")
@@ -193,7 +193,7 @@ def test_strangers_are_told_so(world: World) -> None:
     assert beat(world, "n", -1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_full_group_takes_nobody_more(world: World) -> None:
+def test_full_group_refuses_a_member(world: World) -> None:
     world.configure(share_max_size=1)
     join(world, "m")
     answer = beat(world, "n", 0, ["t"])
@@ -201,7 +201,7 @@ def test_a_full_group_takes_nobody_more(world: World) -> None:
     assert answer.error_message == "The share group has reached its maximum capacity of 1 members."
 
 
-def test_a_group_is_of_one_kind(world: World) -> None:
+def test_group_of_another_type_fails(world: World) -> None:
     join(world, "m")
     consumer = world.coordinator.consumer_group_heartbeat(
         CONTEXT,
@@ -222,7 +222,7 @@ def test_a_group_is_of_one_kind(world: World) -> None:
 # Leaving
 
 
-def test_who_leaves_makes_room_for_the_others(world: World) -> None:
+def test_leaving_members_partitions_are_reassigned(world: World) -> None:
     join(world, "a")
     join(world, "b")
     gone = beat(world, "a", -1)
@@ -231,7 +231,7 @@ def test_who_leaves_makes_room_for_the_others(world: World) -> None:
     assert assigned(beat(world, "b", 0, ["t"])) == {topic_id(world): [0, 1, 2, 3]}
 
 
-def test_who_is_silent_for_too_long_is_removed(world: World) -> None:
+def test_member_is_evicted_at_its_session_timeout(world: World) -> None:
     epoch = join(world, "m")
     world.advance(44_000)
     assert beat(world, "m", epoch).error_code == 0
@@ -243,7 +243,7 @@ def test_who_is_silent_for_too_long_is_removed(world: World) -> None:
 # What a restart finds
 
 
-def test_a_restart_finds_the_group_as_it_was(world: World) -> None:
+def test_reload_keeps_the_group(world: World) -> None:
     epoch = join(world, "m")
     before = world.group()
     world.restart()
@@ -264,7 +264,7 @@ def test_a_restart_finds_the_group_as_it_was(world: World) -> None:
     assert world.group().members == {}
 
 
-def test_initialization_that_a_restart_interrupted_is_begun_again_after_a_while(world: World) -> None:
+def test_interrupted_initialization_is_retried_after_its_interval(world: World) -> None:
     answer = world.coordinator.share_group_heartbeat(
         CONTEXT, ShareGroupHeartbeatRequest(group_id=GROUP, member_id="m", subscribed_topic_names=["t"])
     )
@@ -298,7 +298,7 @@ def test_share_groups_are_listed_and_described(world: World) -> None:
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_an_empty_share_group_stays_until_it_is_deleted_and_then_its_state_goes_too(world: World) -> None:
+def test_empty_group_is_deleted_with_its_state(world: World) -> None:
     join(world, "m")
     assert done(world.coordinator.delete_groups([GROUP]))[0].error_code == ErrorCode.NON_EMPTY_GROUP
     beat(world, "m", -1)
@@ -311,7 +311,7 @@ def test_an_empty_share_group_stays_until_it_is_deleted_and_then_its_state_goes_
     assert world.group() is None
 
 
-def test_a_group_whose_state_cannot_be_deleted_stays_and_can_be_deleted_later(world: World) -> None:
+def test_failed_deletion_keeps_the_group_and_can_be_retried(world: World) -> None:
     join(world, "m")
     beat(world, "m", -1)
     world.share_states.broken = ErrorCode.NOT_COORDINATOR
@@ -322,7 +322,7 @@ def test_a_group_whose_state_cannot_be_deleted_stays_and_can_be_deleted_later(wo
     assert world.share_states.states == {}
 
 
-def test_nothing_is_left_of_a_deleted_topic(world: World) -> None:
+def test_deleted_topic_is_removed_from_the_state(world: World) -> None:
     epoch = join(world, "m")
     world.delete_topic("t")
     assert state_of(world) == ({}, {}, [])
@@ -343,7 +343,7 @@ def alter(world: World, offsets: dict[tuple[str, int], int]) -> Any:
     return done(world.coordinator.alter_share_group_offsets(request))
 
 
-def test_offsets_of_an_empty_group_are_altered_and_a_new_group_may_begin_so(world: World) -> None:
+def test_start_offsets_of_empty_and_new_groups_are_altered(world: World) -> None:
     answer = alter(world, {("t", 1): 25, ("t", 9): 1, ("no", 0): 1})
     assert answer.error_code == 0
     codes = {
@@ -360,7 +360,7 @@ def test_offsets_of_an_empty_group_are_altered_and_a_new_group_may_begin_so(worl
     assert state_of(world)[1] == {"t": [0, 1, 2, 3]}
 
 
-def test_altering_that_fails_says_where(world: World) -> None:
+def test_failed_alter_reports_each_partition(world: World) -> None:
     world.share_states.broken = ErrorCode.FENCED_STATE_EPOCH
     answer = alter(world, {("t", 1): 25})
     assert answer.responses[0].partitions[0].error_code == ErrorCode.FENCED_STATE_EPOCH
@@ -390,7 +390,7 @@ def test_offsets_of_an_empty_group_are_deleted(world: World) -> None:
     assert world.share_states.states == {}
 
 
-def test_offsets_whose_state_cannot_be_deleted_stay_marked_for_it(world: World) -> None:
+def test_failed_deletion_keeps_topics_in_deleting(world: World) -> None:
     join(world, "m")
     beat(world, "m", -1)
     world.share_states.broken = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -402,7 +402,7 @@ def test_offsets_whose_state_cannot_be_deleted_stay_marked_for_it(world: World) 
     assert state_of(world) == ({}, {}, [])
 
 
-def test_answers_wait_for_the_disk_in_every_step(world: World) -> None:
+def test_every_response_waits_for_durability(world: World) -> None:
     join(world, "m")
     beat(world, "m", -1)
     world.log.slow = True
@@ -414,7 +414,7 @@ def test_answers_wait_for_the_disk_in_every_step(world: World) -> None:
     assert done(answer)[0].error_code == 0
 
 
-def test_the_records_are_those_of_kafka(world: World) -> None:
+def test_records_equal_kafkas(world: World) -> None:
     join(world, "m")
     numbers = [record.key.__schema__.api_key for record in world.records]
     assert numbers == [10, 11, 13, 12, 14, 15, 15, 11, 13, 12, 14]

@@ -184,7 +184,7 @@ def known(groups: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 20))
-def test_share_groups_keep_their_promises_whatever_their_members_do(first: int) -> None:
+def test_simulated_share_groups_keep_their_invariants(first: int) -> None:
     for seed in range(first, first + 20):
         try:
             Simulation(seed).run()

@@ -35,22 +35,22 @@ def active(assigned: Assigned) -> dict[str, dict[str, tuple[int, ...]]]:
     return {member_id: dict(tasks.active) for member_id, tasks in assigned.items()}
 
 
-def test_nobody_is_given_nothing() -> None:
+def test_no_members_give_no_assignment() -> None:
     assert assign({}, {"0": subtopology(3)}, 1) == {}
 
 
-def test_one_member_runs_everything() -> None:
+def test_one_member_gets_all_tasks() -> None:
     found = assign({"a": member("p")}, {"0": subtopology(2), "1": subtopology(3, stateful=True)}, 0)
     assert found == {"a": TaskAssignment({"0": (0, 1), "1": (0, 1, 2)}, {}, {})}
 
 
-def test_threads_of_one_process_share_its_tasks_and_have_no_standby() -> None:
+def test_threads_of_one_process_get_no_standby_tasks() -> None:
     found = assign({"a": member("p"), "b": member("p")}, {"0": subtopology(4, stateful=True)}, 1)
     assert sorted(len(tasks.active["0"]) for tasks in found.values()) == [2, 2]
     assert all(not tasks.standby for tasks in found.values())
 
 
-def test_each_process_keeps_a_copy_of_the_others_state() -> None:
+def test_standby_tasks_go_to_other_processes() -> None:
     found = assign({"a": member("p"), "b": member("q")}, {"0": subtopology(4, stateful=True), "1": subtopology(2)}, 1)
     assert found["a"].active["0"] == found["b"].standby["0"]
     assert found["b"].active["0"] == found["a"].standby["0"]
@@ -58,7 +58,7 @@ def test_each_process_keeps_a_copy_of_the_others_state() -> None:
     assert "1" not in found["b"].standby
 
 
-def test_a_newcomer_gets_its_share_and_the_others_keep_theirs() -> None:
+def test_new_member_gets_its_quota_and_others_keep_theirs() -> None:
     subtopologies = {"0": subtopology(6)}
     first = assign({"a": member("p"), "b": member("q")}, subtopologies, 0)
     then = given_again(first, {"a": "p", "b": "q", "c": "r"}, subtopologies, 0)
@@ -67,7 +67,7 @@ def test_a_newcomer_gets_its_share_and_the_others_keep_theirs() -> None:
         assert set(then[each].active["0"]) < set(first[each].active["0"])
 
 
-def test_who_has_the_copy_runs_the_task_of_one_that_left() -> None:
+def test_standby_becomes_active_when_its_owner_leaves() -> None:
     subtopologies = {"0": subtopology(3, stateful=True)}
     first = assign({"a": member("p"), "b": member("q"), "c": member("r")}, subtopologies, 1)
     (left,) = first["a"].active["0"]
@@ -76,14 +76,14 @@ def test_who_has_the_copy_runs_the_task_of_one_that_left() -> None:
     assert left in then[heir].active["0"]
 
 
-def test_what_the_topology_no_longer_has_is_forgotten() -> None:
+def test_tasks_missing_from_the_topology_are_dropped() -> None:
     found = assign({"a": member("p", {"0": (0, 7), "gone": (1,)}, {"gone": (0,)})}, {"0": subtopology(2)}, 1)
     assert active(found) == {"a": {"0": (0, 1)}}
     assert found["a"].standby == {}
 
 
 @given(groups)
-def test_every_task_runs_once_and_is_copied_as_often_as_there_are_processes_for_it(random: Random) -> None:
+def test_every_task_is_active_once_with_enough_standbys(random: Random) -> None:
     group = random_group(random)
     found = assign(group.members, group.subtopologies, group.standbys)
     assert set(found) == set(group.members)
@@ -107,7 +107,7 @@ def test_every_task_runs_once_and_is_copied_as_often_as_there_are_processes_for_
 
 
 @given(groups)
-def test_without_standbys_and_with_a_thread_each_nobody_has_two_more_than_another(random: Random) -> None:
+def test_active_tasks_are_balanced(random: Random) -> None:
     group = random_group(random)
     members = {each: spec._replace(process_id=each, target=NO_TASKS) for each, spec in group.members.items()}
     counts = [sum(map(len, tasks.active.values())) for tasks in assign(members, group.subtopologies, 0).values()]
@@ -115,7 +115,7 @@ def test_without_standbys_and_with_a_thread_each_nobody_has_two_more_than_anothe
 
 
 @given(groups)
-def test_an_assignment_made_again_stays(random: Random) -> None:
+def test_repeated_assignment_is_stable(random: Random) -> None:
     group = random_group(random)
     members = {each: spec._replace(process_id=each) for each, spec in group.members.items()}
     processes = {each: spec.process_id for each, spec in members.items()}

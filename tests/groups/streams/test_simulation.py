@@ -216,7 +216,7 @@ def known(groups: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, 20))
-def test_streams_groups_keep_their_promises_whatever_their_members_do(start: int) -> None:
+def test_simulated_streams_groups_keep_their_invariants(start: int) -> None:
     for seed in range(start, start + 20):
         try:
             Simulation(seed).run()

@@ -50,7 +50,7 @@ REGEX = Topology(subtopologies=[Subtopology(subtopology_id="0", source_topic_reg
         ({"task_end_offsets": [TaskOffset()]}, "TaskEndOffsets are not supported yet."),
     ],
 )
-def test_a_join_that_makes_no_sense_is_refused(world: World, changes: dict[str, Any], message: str) -> None:
+def test_invalid_join_fails(world: World, changes: dict[str, Any], message: str) -> None:
     answer = first(world, **changes)
     assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, message)
     assert world.group() is None
@@ -67,15 +67,13 @@ def test_a_join_that_makes_no_sense_is_refused(world: World, changes: dict[str, 
         (2, {"active_tasks": [], "warmup_tasks": []}, "If one task-type is non-null, all must be non-null."),
     ],
 )
-def test_a_heartbeat_that_makes_no_sense_is_refused(
-    world: World, epoch: int, changes: dict[str, Any], message: str
-) -> None:
+def test_invalid_heartbeat_fails(world: World, epoch: int, changes: dict[str, Any], message: str) -> None:
     first(world)
     answer = send(world, "m", epoch, **changes)
     assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, message)
 
 
-def test_a_changelog_must_not_say_how_many_partitions_it_has(world: World) -> None:
+def test_changelog_with_partition_count_fails(world: World) -> None:
     runs = topology("t", changelogs=("c",))
     runs.subtopologies[0].state_changelog_topics[0].partitions = 3
     answer = first(world, topology=runs)
@@ -83,13 +81,13 @@ def test_a_changelog_must_not_say_how_many_partitions_it_has(world: World) -> No
     assert answer.error_message == "Changelog topic c must have an undefined partition count, but it is set to 3."
 
 
-def test_a_group_that_is_not_there_cannot_be_stayed_in_or_left(world: World) -> None:
+def test_heartbeat_of_unknown_group_fails(world: World) -> None:
     stays, leaves = send(world, "m", 1), send(world, "m", -1)
     assert (stays.error_code, stays.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Streams group g not found.")
     assert (leaves.error_code, leaves.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")
 
 
-def test_a_group_of_another_kind_is_not_one_of_streams(world: World) -> None:
+def test_group_of_another_type_fails(world: World) -> None:
     world.consumer_heartbeat("c", 0, topics=["t"], owned={}, rebalance_ms=1)
     for answer in (first(world), send(world, "m", 1), send(world, "m", -1)):
         assert (answer.error_code, answer.error_message) == (
@@ -98,7 +96,7 @@ def test_a_group_of_another_kind_is_not_one_of_streams(world: World) -> None:
         )
 
 
-def test_a_stranger_can_neither_stay_nor_leave(world: World) -> None:
+def test_unknown_member_fails(world: World) -> None:
     first(world)
     for answer in (send(world, "x", 1), send(world, "x", -1)):
         assert (answer.error_code, answer.error_message) == (
@@ -107,7 +105,7 @@ def test_a_stranger_can_neither_stay_nor_leave(world: World) -> None:
         )
 
 
-def test_a_member_of_the_future_is_fenced(world: World) -> None:
+def test_newer_epoch_is_fenced(world: World) -> None:
     first(world)
     answer = send(world, "m", 3)
     assert (answer.error_code, answer.error_message) == (
@@ -117,7 +115,7 @@ def test_a_member_of_the_future_is_fenced(world: World) -> None:
     )
 
 
-def test_a_member_of_the_past_is_fenced(world: World) -> None:
+def test_older_epoch_is_fenced(world: World) -> None:
     first(world)
     send(world, "m", 2, rack_id="r")
     send(world, "m", 3, rack_id="s")
@@ -130,16 +128,14 @@ def test_a_member_of_the_past_is_fenced(world: World) -> None:
 
 
 @pytest.mark.parametrize("tasks", [None, [TaskIds(subtopology_id="0", partitions=[9])], [TaskIds(subtopology_id="9")]])
-def test_the_previous_epoch_is_fenced_if_it_has_what_was_not_assigned(
-    world: World, tasks: list[TaskIds] | None
-) -> None:
+def test_previous_epoch_with_unassigned_tasks_is_fenced(world: World, tasks: list[TaskIds] | None) -> None:
     first(world)
     send(world, "m", 2, rack_id="r")
     others = {} if tasks is None else {"standby_tasks": [], "warmup_tasks": []}
     assert send(world, "m", 2, active_tasks=tasks, **others).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_tasks_that_the_topology_does_not_have_are_refused(world: World) -> None:
+def test_unknown_tasks_fail(world: World) -> None:
     first(world)
     others = {"standby_tasks": [], "warmup_tasks": []}
     unknown = send(world, "m", 2, active_tasks=[TaskIds(subtopology_id="9", partitions=[0])], **others)
@@ -154,7 +150,7 @@ def test_tasks_that_the_topology_does_not_have_are_refused(world: World) -> None
     )
 
 
-def test_a_group_takes_no_more_members_than_it_may(world: World) -> None:
+def test_full_group_refuses_a_member(world: World) -> None:
     world.configure(streams_max_size=1)
     first(world, "a")
     for member in ("b", "a"):
@@ -166,7 +162,7 @@ def test_a_group_takes_no_more_members_than_it_may(world: World) -> None:
         )
 
 
-def test_another_topology_of_the_same_epoch_or_a_later_one_is_refused(world: World) -> None:
+def test_changed_topology_fails(world: World) -> None:
     StreamsClient(world, "a", topology("t", epoch=1)).join()
     for runs in (topology("u", epoch=1), topology("t", epoch=2)):
         answer = first(world, "b", topology=runs)
@@ -176,12 +172,12 @@ def test_another_topology_of_the_same_epoch_or_a_later_one_is_refused(world: Wor
         )
 
 
-def test_a_description_needs_a_name(world: World) -> None:
+def test_description_of_empty_group_id_fails(world: World) -> None:
     found: Any = world.coordinator.describe_streams_groups([""])
     assert found[0].error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_what_must_come_once_must_not_come_twice(world: World) -> None:
+def test_duplicate_keys_fail(world: World) -> None:
     tag = KeyValue(key="zone", value="a")
     assert first(world, client_tags=[tag, tag]).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     first(world)

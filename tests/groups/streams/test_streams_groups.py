@@ -68,7 +68,7 @@ def described(world: World, group: str = GROUP) -> Any:
 # Joining
 
 
-def test_the_first_member_waits_for_others_and_then_gets_every_task(world: World) -> None:
+def test_first_assignment_is_delayed(world: World) -> None:
     joined = first(world)
     assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 1)
     assert joined.heartbeat_interval_ms == 5_000
@@ -85,7 +85,7 @@ def test_the_first_member_waits_for_others_and_then_gets_every_task(world: World
     assert described(world).group_state == "Stable"
 
 
-def test_the_delay_may_be_over_before_a_member_asks(world: World) -> None:
+def test_delayed_assignment_is_computed_without_a_heartbeat(world: World) -> None:
     first(world, "a")
     first(world, "b")
     world.advance(3_000)
@@ -95,7 +95,7 @@ def test_the_delay_may_be_over_before_a_member_asks(world: World) -> None:
     assert [len(each["0"]) for each in tasks] == [2, 2]
 
 
-def test_an_assignment_that_cannot_be_written_after_the_delay_is_left_to_the_next_heartbeat(world: World) -> None:
+def test_failed_delayed_assignment_is_done_by_the_next_heartbeat(world: World) -> None:
     first(world, "a")
     first(world, "b")
     world.log.broken = ErrorCode.MESSAGE_TOO_LARGE
@@ -106,13 +106,13 @@ def test_an_assignment_that_cannot_be_written_after_the_delay_is_left_to_the_nex
     assert len((tasks_of(send(world, "a", 1).active_tasks) or {})["0"]) == 2
 
 
-def test_without_a_delay_tasks_come_with_the_first_answer(world: World) -> None:
+def test_without_delay_the_first_response_has_tasks(world: World) -> None:
     at_once(world)
     joined = first(world)
     assert (joined.member_epoch, tasks_of(joined.active_tasks), joined.status) == (2, {"0": [0, 1, 2, 3]}, [])
 
 
-def test_what_was_assigned_just_now_is_not_assigned_anew_before_its_time(world: World) -> None:
+def test_target_is_kept_within_the_assignment_interval(world: World) -> None:
     world.settings.default_group = GroupSettings(streams_initial_rebalance_delay_ms=0)
     first(world, "a")
     early = first(world, "b")
@@ -123,13 +123,13 @@ def test_what_was_assigned_just_now_is_not_assigned_anew_before_its_time(world: 
     assert send(world, "b", 2).member_epoch == 3
 
 
-def test_a_member_that_joins_again_is_told_its_tasks_again(world: World) -> None:
+def test_rejoin_returns_the_tasks(world: World) -> None:
     (member,) = stable(world, "m")
     again = member.join()
     assert (again.member_epoch, tasks_of(again.active_tasks)) == (2, {"0": [0, 1, 2, 3]})
 
 
-def test_a_change_of_the_member_begins_a_new_epoch(world: World) -> None:
+def test_changed_member_bumps_the_epoch(world: World) -> None:
     at_once(world)
     first(world)
     assert send(world, "m", 2, rack_id="r").member_epoch == 3
@@ -139,7 +139,7 @@ def test_a_change_of_the_member_begins_a_new_epoch(world: World) -> None:
 # Tasks that move
 
 
-def test_a_task_has_to_be_given_back_before_another_member_gets_it(world: World) -> None:
+def test_task_moves_after_its_revocation(world: World) -> None:
     at_once(world)
     a, b = StreamsClient(world, "a"), StreamsClient(world, "b")
     a.join()
@@ -165,7 +165,7 @@ def test_a_task_has_to_be_given_back_before_another_member_gets_it(world: World)
     assert described(world).group_state == "Stable"
 
 
-def test_the_tasks_of_a_member_that_leaves_go_to_the_others(world: World) -> None:
+def test_leaving_members_tasks_are_reassigned(world: World) -> None:
     a, b = stable(world, "a", "b")
     left = a.leave()
     assert (left.error_code, left.member_id, left.member_epoch, left.status) == (0, "a", -1, [])
@@ -173,7 +173,7 @@ def test_the_tasks_of_a_member_that_leaves_go_to_the_others(world: World) -> Non
     assert b.active == {"0": [0, 1, 2, 3]}
 
 
-def test_a_member_may_have_very_many_tasks() -> None:
+def test_member_with_very_many_tasks_stays_fast() -> None:
     """Each task is looked at once: looking through all of them for each would take minutes here."""
     many = 150_000
     has = StreamsMember("m", member_epoch=1, assigned=OwnedTasks({"0": dict.fromkeys(range(many), 1)}, {}, {}))
@@ -189,7 +189,7 @@ def test_a_member_may_have_very_many_tasks() -> None:
     assert done.assigned.active == {"0": {**dict.fromkeys(range(1, many), 1), many: 2}}
 
 
-def test_a_lost_answer_may_be_asked_for_again(world: World) -> None:
+def test_heartbeat_in_previous_epoch_gets_the_lost_response(world: World) -> None:
     (member,) = stable(world, "m")
     world.change_topic("t", 5)
     before = member.epoch
@@ -210,7 +210,7 @@ def test_standby_tasks_are_on_another_process(world: World) -> None:
     assert (a.active, a.standby) == ({"0": [0, 1, 2, 3]}, {})
 
 
-def test_a_change_of_the_number_of_standbys_begins_a_new_epoch(world: World) -> None:
+def test_changed_standby_replicas_bump_the_epoch(world: World) -> None:
     at_once(world)
     world.create_topic("g-store-changelog", 4)
     a, b = stable(world, "a", "b", runs=topology("t", changelogs=("g-store-changelog",)))
@@ -223,7 +223,7 @@ def test_a_change_of_the_number_of_standbys_begins_a_new_epoch(world: World) -> 
 # Timeouts
 
 
-def test_a_silent_member_is_removed(world: World) -> None:
+def test_member_is_fenced_at_its_session_timeout(world: World) -> None:
     a, b = stable(world, "a", "b")
     for _ in range(3):
         world.advance(15_000)
@@ -234,7 +234,7 @@ def test_a_silent_member_is_removed(world: World) -> None:
     assert b.active == {"0": [0, 1, 2, 3]}
 
 
-def test_a_member_that_keeps_its_tasks_for_too_long_is_removed(world: World) -> None:
+def test_member_that_does_not_revoke_in_time_is_fenced(world: World) -> None:
     at_once(world)
     a, b = StreamsClient(world, "a"), StreamsClient(world, "b")
     a.join()
@@ -246,7 +246,7 @@ def test_a_member_that_keeps_its_tasks_for_too_long_is_removed(world: World) -> 
     assert list(world.group().members) == ["b"]
 
 
-def test_a_restart_in_the_middle_of_a_rebalance_changes_nothing(world: World) -> None:
+def test_reload_during_rebalance_keeps_the_group(world: World) -> None:
     at_once(world)
     a, b = StreamsClient(world, "a"), StreamsClient(world, "b")
     a.join()
@@ -264,7 +264,7 @@ def test_a_restart_in_the_middle_of_a_rebalance_changes_nothing(world: World) ->
     assert world.group().is_empty
 
 
-def test_who_has_to_give_back_has_its_time_after_a_restart_as_well(world: World) -> None:
+def test_rebalance_timeout_restarts_after_reload(world: World) -> None:
     at_once(world)
     a, b = StreamsClient(world, "a"), StreamsClient(world, "b")
     a.join()
@@ -280,7 +280,7 @@ def test_who_has_to_give_back_has_its_time_after_a_restart_as_well(world: World)
 # Topologies and topics
 
 
-def test_missing_source_topics_are_told_and_tasks_come_when_they_are_there(world: World) -> None:
+def test_missing_source_topics_are_reported_until_created(world: World) -> None:
     at_once(world)
     joined = first(world, topology=topology("not-there"))
     assert (tasks_of(joined.active_tasks), statuses(joined)) == ({}, [StatusCode.MISSING_SOURCE_TOPICS])
@@ -290,7 +290,7 @@ def test_missing_source_topics_are_told_and_tasks_come_when_they_are_there(world
     assert (tasks_of(found.active_tasks), found.status) == ({"0": [0, 1]}, [])
 
 
-def test_missing_internal_topics_are_for_the_broker_to_create(world: World) -> None:
+def test_missing_internal_topics_are_returned_for_creation(world: World) -> None:
     at_once(world)
     request = joining(topology=repartitioned("t", "g-between-repartition", 3))
     beat: Any = world.coordinator.streams_group_heartbeat(CONTEXT, request)
@@ -301,20 +301,20 @@ def test_missing_internal_topics_are_for_the_broker_to_create(world: World) -> N
     assert tasks_of(found.active_tasks) == {"0": [0, 1, 2, 3], "1": [0, 1, 2]}
 
 
-def test_an_internal_topic_of_another_size_is_told(world: World) -> None:
+def test_internal_topic_with_wrong_partition_count_is_reported(world: World) -> None:
     world.create_topic("g-store-changelog", 3)
     joined = first(world, topology=topology("t", changelogs=("g-store-changelog",)))
     assert StatusCode.INCORRECTLY_PARTITIONED_TOPICS in statuses(joined)
 
 
-def test_more_partitions_make_more_tasks(world: World) -> None:
+def test_new_partitions_add_tasks(world: World) -> None:
     (member,) = stable(world, "m")
     world.change_topic("t", 6)
     settle(member)
     assert member.active == {"0": [0, 1, 2, 3, 4, 5]}
 
 
-def test_a_source_that_is_deleted_takes_its_tasks_with_it(world: World) -> None:
+def test_deleted_source_topic_removes_its_tasks(world: World) -> None:
     (member,) = stable(world, "m")
     world.delete_topic("t")
     told = member.beat()
@@ -323,7 +323,7 @@ def test_a_source_that_is_deleted_takes_its_tasks_with_it(world: World) -> None:
     assert member.active == {}
 
 
-def test_a_member_of_an_older_topology_is_told(world: World) -> None:
+def test_stale_topology_is_reported(world: World) -> None:
     stable(world, "a", runs=topology("t", epoch=3))
     late = first(world, "b", topology=topology("other", epoch=2))
     assert StatusCode.STALE_TOPOLOGY in statuses(late)
@@ -331,7 +331,7 @@ def test_a_member_of_an_older_topology_is_told(world: World) -> None:
     assert late.status[0].status_detail == "The member's topology epoch 2 is behind the group's topology epoch 3."
 
 
-def test_all_members_are_told_to_stop_when_one_asks_for_it(world: World) -> None:
+def test_shutdown_request_is_sent_to_all_members(world: World) -> None:
     a, b = stable(world, "a", "b")
     asked = a.beat(shutdown_application=True)
     assert statuses(asked) == [StatusCode.SHUTDOWN_APPLICATION]
@@ -346,13 +346,13 @@ def test_all_members_are_told_to_stop_when_one_asks_for_it(world: World) -> None
     assert statuses(again.join()) == [StatusCode.ASSIGNMENT_DELAYED]
 
 
-def test_whoever_leaves_may_ask_for_a_shutdown(world: World) -> None:
+def test_leaving_member_may_request_a_shutdown(world: World) -> None:
     a, b = stable(world, "a", "b")
     a.leave(shutdown_application=True)
     assert StatusCode.SHUTDOWN_APPLICATION in statuses(b.beat())
 
 
-def test_endpoints_tell_where_partitions_can_be_asked_for(world: World) -> None:
+def test_endpoints_have_the_partitions_of_their_tasks(world: World) -> None:
     at_once(world)
     a = StreamsClient(world, "a", endpoint=Endpoint(host="one", port=1))
     b = StreamsClient(world, "b", endpoint=Endpoint(host="two", port=2))
@@ -371,7 +371,7 @@ def test_endpoints_tell_where_partitions_can_be_asked_for(world: World) -> None:
     assert same.partitions_by_user_endpoint is None
 
 
-def test_topics_that_are_gone_are_left_out_of_the_endpoints(world: World) -> None:
+def test_deleted_topics_are_left_out_of_endpoints(world: World) -> None:
     at_once(world)
     a = StreamsClient(world, "a", endpoint=Endpoint(host="one", port=1))
     b = StreamsClient(world, "b")
@@ -388,7 +388,7 @@ def test_topics_that_are_gone_are_left_out_of_the_endpoints(world: World) -> Non
 # Offsets
 
 
-def test_members_commit_in_their_epoch_and_nobody_else_does(world: World) -> None:
+def test_commit_requires_the_member_epoch(world: World) -> None:
     a, b = stable(world, "a", "b")
     assert world.commit_code({("t", 0): 5}, member="a", generation=a.epoch) is ErrorCode.NONE
     assert world.commit_code({("t", 0): 6}) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -401,7 +401,7 @@ def test_members_commit_in_their_epoch_and_nobody_else_does(world: World) -> Non
     assert world.offsets(("t", 0)) == [5]
 
 
-def test_an_older_epoch_may_commit_for_tasks_that_it_had_then(world: World) -> None:
+def test_commit_in_older_epoch_needs_an_older_assignment_epoch(world: World) -> None:
     at_once(world)
     a, b = StreamsClient(world, "a"), StreamsClient(world, "b")
     a.join()
@@ -433,7 +433,7 @@ def txn_commit(world: World, member: str, epoch: int) -> ErrorCode:
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
-def test_transactions_commit_for_members_in_their_epoch(world: World) -> None:
+def test_transactional_commit_requires_the_member_epoch(world: World) -> None:
     (member,) = stable(world, "m")
     assert txn_commit(world, "m", member.epoch + 1) is ErrorCode.ILLEGAL_GENERATION
     assert txn_commit(world, "x", member.epoch) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -451,7 +451,7 @@ def delete_offset(world: World, topic: str) -> ErrorCode:
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
-def test_offsets_of_what_the_topology_reads_stay(world: World) -> None:
+def test_offsets_of_source_topics_do_not_expire(world: World) -> None:
     (member,) = stable(world, "m")
     world.commit({("t", 0): 5, ("u", 0): 5}, member="m", generation=member.epoch)
     assert delete_offset(world, "t") is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -461,7 +461,7 @@ def test_offsets_of_what_the_topology_reads_stay(world: World) -> None:
     assert delete_offset(world, "t") is ErrorCode.NONE
 
 
-def test_offsets_of_an_abandoned_group_expire_and_the_group_with_them(world: World) -> None:
+def test_empty_group_expires_with_its_offsets(world: World) -> None:
     (member,) = stable(world, "m")
     world.commit({("t", 0): 5}, member="m", generation=member.epoch)
     for _ in range(8 * 24):
@@ -476,7 +476,7 @@ def test_offsets_of_an_abandoned_group_expire_and_the_group_with_them(world: Wor
 # The group
 
 
-def test_a_group_is_listed_and_deleted_when_nobody_is_in_it(world: World) -> None:
+def test_group_is_listed_and_deleted_when_empty(world: World) -> None:
     (member,) = stable(world, "m")
     listed: Any = answered(world.coordinator.list_groups([], ["streams"]))
     assert [(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in listed.groups] == [
@@ -493,13 +493,13 @@ def test_a_group_is_listed_and_deleted_when_nobody_is_in_it(world: World) -> Non
     assert world.offsets(("t", 0)) == [-1]
 
 
-def test_a_group_whose_topology_is_not_ready_is_found_by_two_words(world: World) -> None:
+def test_not_ready_group_is_listed_by_state_filter(world: World) -> None:
     first(world, topology=topology("not-there"))
     assert len(answered(world.coordinator.list_groups(["Not_Ready"], [])).groups) == 1
     assert len(answered(world.coordinator.list_groups(["NotReady"], [])).groups) == 0
 
 
-def test_a_description_tells_the_topology_and_every_members_tasks(world: World) -> None:
+def test_description_has_topology_and_tasks(world: World) -> None:
     world.create_topic("g-store-changelog", 4)
     runs = topology("t", epoch=0, changelogs=("g-store-changelog",))
     stable(world, "m", runs=runs, process="p", endpoint=Endpoint(host="h", port=9))
@@ -517,7 +517,7 @@ def test_a_description_tells_the_topology_and_every_members_tasks(world: World) 
     assert described(world).topology.subtopologies[0].state_changelog_topics[0].partitions == 0
 
 
-def test_other_kinds_of_requests_find_no_group_of_theirs(world: World) -> None:
+def test_requests_of_other_protocols_fail(world: World) -> None:
     stable(world, "m")
     assert answered(world.coordinator.describe_consumer_groups([GROUP]))[0].error_message == (
         f"Group {GROUP} is not a consumer group."
@@ -532,7 +532,7 @@ def test_other_kinds_of_requests_find_no_group_of_theirs(world: World) -> None:
     assert code(world.heartbeat("m", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_description_of_what_is_not_there_says_so(world: World) -> None:
+def test_description_of_unknown_group_fails(world: World) -> None:
     missing = described(world)
     assert (missing.error_code, missing.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, f"Group {GROUP} not found.")
     world.consumer_heartbeat("c", 0, topics=["t"], owned={}, rebalance_ms=1)
@@ -542,7 +542,7 @@ def test_a_description_of_what_is_not_there_says_so(world: World) -> None:
 # Other kinds of groups
 
 
-def test_an_empty_classic_group_becomes_a_streams_group_and_keeps_its_offsets(world: World) -> None:
+def test_empty_classic_group_becomes_a_streams_group(world: World) -> None:
     (member,) = world.stable_group("a")
     assert world.commit_code({("t", 0): 5}, member=member.id, generation=member.generation) is ErrorCode.NONE
     world.leave((member.id, None))
@@ -555,12 +555,12 @@ def test_an_empty_classic_group_becomes_a_streams_group_and_keeps_its_offsets(wo
     assert (world.group().type, world.offsets(("t", 0))) == ("streams", [5])
 
 
-def test_a_classic_group_with_members_stays_one(world: World) -> None:
+def test_classic_group_with_members_is_kept(world: World) -> None:
     world.stable_group("a")
     assert first(world).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_an_empty_streams_group_becomes_a_classic_group_and_keeps_its_offsets(world: World) -> None:
+def test_empty_streams_group_becomes_a_classic_group(world: World) -> None:
     (member,) = stable(world, "m")
     world.commit({("t", 0): 5}, member="m", generation=member.epoch)
     member.leave()
@@ -573,7 +573,7 @@ def test_an_empty_streams_group_becomes_a_classic_group_and_keeps_its_offsets(wo
     assert (world.group().type, world.offsets(("t", 0))) == ("classic", [5])
 
 
-def test_an_empty_streams_group_is_none_for_consumers(world: World) -> None:
+def test_empty_streams_group_refuses_consumer_members(world: World) -> None:
     (member,) = stable(world, "m")
     member.leave()
     answer = world.consumer_heartbeat("c", 0, topics=["t"], owned={}, rebalance_ms=1)
@@ -583,7 +583,7 @@ def test_an_empty_streams_group_is_none_for_consumers(world: World) -> None:
 # Writing
 
 
-def test_nothing_is_remembered_of_a_heartbeat_that_could_not_be_written(world: World) -> None:
+def test_heartbeat_that_cannot_be_written_changes_nothing(world: World) -> None:
     at_once(world)
     world.log.broken = ErrorCode.NOT_ENOUGH_REPLICAS
     assert first(world).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -597,7 +597,7 @@ def test_nothing_is_remembered_of_a_heartbeat_that_could_not_be_written(world: W
     assert tasks_of(send(world, "m", 2).active_tasks) == {"0": [0, 1, 2, 3, 4]}
 
 
-def test_an_answer_waits_for_the_disk(world: World) -> None:
+def test_response_waits_for_durability(world: World) -> None:
     world.log.slow = True
     answer = world.coordinator.streams_group_heartbeat(CONTEXT, joining())
     assert isinstance(answer, Pending)

@@ -74,7 +74,7 @@ COUNT = (
 )
 
 
-def test_a_word_count_needs_a_repartition_topic_and_a_changelog_as_wide_as_its_input() -> None:
+def test_word_count_needs_repartition_and_changelog_topics() -> None:
     found = resolve(*COUNT, words=3)
     assert found.subtopologies is not None
     assert {name: (each.task_count, each.is_stateful) for name, each in found.subtopologies.items()} == {
@@ -90,7 +90,7 @@ def test_a_word_count_needs_a_repartition_topic_and_a_changelog_as_wide_as_its_i
     assert not found.is_ready
 
 
-def test_it_is_ready_when_they_are_there() -> None:
+def test_topology_is_ready_when_its_internal_topics_exist() -> None:
     found = resolve(*COUNT, words=3, app_repartition=3, app_changelog=3)
     assert found.is_ready
     assert found.topics_to_create == ()
@@ -98,7 +98,7 @@ def test_it_is_ready_when_they_are_there() -> None:
     assert found.epoch == 1
 
 
-def test_what_is_to_be_created_has_the_topologys_configs_and_replication_factor() -> None:
+def test_internal_topic_has_configs_and_replication_factor() -> None:
     (one,) = resolve(
         part("0", "in", state=(internal("log", replication=3, cleanup_policy="compact"),)), **{"in": 2}
     ).topics_to_create
@@ -108,7 +108,7 @@ def test_what_is_to_be_created_has_the_topologys_configs_and_replication_factor(
     assert one.replication_factor is None
 
 
-def test_a_fixed_repartition_topic_decides_the_tasks_behind_it() -> None:
+def test_fixed_repartition_count_sets_the_tasks_behind_it() -> None:
     found = resolve(
         part("0", "words", writes=("r",)), part("1", reads=(internal("r", 7),), state=(internal("c"),)), words=3
     )
@@ -117,7 +117,7 @@ def test_a_fixed_repartition_topic_decides_the_tasks_behind_it() -> None:
     assert {each.name: each.partition_count for each in found.topics_to_create} == {"r": 7, "c": 7}
 
 
-def test_repartition_topics_follow_each_other_in_any_order() -> None:
+def test_chained_repartition_topics_are_counted_in_any_order() -> None:
     found = resolve(
         part("0", reads=(internal("b"),), writes=("c",)),
         part("1", reads=(internal("c"),)),
@@ -128,7 +128,7 @@ def test_repartition_topics_follow_each_other_in_any_order() -> None:
     assert {each.partition_count for each in found.topics_to_create} == {5}
 
 
-def test_very_many_repartition_topics_follow_each_other() -> None:
+def test_very_many_chained_repartition_topics_stay_fast() -> None:
     """Each is decided once, whatever the order: going through all of them for each would take minutes here."""
     many = 30_000
     ids = [f"{number:05}" for number in range(many)]
@@ -144,7 +144,7 @@ def test_very_many_repartition_topics_follow_each_other() -> None:
     assert len(found.topics_to_create) == many - 1
 
 
-def test_a_repartition_topic_takes_the_count_of_what_it_is_joined_with() -> None:
+def test_copartitioned_repartition_topic_takes_the_common_count() -> None:
     found = resolve(
         part("0", "wide", writes=("r",)),
         part("1", "narrow", reads=(internal("r"),), together=(((0,), (0,)),)),
@@ -199,7 +199,7 @@ def test_a_repartition_topic_takes_the_count_of_what_it_is_joined_with() -> None
         ),
     ],
 )
-def test_what_is_missing_or_wrongly_partitioned_is_told(
+def test_missing_and_wrongly_partitioned_topics_are_reported(
     parts: tuple[k88.Subtopology, ...], topics: dict[str, int], code: StatusCode, detail: str
 ) -> None:
     found = resolve(*parts, **topics)
@@ -223,7 +223,7 @@ def test_what_is_missing_or_wrongly_partitioned_is_told(
         ((part("0"),), "No source topics found for subtopology 0"),
     ],
 )
-def test_a_topology_that_no_topics_could_serve_is_refused(parts: tuple[k88.Subtopology, ...], message: str) -> None:
+def test_invalid_topology_fails(parts: tuple[k88.Subtopology, ...], message: str) -> None:
     with pytest.raises(KafkaError) as raised:
         resolve(*parts, **{"in": 1})
     assert (raised.value.code, raised.value.message) == (ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
@@ -240,13 +240,13 @@ def test_a_topology_that_no_topics_could_serve_is_refused(parts: tuple[k88.Subto
         (part("0", "in", state=(internal("c"), internal("c"))),),
     ],
 )
-def test_what_kafka_stumbles_over_is_an_unknown_error(wrong: tuple[k88.Subtopology, ...]) -> None:
+def test_malformed_topology_gives_unknown_server_error(wrong: tuple[k88.Subtopology, ...]) -> None:
     with pytest.raises(KafkaError) as raised:
         resolve(*wrong, **{"in": 1})
     assert raised.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_names_are_looked_at_first() -> None:
+def test_topic_names_are_checked_first() -> None:
     asked = k88.Topology(subtopologies=[part("0", "in", "in", writes=("__consumer_offsets",), reads=(internal("r"),))])
     assert named_topics(asked) == ["in", "__consumer_offsets", "r"]
     with pytest.raises(KafkaError, match="Use of Kafka internal topics __consumer_offsets in a Kafka Streams topology"):
@@ -256,7 +256,7 @@ def test_names_are_looked_at_first() -> None:
     check_names(k88.Topology(subtopologies=[part("0", "fine")]))
 
 
-def test_a_changelog_has_no_partition_count_of_its_own() -> None:
+def test_changelog_with_partition_count_fails() -> None:
     validate(k88.Topology(subtopologies=[part("0", "in", state=(internal("c"),))]))
     with pytest.raises(
         KafkaError, match="Changelog topic c must have an undefined partition count, but it is set to 4"
@@ -264,7 +264,7 @@ def test_a_changelog_has_no_partition_count_of_its_own() -> None:
         validate(k88.Topology(subtopologies=[part("0", "in", state=(internal("c", 4),))]))
 
 
-def test_a_topology_knows_who_reads_a_topic() -> None:
+def test_topology_finds_the_subtopology_of_a_topic() -> None:
     found = topology(*COUNT)
     assert found.required_topics() == {"words", "app-repartition", "app-changelog"}
     assert found.reads("words")
@@ -275,12 +275,12 @@ def test_a_topology_knows_who_reads_a_topic() -> None:
     assert found.subtopology_of("app-changelog") is None
 
 
-def test_the_same_topology_told_again_is_equal_and_another_is_not() -> None:
+def test_topologies_compare_by_value() -> None:
     assert topology(*COUNT) == topology(*reversed(COUNT))
     assert topology(*COUNT) != topology(COUNT[0])
 
 
-def test_it_is_described_with_its_numbers_when_it_is_ready_and_as_it_was_sent_before() -> None:
+def test_description_has_partition_counts_once_ready() -> None:
     ready = described(resolve(*COUNT, words=3, app_repartition=3, app_changelog=3))
     sent = described(topology(*COUNT))
     for told, count in ((ready, 3), (sent, 0)):
@@ -293,7 +293,7 @@ def test_it_is_described_with_its_numbers_when_it_is_ready_and_as_it_was_sent_be
         assert [(each.key, each.value) for each in changelog.topic_configs] == [("cleanup.policy", "compact")]
 
 
-def test_an_endpoint_has_the_partitions_that_its_tasks_read() -> None:
+def test_endpoint_has_the_partitions_of_its_tasks() -> None:
     topics = existing({"wide": 4, "narrow": 1})
     found = configure(topology(part("0", "wide", "narrow")), topics, 0)
     assert {each.topic: each.partitions for each in endpoint_partitions({"0": (1, 3)}, found, topics)} == {
@@ -304,7 +304,7 @@ def test_an_endpoint_has_the_partitions_that_its_tasks_read() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_a_topology_is_ready_once_what_it_asks_for_was_created(random: Random) -> None:
+def test_topology_is_ready_once_its_topics_are_created(random: Random) -> None:
     case = random_topology(random)
     try:
         sent = StreamsTopology.from_record(case.topology)
