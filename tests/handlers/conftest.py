@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conversations.broker import recorded_settings
+from tests.conversations.side_by_side import Talk
+from tests.ottla_node import OttlaNode
+
 from .group_broker import GroupBroker
 from .share_state_requests import ShareStateRequests
 from .transactional_broker import TransactionalBroker
@@ -34,3 +38,19 @@ def transactional() -> Iterator[TransactionalBroker]:
 def share_state(transactional: TransactionalBroker) -> ShareStateRequests:
     """Return the requests of the share state APIs to a broker."""
     return ShareStateRequests(transactional)
+
+
+@pytest.fixture(scope="session")
+def broker_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
+    """Start a broker with the settings of the recorded Kafka."""
+    with OttlaNode(tmp_path_factory.mktemp("broker") / "data", settings=recorded_settings()) as node:
+        yield node
+        assert [line for line in node.complaints() if "ERROR" in line or "Traceback" in line] == []
+
+
+@pytest.fixture
+def talk(broker_process: OttlaNode) -> Iterator[Talk]:
+    """Connect to the broker."""
+    connected = Talk(broker_process.bootstrap, str(broker_process.log_dir))
+    yield connected
+    connected.close()

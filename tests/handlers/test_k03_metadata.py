@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from ottla.protocol.errors import ErrorCode
@@ -26,8 +28,12 @@ from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
 from ottla.storage.names import TopicPartition
 from ottla.testing import Cluster
+from tests.conversations.broker import assert_as_kafka
 from tests.conversations.local_talk import LocalTalk
 from tests.server.wire import Wire
+
+if TYPE_CHECKING:
+    from tests.conversations.side_by_side import Talk
 
 TWO_DIRECTORIES = {"log.dirs": "/data/one,/data/two"}
 
@@ -102,3 +108,8 @@ def test_replicas_of_a_stopped_node_are_offline() -> None:
         assert [each.node_id for each in response.brokers] == [leader]
         partition = response.topics[0].partitions[0]
         assert (partition.leader_id, partition.offline_replicas) == (leader, [3 - leader])
+
+
+@pytest.mark.parametrize("name", ["metadata", "metadata_creates_topics"])
+def test_responses_are_those_of_kafka(name: str, talk: Talk) -> None:
+    assert_as_kafka(name, talk)

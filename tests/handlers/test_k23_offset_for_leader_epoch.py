@@ -6,6 +6,8 @@ import pytest
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k23_offset_for_leader_epoch as k23
+from tests.conversations.broker import assert_as_kafka
+from tests.conversations.side_by_side import Talk
 
 from .transactional_broker import TOPIC, TransactionalBroker
 
@@ -42,3 +44,8 @@ def test_wrong_leader_epoch_or_topic_is_an_error(
     transactional: TransactionalBroker, current: int, topic: str, code: ErrorCode
 ) -> None:
     assert end_offset(transactional, 0, topic=topic, current=current) == (code, -1, -1)
+
+
+@pytest.mark.parametrize("name", ["offset_for_leader_epoch"])
+def test_responses_are_those_of_kafka(name: str, talk: Talk) -> None:
+    assert_as_kafka(name, talk)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -12,7 +14,11 @@ from ottla.protocol.messages.k55_describe_quorum import (
     RequestTopicData,
 )
 from ottla.protocol.schema import ZERO_UUID
+from tests.conversations.broker import assert_as_kafka
 from tests.conversations.local_talk import LocalTalk
+
+if TYPE_CHECKING:
+    from tests.conversations.side_by_side import Talk
 
 STATIC = {"controller.quorum.voters": "1@kafka.example:9193", "controller.listener.names": "QUORUM"}
 
@@ -59,3 +65,7 @@ def test_static_voter_has_the_endpoint_of_the_config_and_kraft_version_0() -> No
         assert "kraft.version" not in finalized_features(local)
         local.restart()
     local.close()
+
+
+def test_responses_are_those_of_kafka(talk: Talk) -> None:
+    assert_as_kafka("quorum", talk)

@@ -18,6 +18,8 @@ from ottla.protocol.messages.k49_alter_client_quotas import (
 from ottla.protocol.schema import Uuid
 from ottla.shares.partition import ACCEPT, RELEASE
 from ottla.shares.sessions import TopicIdPartition
+from tests.conversations.broker import assert_as_kafka
+from tests.conversations.side_by_side import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -270,3 +272,20 @@ def test_throttled_member_gets_only_acknowledge_results(talk: ShareBroker) -> No
     assert answer.throttle_time_ms > 0
     assert acquired(answer) == {}
     assert [(bytes(each.records or b""), each.acknowledge_error_code) for each in parts(answer)] == [(b"", 0)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "share_acknowledgements_refused",
+        "share_deliveries",
+        "share_partitions_unknown",
+        "share_sessions",
+        "share_starts",
+        "share_state_fenced",
+        "share_transactions",
+        "share_until_given_up",
+    ],
+)
+def test_responses_are_those_of_kafka(name: str, talk: Talk) -> None:
+    assert_as_kafka(name, talk)

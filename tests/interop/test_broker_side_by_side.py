@@ -1,21 +1,23 @@
 """Apache Kafka and ottla answer the same scripts alike.
 
-The scripts are in `scripts/`; what is meant to differ is listed there, with its reason.
+The scripts are in `tests/conversations/broker/`; what is meant to differ is listed there, with its reason.
+OTTLA_WRITE_FIXTURES=1 records Kafka's answers anew.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conversations import broker
 from tests.conversations.conversation import LONG_MS
-from tests.conversations.side_by_side import Talk, differences
+from tests.conversations.recording import write_recording
+from tests.conversations.side_by_side import Talk
 from tests.ottla_node import OttlaNode
 
-from . import scripts
 from .apache_kafka import ApacheKafka
 
 if TYPE_CHECKING:
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
 
     from .jvm import Jvm
 
-for _, module, _ in pkgutil.iter_modules(scripts.__path__):
-    importlib.import_module(f"{scripts.__name__}.{module}")
+broker.load_scripts()
 
 pytestmark = pytest.mark.interop
 
@@ -53,23 +54,17 @@ def ottla(kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> Itera
         assert [line for line in node.complaints() if "ERROR" in line or "Traceback" in line] == []
 
 
-@pytest.mark.parametrize("name", sorted(scripts.SCRIPTS))
+@pytest.mark.parametrize("name", sorted(broker.SCRIPTS))
 def test_both_brokers_answer_alike(name: str, kafka: ApacheKafka, ottla: OttlaNode) -> None:
     transcripts = []
     for node in (kafka, ottla):
         talk = Talk(node.bootstrap, str(node.log_dir))
         try:
-            talk.clear()
-            scripts.SCRIPTS[name](talk)
-        except Exception as error:
-            last = next(reversed(talk.transcript), "nothing")
-            error.add_note(f"{name}, told to {type(node).__name__}, got as far as {last!r}")
-            raise
+            transcripts.append(broker.hold(name, talk))
         finally:
             talk.close()
-        transcripts.append(talk.transcript)
-    found = differences(*transcripts)
-    known = scripts.KNOWN_DIFFERENCES[name]
-    news = {label: told for label, told in found.items() if label not in known}
-    assert not news, "\n".join(f"{label}:\n{told}" for label, told in news.items())
-    assert sorted(known) == sorted(found), "a difference that is listed is gone: strike it off"
+    if os.environ.get("OTTLA_WRITE_FIXTURES"):
+        write_recording(broker.RECORDINGS / f"{name}.txt", transcripts[0])
+        settings = {key: value for key, value in kafka.properties().items() if key not in _PLACE}
+        broker.SETTINGS_FILE.write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
+    broker.assert_alike(name, *transcripts)

@@ -10,9 +10,8 @@ import pytest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k78_share_fetch as k78
 from ottla.protocol.messages import k79_share_acknowledge as k79
+from tests.conversations.broker.shares import ACCEPT, REJECT, RELEASE, Sharing
 from tests.conversations.side_by_side import Talk
-
-from .scripts.shares import ACCEPT, REJECT, RELEASE, Sharing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

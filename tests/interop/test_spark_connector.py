@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.interop
 
-JOB = Path(__file__).parent / "scripts" / "spark_connector.py"
+JOB = Path(__file__).parent / "spark_connector.py"
 RECORDS = 1000
 SECONDS = 300  # a guard
 

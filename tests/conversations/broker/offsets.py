@@ -23,8 +23,8 @@ from ottla.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.records.malformed import NOW
 
-from ...records.malformed import NOW
 from . import script
 from .produce import batch, produce
 

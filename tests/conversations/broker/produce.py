@@ -17,8 +17,8 @@ from ottla.protocol.schema import Uuid
 from ottla.records.builder import build_batch
 from ottla.records.compression import CompressionType
 from ottla.records.iterate import Record
+from tests.records.malformed import INVALID_BODIES, NOW, record, sealed
 
-from ...records.malformed import INVALID_BODIES, NOW, record, sealed
 from . import script
 
 if TYPE_CHECKING:

@@ -111,7 +111,7 @@ def describe_broker_configs(talk: Talk) -> None:
     talk.note("loggers", (loggers.error_code, loggers.error_message, len(loggers.configs) > 0))
     talk.note(
         "logger",
-        {(each.read_only, each.config_source, each.is_sensitive, each.config_type) for each in loggers.configs},
+        sorted({(each.read_only, each.config_source, each.is_sensitive, each.config_type) for each in loggers.configs}),
     )
     talk.ask("loggers of another", describe((BROKER_LOGGER, "2")), DescribeConfigsResponse)
     talk.ask("loggers of nobody", describe((BROKER_LOGGER, "")), DescribeConfigsResponse)
