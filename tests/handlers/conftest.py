@@ -49,7 +49,7 @@ def broker_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNo
 
 
 @pytest.fixture
-def talk(broker_process: OttlaNode) -> Iterator[Talk]:
+def broker_talk(broker_process: OttlaNode) -> Iterator[Talk]:
     """Connect to the broker."""
     connected = Talk(broker_process.bootstrap, str(broker_process.log_dir))
     yield connected

@@ -23,5 +23,5 @@ if TYPE_CHECKING:
         "produce_versions",
     ],
 )
-def test_responses_are_those_of_kafka(name: str, talk: Talk) -> None:
-    assert_as_kafka(name, talk)
+def test_responses_are_those_of_kafka(name: str, broker_talk: Talk) -> None:
+    assert_as_kafka(name, broker_talk)

@@ -111,5 +111,5 @@ def test_replicas_of_a_stopped_node_are_offline() -> None:
 
 
 @pytest.mark.parametrize("name", ["metadata", "metadata_creates_topics"])
-def test_responses_are_those_of_kafka(name: str, talk: Talk) -> None:
-    assert_as_kafka(name, talk)
+def test_responses_are_those_of_kafka(name: str, broker_talk: Talk) -> None:
+    assert_as_kafka(name, broker_talk)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k23_offset_for_leader_epoch as k23
 from tests.conversations.broker import assert_as_kafka
-from tests.conversations.side_by_side import Talk
 
 from .transactional_broker import TOPIC, TransactionalBroker
+
+if TYPE_CHECKING:
+    from tests.conversations.side_by_side import Talk
 
 
 def end_offset(
@@ -47,5 +51,5 @@ def test_wrong_leader_epoch_or_topic_is_an_error(
 
 
 @pytest.mark.parametrize("name", ["offset_for_leader_epoch"])
-def test_responses_are_those_of_kafka(name: str, talk: Talk) -> None:
-    assert_as_kafka(name, talk)
+def test_responses_are_those_of_kafka(name: str, broker_talk: Talk) -> None:
+    assert_as_kafka(name, broker_talk)

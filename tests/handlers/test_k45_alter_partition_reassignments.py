@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("name", ["reassignments"])
-def test_responses_are_those_of_kafka(name: str, talk: Talk) -> None:
-    assert_as_kafka(name, talk)
+def test_responses_are_those_of_kafka(name: str, broker_talk: Talk) -> None:
+    assert_as_kafka(name, broker_talk)

@@ -67,5 +67,5 @@ def test_static_voter_has_the_endpoint_of_the_config_and_kraft_version_0() -> No
     local.close()
 
 
-def test_responses_are_those_of_kafka(talk: Talk) -> None:
-    assert_as_kafka("quorum", talk)
+def test_responses_are_those_of_kafka(broker_talk: Talk) -> None:
+    assert_as_kafka("quorum", broker_talk)

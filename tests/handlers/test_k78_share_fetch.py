@@ -19,10 +19,11 @@ from ottla.protocol.schema import Uuid
 from ottla.shares.partition import ACCEPT, RELEASE
 from ottla.shares.sessions import TopicIdPartition
 from tests.conversations.broker import assert_as_kafka
-from tests.conversations.side_by_side import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.conversations.side_by_side import Talk
 
 
 from tests.shares.share_broker import ANN, BOB, GROUP, ShareBroker, acquired, parts, values
@@ -287,5 +288,5 @@ def test_throttled_member_gets_only_acknowledge_results(talk: ShareBroker) -> No
         "share_until_given_up",
     ],
 )
-def test_responses_are_those_of_kafka(name: str, talk: Talk) -> None:
-    assert_as_kafka(name, talk)
+def test_responses_are_those_of_kafka(name: str, broker_talk: Talk) -> None:
+    assert_as_kafka(name, broker_talk)
