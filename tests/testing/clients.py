@@ -24,7 +24,7 @@ def producer(cluster: Cluster, **configs: Any) -> Producer:
 
 def consumer(cluster: Cluster, *topics: str, **configs: Any) -> Consumer:
     own = {name.replace("_", "."): value for name, value in configs.items()}
-    made = Consumer(
+    client = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
             "group.id": "g",
@@ -38,15 +38,14 @@ def consumer(cluster: Cluster, *topics: str, **configs: Any) -> Consumer:
         }
     )
     if topics:
-        made.subscribe(list(topics))
-    return made
+        client.subscribe(list(topics))
+    return client
 
 
 def assigned(cluster: Cluster, reader: Consumer) -> None:
-    """Poll, and let virtual time pass, until a consumer has its partitions.
+    """Poll and advance virtual time until a consumer has its assignment.
 
-    Not until the cluster has given them: a consumer whose connections fail before it has looked at them waits for ever
-    when it is closed.
+    The cluster's view is not enough: librdkafka's close() hangs if connections fail before it has read the assignment.
     """
 
     def has_partitions() -> bool:
@@ -58,7 +57,7 @@ def assigned(cluster: Cluster, reader: Consumer) -> None:
 
 
 class Delivery:
-    """Sends one record and remembers what became of it."""
+    """Sends one record, and keeps its delivery report."""
 
     def __init__(self, client: Producer, topic: str, value: str, partition: int = 0) -> None:
         self._client = client
@@ -90,27 +89,27 @@ def send(client: Producer, topic: str, value: str, partition: int = 0) -> Delive
 def eventually(condition: Callable[[], Any], what: str = "the condition") -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.005)
 
 
 def completed(cluster: Cluster, *transactional_ids: str) -> None:
-    """Wait for the markers: whoever ends a transaction is answered when its end is decided, before they are written."""
-    for each in transactional_ids:
-        eventually(lambda: cluster.transaction(each).state.startswith("Complete"), f"the end of {each}")  # noqa: B023
+    """Wait until the markers are written: EndTxn is answered before that."""
+    for name in transactional_ids:
+        eventually(lambda: cluster.transaction(name).state.startswith("Complete"), f"the end of {name}")  # noqa: B023
 
 
 def read(client: Consumer, count: int) -> list[str]:
-    found: list[str] = []
+    records: list[str] = []
 
     def poll() -> bool:
         message = client.poll(0.05)
         if message is not None and message.error() is None:
-            found.append((message.value() or b"").decode())
-        return len(found) >= count
+            records.append((message.value() or b"").decode())
+        return len(records) >= count
 
-    eventually(poll, f"{count} records, {len(found)} came")
-    return found
+    eventually(poll, f"{count} records; received {len(records)}")
+    return records
 
 
 def values(cluster: Cluster, topic: str, partition: int = 0) -> list[str]:

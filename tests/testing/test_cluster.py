@@ -49,7 +49,7 @@ def test_group_reads_produced_records(protocol: str) -> None:
         seen: set[str] = set()
         while len(seen) < 20:
             message = consumer.poll(60)
-            assert message is not None, "nothing came"
+            assert message is not None, "no record was received"
             assert message.error() is None
             value = message.value()
             assert value is not None

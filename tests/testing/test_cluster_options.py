@@ -13,7 +13,7 @@ from tests.testing.clients import producer, send, values
 
 @Cluster(topics=["t"])
 def decorated(value: str, cluster: Cluster) -> tuple[str, list[str]]:
-    """What it says."""
+    """Documented."""
     send(producer(cluster), "t", value)
     return cluster.cluster_id, values(cluster, "t")
 
@@ -27,7 +27,7 @@ def test_decorated_function_gets_new_cluster_per_call() -> None:
     first, second = decorated("a"), decorated("b")
     assert (first[1], second[1]) == (["a"], ["b"])
     assert first[0] != second[0]
-    assert decorated.__doc__ == "What it says."
+    assert decorated.__doc__ == "Documented."
     assert list(inspect.signature(decorated).parameters) == ["value"]
 
 
@@ -78,7 +78,7 @@ def test_ports_are_used() -> None:
                 assert cluster.bootstrap.endswith(f":{port}")
                 return
         except OSError:
-            continue  # somebody else was quicker
+            continue  # another process took the port
     raise AssertionError("no port was free twice")
 
 

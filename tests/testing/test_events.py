@@ -51,7 +51,7 @@ def produce(cluster: Cluster, count: int, **more: str) -> Producer:
 
 
 def check(events: list[Event]) -> None:
-    """Every event has the fields that its kind declares, and no others."""
+    """Check that every event has exactly the fields that its kind declares."""
     assert [event["seq"] for event in events] == list(range(events[0]["seq"], events[0]["seq"] + len(events)))
     for event in events:
         kind = KINDS[event["kind"]]
@@ -86,7 +86,7 @@ def test_events_of_a_group(protocol: str) -> None:
         read(reader, 4)
         reader.commit(offsets=[TopicPartition("t", 0, 2)], asynchronous=False)
         reader.close()
-        eventually(lambda: cluster.events("member.left", group="g"))  # it does not wait for long for the answer
+        eventually(lambda: cluster.events("member.left", group="g"))  # close() does not wait for the response
         events = cluster.events()
         check(events)
         of_group = cluster.events(group="g", type=protocol)
@@ -146,11 +146,11 @@ def test_evicted_member_has_timeout_and_reason(protocol: str) -> None:
         reader = consumer(cluster, protocol)
         reader.subscribe(["t"])
         assigned(cluster, reader)
-        # A heartbeat that comes while time is moved puts the end off.
+        # A heartbeat during the advance extends the session.
         eventually(lambda: cluster.advance(60) or cluster.events("timeout", what="session", group="g"))
         assert cluster.events("member.left", group="g", reason="session timeout")
         check(cluster.events())
-        reader.close()  # librdkafka may wait for ever for a cluster that is gone
+        reader.close()  # librdkafka's close() may hang once the cluster is gone
 
 
 def test_events_of_a_transaction() -> None:
@@ -229,7 +229,7 @@ def test_serve_writes_events_to_file_and_log(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     options = ["-p", "0", "--seed-topic", "t", "--json", "--events", str(file), "-l", "debug"]
     command = [sys.executable, "-m", "ottla", "serve", *options]
-    with (tmp_path / "shown").open("w") as log:  # a pipe that nobody reads would hold it up when it is full
+    with (tmp_path / "shown").open("w") as log:  # a full pipe without a reader would block the broker
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdout is not None
     bootstrap = json.loads(process.stdout.readline())["bootstrap"]

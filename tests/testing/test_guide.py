@@ -17,11 +17,11 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "testing-guide.md").read_text()
 
 
 def recipes() -> list[tuple[str, str]]:
-    found = []
+    blocks = []
     for part in re.split(r"(?m)^## ", GUIDE)[1:]:
         title = part.splitlines()[0]
-        found += [(title, block) for block in re.findall(r"(?ms)^```python\n(.*?)^```$", part)]
-    return found
+        blocks += [(title, block) for block in re.findall(r"(?ms)^```python\n(.*?)^```$", part)]
+    return blocks
 
 
 def test_guide_has_ten_recipes() -> None:

@@ -33,7 +33,7 @@ def kinds(*lines: str, **options: bool) -> list[AnomalyKind]:
     return sorted((anomaly.kind for anomaly in checked("\n".join(lines), **options).anomalies), key=lambda k: k.value)
 
 
-# Good histories
+# Correct histories
 
 
 def test_sends_and_polls_in_order_are_ok():
@@ -95,7 +95,7 @@ def test_empty_history_is_ok():
     assert kinds() == []
 
 
-# One for each anomaly
+# One history per anomaly
 
 
 def test_inconsistent_offsets():
@@ -116,10 +116,10 @@ def test_duplicate_between_acknowledgement_and_reader():
 
 
 def test_lost_write():
-    found = checked(
+    report = checked(
         "\n".join([sent("p", 1, 0), sent("p", 2, 1), sent("p", 3, 2), polled("c", (0, 1)), polled("d", (2, 3))])
     )
-    (lost,) = found.anomalies
+    (lost,) = report.anomalies
     assert lost.kind is AnomalyKind.LOST_WRITE
     assert "2 at offset 1" in lost.detail
     assert [operation.index for operation in lost.operations] == [1, 4]
@@ -138,8 +138,8 @@ def test_half_read_transaction_of_unknown_status_is_lost_write():
 
 
 def test_aborted_read():
-    found = checked("\n".join([sent("p", 1, 0, "fail"), polled("c", (0, 1))]))
-    (aborted,) = found.anomalies
+    report = checked("\n".join([sent("p", 1, 0, "fail"), polled("c", (0, 1))]))
+    (aborted,) = report.anomalies
     assert aborted.kind is AnomalyKind.ABORTED_READ
     assert [operation.process for operation in aborted.operations] == ["p", "c"]
 
@@ -161,8 +161,8 @@ def test_own_read_of_aborted_transaction_is_precommitted_read():
 
 def test_poll_skip():
     lines = [sent("p", value, value) for value in range(3)]
-    found = checked("\n".join([*lines, polled("d", (0, 0), (1, 1), (2, 2)), polled("c", (0, 0)), polled("c", (2, 2))]))
-    (skip,) = found.anomalies
+    report = checked("\n".join([*lines, polled("d", (0, 0), (1, 1), (2, 2)), polled("c", (0, 0)), polled("c", (2, 2))]))
+    (skip,) = report.anomalies
     assert skip.kind is AnomalyKind.POLL_SKIP
     assert [operation.index for operation in skip.operations] == [4, 5, 1]
 

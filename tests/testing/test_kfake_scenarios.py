@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMMITTED = {"isolation_level": "read_committed"}
 
 
-# Persistence: what a cluster knew is known again
+# Persistence
 
 
 def test_commits_survive_restart(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_users_acls_topics_and_configs_survive_restart(tmp_path: Path) -> None:
 
 
 def test_duplicate_batch_is_detected_after_restart(tmp_path: Path) -> None:
-    """The sequence numbers of producers survive: a batch that is sent again is not stored again."""
+    """Producer sequence numbers survive a restart, so that a retried batch is not stored twice."""
     with Cluster(topics=["t"], data_dir=str(tmp_path)) as cluster:
         send(producer(cluster, enable_idempotence=True), "t", "a")
         (sent,) = cluster.requests("Produce")
@@ -118,7 +118,7 @@ def _ask(bootstrap: str, frame: bytes) -> bytes:
         return connection.recv(4096)
 
 
-# Hostile brokers: what clients make of answers that no broker should give
+# Malformed responses
 
 
 def _with_records(change: Any) -> Any:
@@ -139,8 +139,8 @@ def _with_records(change: Any) -> Any:
 def _bytes(records: Any) -> bytes:
     if isinstance(records, bytes | bytearray | memoryview):
         return bytes(records)
-    with records as found:
-        return bytes(found.read(0, len(found)))
+    with records as opened:
+        return bytes(opened.read(0, len(opened)))
 
 
 def _negative_length(data: bytearray) -> None:
@@ -167,12 +167,12 @@ def test_consumer_recovers_from_malformed_records(change: Any) -> None:
         rule = cluster.on("Fetch", **has_data).edit(_with_records(change))
         reader = consumer(cluster, "t", check_crcs=True)
         eventually(lambda: reader.poll(0.05) is not None or rule.hits, "an answer of the hostile broker")
-        eventually(lambda: _moved_on(reader, cluster), "the consumer to go on")
+        eventually(lambda: _moved_on(reader, cluster), "the consumer to continue")
         reader.close()
 
 
 def _moved_on(reader: Any, cluster: Cluster) -> bool:
-    """It asks again, whatever it made of the answer."""
+    """Return whether the consumer has sent a further Fetch."""
     reader.poll(0.05)
     return len(cluster.requests("Fetch")) > 1
 
@@ -227,7 +227,7 @@ def test_lost_leave_is_followed_by_session_timeout() -> None:
 
 
 def test_stable_offset_fetch_waits_for_transaction() -> None:
-    """KIP-447: offsets that an open transaction may still change are not told."""
+    """KIP-447: a stable OffsetFetch does not return offsets that an open transaction may change."""
     with Cluster(topics=["t", "out"]) as cluster:
         send(producer(cluster), "t", "a")
         reader = consumer(cluster, "t")

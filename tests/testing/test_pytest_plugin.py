@@ -51,9 +51,9 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 
 def run(project: pytest.Pytester, *options: str) -> pytest.RunResult:
-    """A pytest of its own, with no more plugins than the tests need, so that it starts quickly."""
-    wanted = ["pytest_asyncio.plugin", "ottla.testing.pytest_plugin", *(["xdist.plugin"] if "-n" in options else [])]
-    return project.runpytest_subprocess(*(word for name in wanted for word in ("-p", name)), *options)
+    """Run pytest in a subprocess with only the plugins that the tests need, so that it starts quickly."""
+    plugins = ["pytest_asyncio.plugin", "ottla.testing.pytest_plugin", *(["xdist.plugin"] if "-n" in options else [])]
+    return project.runpytest_subprocess(*(word for name in plugins for word in ("-p", name)), *options)
 
 
 @pytest.mark.parametrize("options", [[], ["-n", "2"]], ids=["one process", "xdist"])
@@ -118,5 +118,5 @@ def test_entry_point_is_declared() -> None:
 
     declared = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert '[project.entry-points.pytest11]\nottla = "ottla.testing.pytest_plugin"' in declared
-    found = [each for each in entry_points(group="pytest11") if each.name == "ottla"]
-    assert all(each.value == "ottla.testing.pytest_plugin" for each in found)
+    plugins = [entry for entry in entry_points(group="pytest11") if entry.name == "ottla"]
+    assert all(entry.value == "ottla.testing.pytest_plugin" for entry in plugins)

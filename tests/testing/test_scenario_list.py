@@ -10,9 +10,9 @@ PAGE = (ROOT / "docs" / "kfake-scenarios.md").read_text()
 
 
 def test_every_counterpart_exists() -> None:
-    found = re.findall(r"\b(tests/[\w/]+\.py)(?:::(\w+))?", PAGE)
-    assert len(found) > 60
-    for path, name in found:
+    references = re.findall(r"\b(tests/[\w/]+\.py)(?:::(\w+))?", PAGE)
+    assert len(references) > 60
+    for path, name in references:
         file = ROOT / path
         assert file.exists(), path
         if name:

@@ -19,7 +19,7 @@ def logged_in(cluster: Cluster, mechanism: str, name: str, password: str = "secr
 
 def seen(cluster: Cluster, mechanism: str, name: str) -> list[str]:
     with logged_in(cluster, mechanism, name) as client:
-        return [each.name for each in client.topics()]
+        return [topic.name for topic in client.topics()]
 
 
 def test_user_has_own_mechanism_and_acls() -> None:

@@ -111,7 +111,7 @@ def test_unknown_names_raise_key_error(cluster: Cluster, mistake: Callable[[Clus
 
 
 class Mistake(Exception):  # noqa: N818
-    """What functions of these tests raise."""
+    """Raised by the functions of these tests."""
 
 
 def fail(*_: object) -> Any:
@@ -138,7 +138,7 @@ def test_raising_function_is_reported_and_request_served(add: Callable[[Any], An
     with Cluster(topics=["t"]) as kafka, Tap(kafka.bootstrap) as tap:
         rule = add(tap if through_tap else kafka)
         reader = consumer(tap, "t", fetch_wait_max_ms=2000)  # type: ignore[arg-type]
-        reader.poll(0.5)  # a fetch that waits, so that its answer comes later
+        reader.poll(0.5)  # the fetch waits, so that its response is pending
         send(producer(kafka), "t", "a")
         assert read(reader, 1) == ["a"]
         with pytest.raises((Mistake, ValueError)):
@@ -194,14 +194,14 @@ def late(_: object) -> None:
 
 def test_read_during_close_raises() -> None:
     cluster = Cluster().start()
-    told: list[str] = []
+    errors: list[str] = []
 
     def look() -> None:
         try:
             while True:
                 cluster.topics()
         except RuntimeError as error:
-            told.append(str(error))
+            errors.append(str(error))
 
     readers = [threading.Thread(target=look) for _ in range(4)]
     for reader in readers:
@@ -209,7 +209,7 @@ def test_read_during_close_raises() -> None:
     cluster.close()
     for reader in readers:
         reader.join(60)
-    assert told == ["the cluster is not running"] * 4
+    assert errors == ["the cluster is not running"] * 4
 
 
 def test_tap_can_be_closed_twice_and_restarted(cluster: Cluster) -> None:

@@ -76,7 +76,7 @@ def test_group_survives_coordinator_stop(three: Cluster) -> None:
 
 
 def _commits(reader: Consumer, offset: int) -> bool:
-    """Whether a commit goes through; a member that has to join again does so in `poll`."""
+    """Return whether a commit succeeds; `poll` lets a member rejoin."""
     reader.poll(0.05)
     try:
         reader.commit(offsets=[TopicPartition("t", 0, offset)], asynchronous=False)
@@ -89,7 +89,7 @@ def test_paused_node_answers_after_resume(three: Cluster) -> None:
     node = three.partition("single", 0).leader
     three.pause_node(node)
     delivery = Delivery(producer(three, bootstrap_servers=three.nodes()[node % 3 + 1]), "single", "a", 0)
-    eventually(lambda: any(each.node == node for each in three.connections()))
+    eventually(lambda: any(connection.node == node for connection in three.connections()))
     assert (delivery.done, values(three, "single")) == (False, [])
     assert not three.requests(node=node), "it reads nothing"
     three.resume_node(node)
@@ -238,7 +238,7 @@ def test_transaction_survives_coordinator_move(three: Cluster) -> None:
     assert three.partition("t", 0).last_stable_offset == 2
 
 
-# Time
+# Timeouts
 
 
 def test_expire_transaction_aborts_it(three: Cluster) -> None:
@@ -274,7 +274,7 @@ def test_expire_member_evicts_it_and_it_rejoins(protocol: str) -> None:
         eventually(came_back)
         reader.close()
         with pytest.raises(KeyError, match="no member"):
-            cluster.expire_member("nobody")
+            cluster.expire_member("absent")
 
 
 # Logs
@@ -303,7 +303,7 @@ def test_apply_retention_runs_at_once() -> None:
         assert cluster.partition("t").log_start_offset == 1
 
 
-# All of it again
+# Reset
 
 
 def test_reset_restores_initial_state(three: Cluster) -> None:
@@ -315,7 +315,7 @@ def test_reset_restores_initial_state(three: Cluster) -> None:
     reader = consumer(three, "t")
     read(reader, 1)
     reader.commit(asynchronous=False)
-    reader.close()  # a member that is still there would make the group anew
+    reader.close()  # a remaining member would create the group again
     three.create_topic("more")
     three.on("Produce", times=None).error("INVALID_RECORD")
     three.stop_node(2)

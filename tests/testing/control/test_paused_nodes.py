@@ -67,7 +67,7 @@ def test_pending_response_is_sent_after_resume() -> None:
         wire.sendall(encode_request(1, 11, 9, "test", fetch))
         eventually(lambda: cluster.requests("Fetch"))
         cluster.pause_node(1)
-        cluster.advance(60)  # it has waited long enough, and the answer is known
+        cluster.advance(60)  # the fetch has reached its max_wait_ms
         assert hears_nothing(wire)
         cluster.resume_node(1)
         assert wire.recv(8)[4:] == b"\0\0\0\x09"
@@ -77,12 +77,12 @@ def test_paused_node_starts_no_tls_handshake() -> None:
     with Cluster(tls=True) as cluster:
         cluster.pause_node(1)
         context = ssl.create_default_context(cadata=cluster.ca_pem)
-        came, goes = ssl.MemoryBIO(), ssl.MemoryBIO()
-        side = context.wrap_bio(came, goes, server_hostname="localhost")
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        side = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
         with pytest.raises(ssl.SSLWantReadError):
             side.do_handshake()
         wire = connect(cluster)
-        wire.sendall(goes.read())
+        wire.sendall(outgoing.read())
         assert hears_nothing(wire)
         cluster.resume_node(1)
         assert wire.recv(1) == b"\x16"

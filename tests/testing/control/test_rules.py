@@ -30,22 +30,22 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def slow() -> Iterator[Cluster]:
-    """A cluster whose time stands still."""
+    """A cluster with virtual time."""
     with Cluster(topics=["t:2"], clock=VirtualClock()) as running:
         yield running
 
 
-# Observing
+# Observe
 
 
 def test_observed_requests_are_served(cluster: Cluster) -> None:
     looked: list[ReceivedRequest] = []
     rule = cluster.on("Produce", times=None).observe(looked.append)
     send(producer(cluster, client_id="me"), "t", "a")
-    (seen,) = rule.wait()
-    assert (seen.api, seen.client_id, seen.node) == ("Produce", "me", 1)
-    assert seen.request.topic_data[0].partition_data[0].index == 0
-    assert looked == [seen]
+    (received,) = rule.wait()
+    assert (received.api, received.client_id, received.node) == ("Produce", "me", 1)
+    assert received.request.topic_data[0].partition_data[0].index == 0
+    assert looked == [received]
     assert values(cluster, "t") == ["a"]
     assert rule.active
 
@@ -53,14 +53,14 @@ def test_observed_requests_are_served(cluster: Cluster) -> None:
 def test_received_requests_are_selected(cluster: Cluster) -> None:
     send(producer(cluster, client_id="me"), "t", "a")
     send(producer(cluster, client_id="you"), "u", "b")
-    assert [seen.client_id for seen in cluster.requests("Produce")] == ["me", "you"]
-    assert {seen.api for seen in cluster.requests(client_id="me")} >= {"ApiVersions", "Metadata", "Produce"}
+    assert [received.client_id for received in cluster.requests("Produce")] == ["me", "you"]
+    assert {received.api for received in cluster.requests(client_id="me")} >= {"ApiVersions", "Metadata", "Produce"}
     assert not cluster.requests("Fetch")
-    by_topic = cluster.requests(0, where=lambda seen: seen.request.acks == -1)
+    by_topic = cluster.requests(0, where=lambda received: received.request.acks == -1)
     assert len(by_topic) == 2
 
 
-# Answering
+# Answer
 
 
 def test_answer_replaces_brokers_response(cluster: Cluster) -> None:
@@ -76,11 +76,11 @@ def test_answer_replaces_brokers_response(cluster: Cluster) -> None:
 
 
 def test_answer_function_returning_none_serves_request(cluster: Cluster) -> None:
-    asked: list[str] = []
+    topics: list[str] = []
 
-    def only_x(seen: ReceivedRequest) -> CreateTopicsResponse | None:
-        asked.append(seen.request.topics[0].name)
-        if asked[-1] != "x":
+    def only_x(received: ReceivedRequest) -> CreateTopicsResponse | None:
+        topics.append(received.request.topics[0].name)
+        if topics[-1] != "x":
             return None
         return CreateTopicsResponse(topics=[CreatableTopicResult(name="x", error_code=ErrorCode.INVALID_CONFIG)])
 
@@ -90,7 +90,7 @@ def test_answer_function_returning_none_serves_request(cluster: Cluster) -> None
     assert rule.active
     with pytest.raises(KafkaException):
         admin.create_topics([NewTopic("x", 1)])["x"].result(60)
-    assert asked == ["y", "x"]
+    assert topics == ["y", "x"]
     assert not rule.active
 
 
@@ -122,16 +122,16 @@ def test_edit_changes_response(cluster: Cluster) -> None:
 
 def test_edit_changes_only_its_own_response(cluster: Cluster) -> None:
     def nothing_newer(response: Any) -> Any:
-        for each in response.api_keys:
-            each.max_version = each.min_version
+        for api in response.api_keys:
+            api.max_version = api.min_version
         return response
 
     cluster.on("ApiVersions", times=1).edit(nothing_newer)
     wire = Wire(cluster.bootstrap, "me")
     edited, after = (wire.ask(ApiVersionsRequest(), 0) for _ in range(2))
     wire.close()
-    assert all(each.max_version == each.min_version for each in edited.api_keys)  # type: ignore[attr-defined]
-    assert any(each.max_version > each.min_version for each in after.api_keys)  # type: ignore[attr-defined]
+    assert all(api.max_version == api.min_version for api in edited.api_keys)  # type: ignore[attr-defined]
+    assert any(api.max_version > api.min_version for api in after.api_keys)  # type: ignore[attr-defined]
 
 
 # Errors
@@ -156,9 +156,9 @@ def test_error_for_one_partition_serves_others(cluster: Cluster) -> None:
     cluster.on("Produce", topic="t", partition=1, times=None).error("MESSAGE_TOO_LARGE")
     client = producer(cluster, linger_ms=50, enable_idempotence=False)
     both = [Delivery(client, "t", "a", 0), Delivery(client, "t", "b", 1)]
-    for each in both:
-        each.wait()
-    assert [each.error_name for each in both] == [None, "MSG_SIZE_TOO_LARGE"]
+    for delivery in both:
+        delivery.wait()
+    assert [delivery.error_name for delivery in both] == [None, "MSG_SIZE_TOO_LARGE"]
     assert (values(cluster, "t", 0), values(cluster, "t", 1)) == (["a"], [])
 
 
@@ -203,9 +203,9 @@ def test_error_in_fetch_session_reaches_consumer(cluster: Cluster) -> None:
 def test_commit_error_for_one_partition(cluster: Cluster) -> None:
     cluster.on("OffsetCommit", topic="t", partition=1).error("OFFSET_METADATA_TOO_LARGE")
     reader = consumer(cluster)
-    wanted = [TopicPartition("t", 0, 5), TopicPartition("t", 1, 7)]
+    offsets = [TopicPartition("t", 0, 5), TopicPartition("t", 1, 7)]
     with pytest.raises(KafkaException, match="metadata string too large"):
-        reader.commit(offsets=wanted, asynchronous=False)
+        reader.commit(offsets=offsets, asynchronous=False)
     assert cluster.group("g").offsets == {("t", 0): 5}
     reader.close()
 
@@ -269,7 +269,7 @@ def test_dropped_response_is_retried_and_stored_once(cluster: Cluster) -> None:
     client = producer(cluster, enable_idempotence=True, request_timeout_ms=500, socket_timeout_ms=1000)
     assert send(client, "t", "a").error is None
     assert rule.hits == 1
-    assert len(cluster.requests("Produce")) > 1  # a client that is stopped for a second asks once more
+    assert len(cluster.requests("Produce")) > 1  # librdkafka may retry more than once
     assert values(cluster, "t") == ["a"]
 
 
@@ -297,7 +297,9 @@ def test_cut_response_is_retried(cluster: Cluster) -> None:
 
 def test_corrupt_records_are_detected(cluster: Cluster) -> None:
     send(producer(cluster), "t", "a")
-    rule = cluster.on("Fetch", topic="t", partition=0, where=lambda seen: seen.request.max_wait_ms == 50).corrupt(-6)
+    rule = cluster.on(
+        "Fetch", topic="t", partition=0, where=lambda received: received.request.max_wait_ms == 50
+    ).corrupt(-6)
     reader = consumer(cluster, "t", check_crcs=True)
     problems: list[str] = []
 
@@ -315,7 +317,7 @@ def test_corrupt_records_are_detected(cluster: Cluster) -> None:
     reader.close()
 
 
-# Choosing
+# Conditions
 
 
 def test_rule_acts_once_by_default(cluster: Cluster) -> None:
@@ -423,10 +425,10 @@ async def test_aiokafka_retries(cluster: Cluster) -> None:
 
 
 def test_request_with_trailing_bytes_is_held_and_decoded() -> None:
-    """librdkafka's question for all topics has some, and brokers let them be."""
+    """librdkafka's Metadata request for all topics has trailing bytes, which brokers ignore."""
     with Cluster(topics=["t"]) as cluster:
         rule = cluster.on("Metadata", times=None).delay(0.01)
         assert "t" in producer(cluster).list_topics(timeout=60).topics
         assert rule.hits > 0
         assert rule.failure is None
-        assert any(seen.request.topics is None for seen in cluster.requests("Metadata"))
+        assert any(received.request.topics is None for received in cluster.requests("Metadata"))

@@ -43,7 +43,7 @@ def test_members_polling_between_small_steps_stay(protocol: str) -> None:
 
 
 def test_due_timers_fire_in_order() -> None:
-    """A transaction, a member's session and old offsets each end in their time, in one move."""
+    """One advance expires a transaction, a member's session and old offsets, each at its time."""
     configs = {"offsets.retention.minutes": "2", "offsets.retention.check.interval.ms": "1000"}
     with Cluster(topics=["t"], clock=VirtualClock(), configs=configs) as cluster:
         client = producer(cluster, transactional_id="x", transaction_timeout_ms=120_000)

@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 
 class Api:
-    """A cluster in a process of its own, and its rule port."""
+    """The control API of a cluster in a subprocess."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.bootstrap: str = told["bootstrap"]
-        self.url: str = told["control"]
+    def __init__(self, addresses: dict[str, Any]) -> None:
+        self.bootstrap: str = addresses["bootstrap"]
+        self.url: str = addresses["control"]
 
     def get(self, path: str) -> Any:
-        return self._ask("GET", path)
+        return self._call("GET", path)
 
     def post(self, path: str, **body: Any) -> Any:
-        return self._ask("POST", path, body)
+        return self._call("POST", path, body)
 
     def delete(self, path: str) -> Any:
-        return self._ask("DELETE", path)
+        return self._call("DELETE", path)
 
-    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -82,10 +82,10 @@ def client(api: Api, **configs: Any) -> Producer:
 def test_openapi_lists_every_operation() -> None:
     described = openapi()
     assert described["openapi"].startswith("3.")
-    assert {(method.upper(), path) for path, each in described["paths"].items() for method in each} == {
+    assert {(method.upper(), path) for path, methods in described["paths"].items() for method in methods} == {
         (operation.method, operation.path) for operation in OPERATIONS
     }
-    ids = [each["operationId"] for path in described["paths"].values() for each in path.values()]
+    ids = [method["operationId"] for path in described["paths"].values() for method in path.values()]
     assert len(set(ids)) == len(ids)
     action = described["paths"]["/rules"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert action["required"] == ["action"]
@@ -96,18 +96,18 @@ def test_openapi_lists_every_operation() -> None:
 def test_state_topics_and_records(api: Api) -> None:
     assert api.get("/openapi.json")["paths"]
     state = api.get("/state")
-    assert ([each["node"] for each in state["nodes"]], state["topics"]) == ([1, 2, 3], ["t"])
+    assert ([node["node"] for node in state["nodes"]], state["topics"]) == ([1, 2, 3], ["t"])
     api.post("/topics", topic="u", partitions=3, configs={"retention.ms": "100000"})
     sender = client(api, client_id="me")
     send(sender, "u", "hello", 1)
     (record,) = api.get("/topics/u/1/records")
     assert base64.b64decode(record["value"]) == b"hello"
-    assert [each["high_watermark"] for each in api.get("/topics/u")["partitions"]] == [0, 1, 0]
+    assert [partition["high_watermark"] for partition in api.get("/topics/u")["partitions"]] == [0, 1, 0]
     (seen,) = api.get("/requests?api=Produce&client_id=me")
     assert seen["request"]["topic_data"][0]["partition_data"][0]["index"] == 1
-    assert any(each["kind"] == "topic.created" for each in api.get("/events?kind=topic.created"))
+    assert any(event["kind"] == "topic.created" for event in api.get("/events?kind=topic.created"))
     assert "topic u" in api.get("/report")["text"]
-    assert any(each["client_id"] == "me" for each in api.get("/connections"))
+    assert any(connection["client_id"] == "me" for connection in api.get("/connections"))
 
 
 def test_added_node_has_same_listeners() -> None:
@@ -150,7 +150,7 @@ def test_rule_is_added_and_waited_for(api: Api) -> None:
     api.post(f"/rules/{asleep}/wake")
     assert delivery.wait().error is None
     api.delete(f"/rules/{asleep}")
-    assert [each["rule"] for each in api.get("/rules")] == [rule["rule"]]
+    assert [listed["rule"] for listed in api.get("/rules")] == [rule["rule"]]
 
 
 def test_answer_rule_takes_response_as_json(api: Api) -> None:
@@ -226,11 +226,11 @@ def test_advance_moves_virtual_time() -> None:
         sender.begin_transaction()
         sender.produce("t", "a")
         sender.flush(60)
-        assert [each["state"] for each in api.get("/transactions")] == ["Ongoing"]
+        assert [transaction["state"] for transaction in api.get("/transactions")] == ["Ongoing"]
         before = api.get("/state")["time_ms"]
         api.post("/advance", seconds=150)
         assert api.get("/state")["time_ms"] == before + 150_000
-        assert [each["state"] for each in api.get("/transactions")] == ["CompleteAbort"]
+        assert [transaction["state"] for transaction in api.get("/transactions")] == ["CompleteAbort"]
         with pytest.raises(KafkaException):
             sender.commit_transaction(60)
 

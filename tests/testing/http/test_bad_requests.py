@@ -131,11 +131,11 @@ def test_unknown_paths_and_parameters_are_refused(server: Api, method: str, path
 
 
 def test_wait_requires_finite_seconds(server: Api) -> None:
-    made = server.post("/rules", action="observe", api="Produce")["rule"]
+    rule = server.post("/rules", action="observe", api="Produce")["rule"]
     for seconds in ("nan", "-1", "1e20", "inf"):
-        assert status(server, "GET", f"/rules/{made}/wait?seconds={seconds}") == 400
-    assert status(server, "GET", f"/rules/{made}/wait?seconds=0") == 408
-    server.delete(f"/rules/{made}")
+        assert status(server, "GET", f"/rules/{rule}/wait?seconds={seconds}") == 400
+    assert status(server, "GET", f"/rules/{rule}/wait?seconds=0") == 408
+    server.delete(f"/rules/{rule}")
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def test_malformed_http_is_refused(server: Api, data: bytes) -> None:
 
 def test_many_waiting_requests_block_neither_others_nor_shutdown() -> None:
     with serving("-p", "0") as api:
-        made = api.post("/rules", action="observe", api="Produce")["rule"]
+        rule = api.post("/rules", action="observe", api="Produce")["rule"]
         wires = []
         for _ in range(60):
             wire = socket.create_connection(("127.0.0.1", int(api.url.rpartition(":")[2])), timeout=60)
-            wire.sendall(f"GET /rules/{made}/wait?seconds=600 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            wire.sendall(f"GET /rules/{rule}/wait?seconds=600 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             wires.append(wire)
         assert api.get("/state")["nodes"]
     for wire in wires:

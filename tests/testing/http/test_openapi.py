@@ -28,7 +28,7 @@ KEYWORDS = {
 
 
 class DescribedClient:
-    """Calls operations by their ids, with what the description says, and checks the answers against it."""
+    """Calls operations by operation id as the description defines them, and checks the results against it."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -65,20 +65,20 @@ class DescribedClient:
         request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
-                found, kind = json.load(answer), "200"
+                result, kind = json.load(answer), "200"
         except urllib.error.HTTPError as error:
-            found, kind = json.load(error), "default"
-        self.check(found, operation["responses"][kind]["content"]["application/json"]["schema"], name)
+            result, kind = json.load(error), "default"
+        self.check(result, operation["responses"][kind]["content"]["application/json"]["schema"], name)
         if kind == "200":
             self.called.add(name)
-        return found
+        return result
 
     def check(self, value: Any, schema: dict[str, Any], where: str) -> None:
         assert set(schema) <= KEYWORDS, where
         if "$ref" in schema:
             schema = self.described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
         if "anyOf" in schema:
-            assert any(self._fits(value, each, where) for each in schema["anyOf"]), (where, value)
+            assert any(self._fits(value, option, where) for option in schema["anyOf"]), (where, value)
             return
         kind = schema.get("type")
         if kind is None:
@@ -91,15 +91,15 @@ class DescribedClient:
         assert value in schema.get("enum", [value]), (where, value)
         for key in schema.get("required", ()):
             assert key in value, (where, key)
-        for key, each in value.items() if kind == "object" else ():
+        for key, item in value.items() if kind == "object" else ():
             within = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
             assert within is not False, (where, key)
-            self.check(each, within, f"{where}.{key}")
+            self.check(item, within, f"{where}.{key}")
         if kind == "array":
             inside = schema.get("prefixItems") or [schema["items"]] * len(value)
             assert len(value) == len(inside), (where, value)
-            for number, (each, within) in enumerate(zip(value, inside, strict=True)):
-                self.check(each, within, f"{where}[{number}]")
+            for number, (item, within) in enumerate(zip(value, inside, strict=True)):
+                self.check(item, within, f"{where}[{number}]")
 
     def _fits(self, value: Any, schema: dict[str, Any], where: str) -> bool:
         try:
@@ -117,7 +117,7 @@ def test_references_resolve_and_path_parameters_are_declared() -> None:
         assert described["components"]["schemas"][name]["properties"]
     for path, methods in described["paths"].items():
         for operation in methods.values():
-            named = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+            named = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
             assert named == set(re.findall(r"{(\w+)}", path))
             assert {"200", "default"} == set(operation["responses"])
             assert operation["summary"]
@@ -164,14 +164,14 @@ def test_client_derived_from_description_calls_every_operation(server: Api) -> N
     call("postApplyRetention")
     call("postCompact")
 
-    made = call("postRules", action="observe", api="Metadata", times=0)["rule"]
+    rule = call("postRules", action="observe", api="Metadata", times=0)["rule"]
     producer(server).list_topics(timeout=60)  # type: ignore[arg-type]
-    assert call("getRulesRuleWait", rule=made, seconds=60, hits=1)["requests"][0]["api"] == "Metadata"
-    assert call("getRulesRule", rule=made)["active"] is True
-    call("postRulesRuleWake", rule=made)
-    assert [each["rule"] for each in call("getRules")] == [made]
-    call("deleteRulesRule", rule=made)
-    cut = call("postPartitionClient", client_id="nobody")["rule"]
+    assert call("getRulesRuleWait", rule=rule, seconds=60, hits=1)["requests"][0]["api"] == "Metadata"
+    assert call("getRulesRule", rule=rule)["active"] is True
+    call("postRulesRuleWake", rule=rule)
+    assert [listed["rule"] for listed in call("getRules")] == [rule]
+    call("deleteRulesRule", rule=rule)
+    cut = call("postPartitionClient", client_id="absent")["rule"]
     call("deleteRulesRule", rule=cut)
 
     added = call("postNodes")["node"]

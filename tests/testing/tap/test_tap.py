@@ -45,7 +45,7 @@ def test_clients_stay_behind_tap(cluster: Cluster) -> None:
         reader.close()
         through_tap = {frame.server for frame in seen if frame.api == "Produce"}
         assert through_tap == set(cluster.nodes().values())
-        # Every request that the brokers saw has passed the tap (one may be lost when a client closes).
+        # Every request that the brokers received passed the tap (one may be lost when a client closes).
         assert 0 < len(cluster.requests(client_id="me")) <= sum(frame.direction == "request" for frame in seen)
         assert {frame.node for frame in seen if frame.api == "Produce"} == {1, 2, 3}
     assert cluster.group("g").offsets == {("t", 0): 1, ("t", 1): 1, ("t", 2): 1}
@@ -71,12 +71,12 @@ def test_capture_contains_forwarded_frames(cluster: Cluster, tmp_path: Path) -> 
     with path.open() as lines:
         frames = list(read_capture(lines))
     assert len(frames) == capture.frames
-    (asked,) = [frame for frame in frames if frame.api == "Produce" and frame.direction == "request"]
-    header, request = decode_request(asked.frame)
-    assert (header.client_id, asked.client_id, asked.is_whole) == ("me", "me", True)
+    (request_frame,) = [frame for frame in frames if frame.api == "Produce" and frame.direction == "request"]
+    header, request = decode_request(request_frame.frame)
+    assert (header.client_id, request_frame.client_id, request_frame.is_whole) == ("me", "me", True)
     assert b"hello" in bytes(request.topic_data[0].partition_data[0].records)  # type: ignore[attr-defined]
     (answer,) = [frame for frame in frames if frame.api == "Produce" and frame.direction == "response"]
-    assert (answer.correlation_id, answer.connection) == (asked.correlation_id, asked.connection)
+    assert (answer.correlation_id, answer.connection) == (request_frame.correlation_id, request_frame.connection)
     _, response = decode_response(answer.frame, answer.api_key, answer.version)
     assert response.responses[0].partition_responses[0].error_code == 0  # type: ignore[attr-defined]
 
@@ -118,7 +118,7 @@ def test_max_bytes_cuts_captured_frames(cluster: Cluster, tmp_path: Path) -> Non
     assert any(not frame.is_whole for frame in frames)
 
 
-# Rule functions against a Kafka that knows nothing of them
+# Rules in front of a cluster without rules of its own
 
 
 def test_error_for_one_partition(cluster: Cluster) -> None:

@@ -43,7 +43,7 @@ def target(cluster: Cluster) -> str:
 
 
 def towards(cluster: Cluster) -> dict[str, str]:
-    """What the tap has to know to reach the cluster."""
+    """Return the client properties with which the tap connects to the cluster."""
     return {"security.protocol": "SASL_SSL", "ssl.truststore.certificates": cluster.ca_pem}
 
 
@@ -97,7 +97,7 @@ def test_untrusted_broker_certificate_closes_connection(cluster: Cluster, caplog
     with Tap(target(cluster), properties=strange) as tap:
         writer = Producer(client(tap, **{"message.timeout.ms": 500}))
         assert send(writer, "t", "a").error_name == "_MSG_TIMED_OUT"
-        eventually(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text, "a word on why")  # it tries again and again
+        eventually(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text, "the certificate error")  # the client retries
 
 
 def test_invalid_tls_settings_raise() -> None:
@@ -132,8 +132,8 @@ def test_raw_sasl_tokens_are_forwarded_and_not_captured() -> None:
 def test_wildcard_listener_names_the_address_of_the_client() -> None:
     with Cluster(topics=["t"]) as cluster, Tap(cluster.bootstrap, "0.0.0.0:0") as tap:
         settings = {"bootstrap.servers": f"127.0.0.1:{tap.bootstrap.rpartition(':')[2]}"}
-        found = Producer(settings).list_topics(timeout=60).brokers
-        assert [each.host for each in found.values()] == ["127.0.0.1"]
+        brokers = Producer(settings).list_topics(timeout=60).brokers
+        assert [broker.host for broker in brokers.values()] == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize("how", ["--dev-tls", "--listen-config"])
@@ -151,13 +151,13 @@ def test_command_listens_and_connects_with_tls(cluster: Cluster, tmp_path: Path,
     command = [sys.executable, "-m", "ottla", "tap", "127.0.0.1:0", target(cluster), *listen]
     command += ["--command-config", str(tmp_path / "client.properties"), "--hexdump"]
     command += ["-o", str(tmp_path / "capture.jsonl")]
-    with (tmp_path / "printed").open("w") as out:  # a pipe that nobody reads would hold it up when it is full
+    with (tmp_path / "printed").open("w") as out:  # a full pipe without a reader would block the tap
         tap = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True)
     assert tap.stderr is not None
     if how == "--dev-tls":
-        told = re.fullmatch(r"clients must trust (.*)\n", tap.stderr.readline())
-        assert told is not None
-        with open(told[1]) as file:
+        match = re.fullmatch(r"clients must trust (.*)\n", tap.stderr.readline())
+        assert match is not None
+        with open(match[1]) as file:
             trust = file.read()
     address = re.match(r"ottla tap listens on (\S+)", tap.stderr.readline())
     assert address is not None
