@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,11 +208,14 @@ def test_directory_without_meta_properties_is_served(serve: Serving, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "problem"),
     [
         (["-p", "x"], "write port numbers"),
         (["-p", "9092,9092"], "twice"),
         (["-c", "nonsense"], "write key=value"),
+        (["-c", "num.partitions=1", "-c", "num.partitions=2"], "num.partitions is given twice"),
+        (["--sync"], "--sync requires --data-dir"),
+        (["--http-host", "kafka.example"], "--http-host requires --control, --metrics or --registry"),
         (["-l", "loud"], "use one of none, error, warn, info, debug"),
         (["--seed-topic", "t:none"], "name:partitions"),
         (["--as-version", "0.7"], "no release that can be played"),
@@ -219,11 +223,18 @@ def test_directory_without_meta_properties_is_served(serve: Serving, tmp_path: P
         (["no.such.properties"], "no.such.properties"),
     ],
 )
-def test_wrong_usage_exits_with_2_and_the_reason(words: list[str], said: str) -> None:
+def test_wrong_usage_exits_with_2_and_the_reason(words: list[str], problem: str) -> None:
     result = CliRunner().invoke(build(["serve"]), ["serve", *words])
     assert result.exit_code == 2, result.stderr
     assert result.stdout == ""
-    assert said in result.stderr
+    assert problem in result.stderr
+
+
+def test_wrong_usage_leaves_no_temporary_ca(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    result = CliRunner().invoke(build(["serve"]), ["serve", "--dev-tls", "--seed-topic", "t:none"])
+    assert result.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_invalid_seed_topic_exits_with_2(serve: Serving) -> None:

@@ -19,7 +19,7 @@ from ottla.broker.broker import RACK_AWARE_SELECTOR
 from ottla.broker.start import StartError
 from ottla.cli.commands import add_command
 from ottla.cli.dev_tls import DevTls, make_dev_tls
-from ottla.cli.output import fail, usage
+from ottla.cli.output import fail, pairs, usage
 from ottla.cli.quantities import parse_size
 from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_server_properties, server_config
 from ottla.events import EventFile, Events, log_event
@@ -212,8 +212,9 @@ def serve(
     try:
         if dev_tls and properties is not None:
             raise ValueError("--dev-tls and a properties file cannot be used together: the file has listeners")
+        given = _configs(config or [])
         tls = make_dev_tls() if dev_tls else None
-        overrides = {**(tls.configs if tls is not None else {}), **_pairs(config or [])}
+        overrides = {**(tls.configs if tls is not None else {}), **given}
         configs = node_configs(properties, data_dir, ports, overrides, "SSL" if dev_tls else "PLAINTEXT", racks)
         topics = [_seed_topic(word) for word in seed_topic or []]
         release = None if as_version is None else find_release(as_version)
@@ -225,13 +226,19 @@ def serve(
             raise ValueError("--virtual-time requires --control, which advances the time")
         in_memory = data_dir is None and properties is None and not {"log.dir", "log.dirs"} & set(overrides)
         limit = _memory_limit(memory_limit, in_memory)
+        if sync and in_memory:
+            raise ValueError("--sync requires --data-dir: memory does not survive the process")
+        if http_host and page is None and kit is None and schemas is None:
+            raise ValueError("--http-host requires --control, --metrics or --registry")
     except (ServerConfigError, ValueError) as error:
+        if tls is not None:
+            tls.remove()
         raise usage(str(error)) from error
     for node_config in configs:
         for warning in node_config.warnings:
             logging.getLogger(__name__).warning("%s", warning)
     try:
-        wanted = _Wanted(
+        options = _ServeOptions(
             configs,
             topics,
             in_memory,
@@ -247,7 +254,7 @@ def serve(
             limit,
             schemas,
         )
-        _run(_serve(wanted))
+        _run(_serve(options))
     except KafkaError as error:
         raise usage(f"--seed-topic: {error}") from error
     except (StartError, TlsError, OSError) as error:
@@ -258,7 +265,7 @@ def serve(
 
 
 def _memory_limit(text: str | None, in_memory: bool) -> int:
-    """Return the bytes that logs in memory may take: half of the machine's memory unless the option says otherwise."""
+    """Return the bytes that logs in memory may take: half of the machine's memory unless the option is given."""
     if text is None:
         return memory_bytes() // 2
     if not in_memory:
@@ -280,7 +287,7 @@ def node_configs(
     protocol: str = "PLAINTEXT",
     racks: str | None = None,
 ) -> list[ServerConfig]:
-    """Return the configuration of each node that a command line asks for."""
+    """Return the configuration of each node that the command line describes."""
     if properties is not None:
         if racks is not None:
             raise ValueError("--racks and a properties file cannot be used together: the file has broker.rack")
@@ -325,19 +332,15 @@ def _ports(text: str) -> list[int]:
     return ports
 
 
-def _pairs(words: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            raise ValueError(f"--config {word}: write key=value")
+def _configs(words: Sequence[str]) -> dict[str, str]:
+    configs = pairs("--config", words)
+    for key in configs:
         if is_secret_config(key):
             raise ValueError(
                 f"--config {key}: every user of this machine can read a command line; put it into a properties file "
                 "that only you can read"
             )
-        pairs[key] = value
-    return pairs
+    return configs
 
 
 def _seed_topic(word: str) -> tuple[str, int]:
@@ -367,7 +370,7 @@ def _run(main: object) -> None:
         uvloop.run(main)  # type: ignore[arg-type]
 
 
-class _Wanted(NamedTuple):
+class _ServeOptions(NamedTuple):
     """The parsed command line."""
 
     configs: list[ServerConfig]
@@ -391,48 +394,48 @@ class _Wanted(NamedTuple):
         return "memory" if self.in_memory else ", ".join(path for node in self.configs for path in node.log_dirs)
 
 
-async def _serve(wanted: _Wanted) -> None:
+async def _serve(options: _ServeOptions) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(each, stop.set)
+            loop.add_signal_handler(number, stop.set)
     # HTTP ports are bound first: a client that can reach the broker can reach them too.
     web = {
-        name: _bind(options)
-        for name, options in (("metrics", wanted.metrics), ("control", wanted.control))
-        if options is not None
+        name: _bind(web_options)
+        for name, web_options in (("metrics", options.metrics), ("control", options.control))
+        if web_options is not None
     }
     try:
-        await _serve_cluster(wanted, stop, web)
+        await _serve_cluster(options, stop, web)
     finally:
         for server in web.values():
             await server.stop()
 
 
-async def _serve_cluster(wanted: _Wanted, stop: asyncio.Event, web: Mapping[str, WebServer]) -> None:
+async def _serve_cluster(options: _ServeOptions, stop: asyncio.Event, web: Mapping[str, WebServer]) -> None:
     loop = asyncio.get_running_loop()
-    world = World.real(loop, MemoryDisk(None, limit_bytes=wanted.memory_limit) if wanted.in_memory else None)
-    kit = None if wanted.control is None else _control(world, wanted)
-    sinks: list[Sink] = wanted.sinks if kit is None else [*wanted.sinks, kit.recent]
+    world = World.real(loop, MemoryDisk(None, limit_bytes=options.memory_limit) if options.in_memory else None)
+    kit = None if options.control is None else _control(world, options)
+    sinks: list[Sink] = options.sinks if kit is None else [*options.sinks, kit.recent]
     events = Events(world.clock.now_ms, sinks) if sinks else None
     running = RunningCluster(
         world,
-        wanted.configs,
-        sync=wanted.sync,
-        cluster_id=wanted.cluster_id,
+        options.configs,
+        sync=options.sync,
+        cluster_id=options.cluster_id,
         events=events,
-        release=wanted.release,
+        release=options.release,
     )
     cluster = await running.start()
     try:
-        for name, partitions in wanted.topics:
+        for name, partitions in options.topics:
             cluster.create_topic(name, partitions)
         if kit is not None and events is not None:
             await kit.open(running, events, web["control"])
         if "metrics" in web:
             await _show_metrics(running, web["metrics"])
-        registry = None if wanted.registry is None else await _start_registry(running, wanted)
+        registry = None if options.registry is None else await _start_registry(running, options)
     except BaseException:
         await running.stop(drain_seconds=0)
         raise
@@ -440,7 +443,7 @@ async def _serve_cluster(wanted: _Wanted, stop: asyncio.Event, web: Mapping[str,
     urls: dict[str, str | None] = {name: server.url for name, server in web.items()}
     if registry is not None:
         urls["registry"] = registry.url
-    _announce(running, wanted, urls)
+    _announce(running, options, urls)
     cluster.storage_lost.then = lambda: loop.call_soon_threadsafe(stop.set)
     if not cluster.storage_lost.is_set:
         await stop.wait()
@@ -470,10 +473,10 @@ def _freeze_objects() -> None:
     gc.enable()
 
 
-def _control(world: World, wanted: _Wanted) -> ServedCluster:
+def _control(world: World, options: _ServeOptions) -> ServedCluster:
     from ottla.testing.http.served_cluster import ServedCluster
 
-    return ServedCluster(world, wanted.configs, wanted.topics, sync=wanted.sync, virtual_time=wanted.virtual_time)
+    return ServedCluster(world, options.configs, options.topics, sync=options.sync, virtual_time=options.virtual_time)
 
 
 async def _show_metrics(running: RunningCluster, server: WebServer) -> None:
@@ -484,18 +487,18 @@ async def _show_metrics(running: RunningCluster, server: WebServer) -> None:
     server.url += METRICS_PATH
 
 
-async def _start_registry(running: RunningCluster, wanted: _Wanted) -> RegistryServer:
+async def _start_registry(running: RunningCluster, options: _ServeOptions) -> RegistryServer:
     from ottla.client import Client
     from ottla.client.auth import security_from_properties
     from ottla.registry.server import RegistryServer
 
     tls = {"security.protocol": "SSL", "ssl.truststore.type": "PEM"}
     security = security_from_properties(
-        {} if wanted.tls is None else {**tls, "ssl.truststore.location": wanted.tls.authority}
+        {} if options.tls is None else {**tls, "ssl.truststore.location": options.tls.authority}
     )
-    assert wanted.registry is not None
+    assert options.registry is not None
     server = RegistryServer(
-        lambda: Client(running.bootstrap, client_id="ottla-registry", security=security), wanted.registry
+        lambda: Client(running.bootstrap, client_id="ottla-registry", security=security), options.registry
     )
     return await asyncio.to_thread(server.start)
 
@@ -517,36 +520,42 @@ def _control_options(word: str, token: str | None, names: Sequence[str]) -> WebO
     return parse_web_options("--control", word, token=token, allowed_hosts=names, token_option="--control-token")
 
 
-def _announce(running: RunningCluster, wanted: _Wanted, pages: Mapping[str, str | None]) -> None:
+def _announce(running: RunningCluster, options: _ServeOptions, pages: Mapping[str, str | None]) -> None:
     assert running.cluster is not None
-    if wanted.as_json:
+    if options.as_json:
         row = {
             "bootstrap": running.bootstrap,
             "cluster_id": running.cluster.cluster_id,
-            "data": wanted.data,
+            "data": options.data,
             "pid": os.getpid(),
             "listeners": [
-                {"node": node, "listener": each.listener, "protocol": each.security_protocol, "address": address(each)}
-                for node, each in running.listeners
+                {
+                    "node": node,
+                    "listener": endpoint.listener,
+                    "protocol": endpoint.security_protocol,
+                    "address": address(endpoint),
+                }
+                for node, endpoint in running.listeners
             ],
         }
-        if wanted.tls is not None:
-            row |= {"ca": wanted.tls.authority, "client_properties": wanted.tls.client_properties}
+        if options.tls is not None:
+            row |= {"ca": options.tls.authority, "client_properties": options.tls.client_properties}
         typer.echo(json.dumps(row | {name: url for name, url in pages.items() if url is not None}))
         return
-    release = f" as Kafka {wanted.release.name}" if wanted.release is not None else ""
-    data = "memory, lost at the end" if wanted.in_memory else wanted.data
+    release = f" as Kafka {options.release.name}" if options.release is not None else ""
+    data = "memory, lost at the end" if options.in_memory else options.data
     typer.echo(f"ottla {__version__} listens on {running.bootstrap}{release}; data: {data}")
     for name, url in pages.items():
         if url is not None:
             typer.echo(f"  {name:<9} {url}")
     if len(running.listeners) > len(running.cluster.nodes):
-        for node, each in running.listeners:
-            typer.echo(f"  listener  {each.listener} ({each.security_protocol}) of node {node}: {address(each)}")
+        for node, endpoint in running.listeners:
+            protocol = endpoint.security_protocol
+            typer.echo(f"  listener  {endpoint.listener} ({protocol}) of node {node}: {address(endpoint)}")
     typer.echo(f"  connect   bootstrap.servers={running.bootstrap} in any Kafka client")
     login = ""
-    if wanted.tls is not None:
-        typer.echo(f"  TLS       security.protocol=SSL, trust {wanted.tls.authority}")
-        login = f" --command-config {wanted.tls.client_properties}"
+    if options.tls is not None:
+        typer.echo(f"  TLS       security.protocol=SSL, trust {options.tls.authority}")
+        login = f" --command-config {options.tls.client_properties}"
     typer.echo(f"  topics    ottla topic list -b {running.bootstrap}{login}")
     typer.echo("  stop      Ctrl-C")
