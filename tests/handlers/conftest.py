@@ -40,9 +40,9 @@ def share_state(transactional: TransactionalBroker) -> ShareStateRequests:
     return ShareStateRequests(transactional)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broker_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
-    """Start a broker with the settings of the recorded Kafka."""
+    """Start a broker with the settings of the recorded Kafka; internal topics of other modules must not show."""
     with OttlaNode(tmp_path_factory.mktemp("broker") / "data", settings=recorded_settings()) as node:
         yield node
         assert [line for line in node.complaints() if "ERROR" in line or "Traceback" in line] == []
