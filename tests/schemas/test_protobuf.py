@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from ottla.schemas.proto_difference import COMPATIBLE, compare
 from ottla.schemas.protobuf import ProtobufSchema
@@ -168,3 +171,14 @@ def test_proto2_features_are_kept() -> None:
 def test_bad_file_is_refused_with_its_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidSchemaError, match=reason):
         ProtobufSchema.parse(text)
+
+
+def test_serialized_descriptor_is_read_like_its_text() -> None:
+    text = CANONICAL.replace("service Orders {\n  rpc Place (Order) returns (stream Order);\n}\n", "")
+    schema = ProtobufSchema.parse(text)
+    proto = FileDescriptorProto()
+    schema.pool.FindFileByName("schema.proto").CopyToProto(proto)
+    again = ProtobufSchema.parse(base64.b64encode(proto.SerializeToString()).decode())
+    assert again.differences(schema) == schema.differences(again) == []
+    assert again.message_names() == schema.message_names()
+    assert ".shop.Order.Line lines = 2" in again.canonical()

@@ -54,7 +54,7 @@ class JsonSchema(Schema):
 
     def __init__(self, value: Any, documents: Mapping[str, Any]) -> None:
         self.value = value
-        self._documents = dict(documents)
+        self.documents = dict(documents)
 
     @classmethod
     def parse(cls, text: str, references: Mapping[str, str] | None = None) -> JsonSchema:
@@ -74,7 +74,7 @@ class JsonSchema(Schema):
 
     def normalized(self) -> JsonSchema:
         """Return the schema with all keys sorted."""
-        return JsonSchema(json.loads(json.dumps(self.value, sort_keys=True)), self._documents)
+        return JsonSchema(json.loads(json.dumps(self.value, sort_keys=True)), self.documents)
 
     def resolved(self) -> str:
         """Return the schema; references stay, because they may be recursive."""
@@ -91,7 +91,7 @@ class JsonSchema(Schema):
     @cached_property
     def loader(self) -> Loader:
         """Return the types of this schema."""
-        return Loader(self.value, self._documents)
+        return Loader(self.value, self.documents)
 
     def check_references(self) -> None:
         """Raise InvalidSchemaError for a `$ref` that leads nowhere."""

@@ -278,7 +278,7 @@ class _Walk:
         self, original: str, old: _Named | None, update: str, new: _Named | None, path: tuple[str, ...]
     ) -> None:
         if old is None or new is None:
-            if original != update:
+            if original.lstrip(".") != update.lstrip("."):
                 self._add("FIELD_NAMED_TYPE_CHANGED", *path)
             return
         if old.name != new.name:
