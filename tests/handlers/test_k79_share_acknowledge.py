@@ -97,10 +97,10 @@ def test_acknowledge_response_waits_for_persistence(talk: ShareBroker) -> None:
     riding = talk.fetching(ANN, 2, acks={0: [(0, 0, [ACCEPT])]})
     answer = riding()  # another one may be answered at once: its records are in nobody's hands
     assert [each.acknowledge_error_code for each in parts(answer)] == [ErrorCode.INVALID_RECORD_STATE]
-    assert store.kept[key].records == {}
+    assert store.states[key].records == {}
     store.let_go()
     assert begun().responses[0].partitions[0].error_code == 0
-    assert store.kept[key].records == {0: (2, 1)}
+    assert store.states[key].records == {0: (2, 1)}
 
 
 def test_fenced_state_epoch_drops_share_partition(talk: ShareBroker) -> None:

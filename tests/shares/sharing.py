@@ -1,4 +1,4 @@
-"""A share partition without a broker: a store that is a dictionary, a log that is a list of batches, virtual time."""
+"""A share partition without a broker: a store in a dictionary, a log as a list of batches, virtual time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ KEY = SharePartitionKey("group", Uuid(b"\1" * 16), 0)
 
 
 @dataclass
-class Kept:
-    """What the store has of one partition."""
+class StoredState:
+    """The stored state of one share partition."""
 
     state_epoch: int = 0
     leader_epoch: int = -1
@@ -32,21 +32,21 @@ class Kept:
 
 
 class DictionaryStore:
-    """Share state in memory; writes may be held back, and be refused."""
+    """Stores share state in memory; writes can be held back and refused."""
 
     def __init__(self) -> None:
-        self.kept: dict[SharePartitionKey, Kept] = {}
+        self.states: dict[SharePartitionKey, StoredState] = {}
         self.writes: list[tuple[int, int, list[StateBatch]]] = []
         self.holding = False
         self.refusal = ErrorCode.NONE
         self._held: list[Callable[[], None]] = []
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Pending[ErrorCode]:
-        self.kept[key] = Kept(state_epoch, -1, start_offset)
+        self.states[key] = StoredState(state_epoch, -1, start_offset)
         return kept(ErrorCode.NONE)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Pending[ShareState]:
-        found = self.kept.get(key)
+        found = self.states.get(key)
         if found is None:
             return kept(ShareState(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if leader_epoch < found.leader_epoch:
@@ -102,7 +102,7 @@ class DictionaryStore:
         delivery_complete_count: int,
         batches: list[StateBatch],
     ) -> ErrorCode:
-        found = self.kept.get(key)
+        found = self.states.get(key)
         if found is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if state_epoch != found.state_epoch:
@@ -121,7 +121,7 @@ class DictionaryStore:
         return ErrorCode.NONE
 
     def let_go(self) -> None:
-        """Do what was held back."""
+        """Run the held writes."""
         held, self._held = self._held, []
         for each in held:
             each()
@@ -130,7 +130,7 @@ class DictionaryStore:
         return self.read(key, 2**31 - 1)
 
     def delete(self, key: SharePartitionKey) -> Pending[ErrorCode]:
-        self.kept.pop(key, None)
+        self.states.pop(key, None)
         return kept(ErrorCode.NONE)
 
 
@@ -143,7 +143,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class Sharing:
-    """A log, a store, a clock, and the partition that its leader shares."""
+    """A share partition with its log, store and clock."""
 
     def __init__(self, batches: Sequence[LogBatch] = (), *, start: int = 0, **settings: object) -> None:
         self.clock = VirtualClock()
@@ -158,7 +158,7 @@ class Sharing:
         self.lead()
 
     def lead(self) -> SharePartition:
-        """Begin anew, as the leader of the next epoch."""
+        """Replace the share partition by that of the next leader epoch."""
         self.leader_epoch += 1
         self.partition = SharePartition(
             KEY,
@@ -178,7 +178,7 @@ class Sharing:
     def fetch(
         self, member: str, max_records: int = 500, *, batch_size: int = 500, mode: int = BATCH_OPTIMIZED
     ) -> list[Acquired]:
-        """What a member gets of all that is in the log."""
+        """Acquire records for a member from the whole log."""
         partition = self.partition
         if not partition.can_acquire:
             return []
@@ -200,7 +200,7 @@ class Sharing:
 
 
 def log_of(*sizes: int, start: int = 0) -> list[LogBatch]:
-    """Batches of these sizes, one after the other."""
+    """Return consecutive batches of the given sizes."""
     batches = []
     for size in sizes:
         batches.append(LogBatch(start, start + size - 1))

@@ -1,4 +1,4 @@
-"""A share partition: who gets which records, what acknowledgements do, and where the group has got to."""
+"""A share partition: acquisition, acknowledgement, acquisition locks and the start offset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANN, BOB = "ann", "bob"
 
 
 def acknowledge(sharing: Sharing, member: str, first: int, last: int, *types: int) -> ErrorCode | None:
-    """The code that an acknowledgement is answered with; None while there is no answer."""
+    """Return the error of an acknowledgement, or None while it is pending."""
     answer = sharing.partition.acknowledge(member, [Acknowledgement(first, last, types)])
     if not answer.done:
         return None

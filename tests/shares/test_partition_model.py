@@ -1,4 +1,4 @@
-"""Members fetch, acknowledge, go silent and leave, writes are slow and refused, leaders change: what must always hold.
+"""Invariants of a share partition under random fetches, acknowledgements, lock expiry, failed writes and new leaders.
 
 No record is in two members' hands at once, nothing accepted is delivered again, no record is delivered more often than
 the limit says, and in the end every record of the log is done with.
@@ -28,7 +28,7 @@ STEPS = 250
 
 
 class Play:
-    """One random story, and what the members know of it."""
+    """A random run and the expected state of its records."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -48,7 +48,7 @@ class Play:
             self.produce()
 
     def produce(self) -> None:
-        """A batch more; some are of an aborted transaction, some leave a hole as compaction does."""
+        """Append a batch; some belong to aborted transactions, some leave a gap as compaction does."""
         size = self.random.choice((1, 2, 7, 20))
         producer = 100 + self.end if self.random.random() < 0.2 else -1
         self.sharing.batches.append(LogBatch(self.end, self.end + size - 1, producer, is_transactional=producer >= 0))
@@ -81,7 +81,7 @@ class Play:
                 self.held[offset] = (member, now + LOCK_SECONDS)
 
     def is_aborted(self, offset: int) -> bool:
-        """Whether nobody may see an offset."""
+        """Whether an offset must never be delivered."""
         if not self.sharing.settings.read_committed:
             return False
         return any(each.first_offset <= offset < each.last_offset for each in self.sharing.aborted)
@@ -105,7 +105,7 @@ class Play:
     def when_answered(
         self, answer: Pending[KafkaError | None], member: str, first: int, last: int, kinds: list[int]
     ) -> None:
-        """Remember what counts now; while the answer is out, the records are in nobody's reach."""
+        """Track an acknowledgement; its records cannot be acquired until it completes."""
         partition, now = self.sharing.partition, self.sharing.clock.monotonic()
 
         def answered(error: KafkaError | None) -> None:
@@ -146,7 +146,7 @@ class Play:
             store.holding = True
 
     def restart(self) -> None:
-        """Another leads; what only the last leader knew is forgotten."""
+        """Change the leader; state that was not persisted is lost."""
         self.sharing.partition.fence()
         self.sharing.store.let_go()
         self.sharing.store.holding = False
@@ -154,7 +154,7 @@ class Play:
         self.sharing.lead()
 
     def trim(self) -> None:
-        """The log loses its first batch."""
+        """Delete the first batch of the log."""
         if len(self.sharing.batches) > 3:
             del self.sharing.batches[0]
             self.log_start = self.sharing.batches[0].base_offset
@@ -174,7 +174,7 @@ class Play:
             previous = batch.last
 
     def drain(self) -> None:
-        """Everybody behaves from now on; in the end nothing is left."""
+        """End all faults and consume everything."""
         sharing = self.sharing
         sharing.store.let_go()
         sharing.store.holding = False

@@ -1,4 +1,4 @@
-"""Share partitions when their leaders, or those who keep their state, change."""
+"""Share partitions when their leader or their share coordinator changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TwoNodes(ShareBroker):
-    """Two nodes, of which one is asked at a time."""
+    """Two nodes, one of which gets the requests."""
 
     asked = 1
 
@@ -39,19 +39,19 @@ class TwoNodes(ShareBroker):
         self.ask(self.asked)
 
     def ask(self, node: int) -> None:
-        """Ask this node from now on."""
+        """Send further requests to a node."""
         self.asked = node
         self._dispatch = Dispatch(self.node)
         self._session = Session(1, "PLAINTEXT", "127.0.0.1", 40_000)
 
     def create(self, name: str, partitions: int = 1) -> None:
-        """Make a topic that both nodes have, led by the first."""
+        """Create a topic on both nodes, led by the first."""
         self.cluster.create_topic(name, partitions, 2)
         for index in range(partitions):
             self.lead(name, index, 1)
 
     def lead(self, topic: str, index: int, node: int) -> None:
-        """Let a node lead a partition."""
+        """Make a node the leader of a partition."""
         if self.cluster.partitions[topic, index].state.leader != node:
             move_leader(self.cluster, topic, index, node)
 

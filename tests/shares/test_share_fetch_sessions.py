@@ -1,4 +1,4 @@
-"""Share sessions: their epochs and errors, what they remember, and how they end."""
+"""Share sessions: epochs, errors, partitions and their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of a share group and their broker, in virtual time, over the wire: clients vanish, the broker restarts.
+"""Members of a share group in virtual time, with lost clients and broker restarts.
 
 The same must hold as for a share partition alone: no record in two hands, nothing accepted twice, nothing aborted seen.
 """
@@ -21,7 +21,7 @@ MEMBERS = ("ann", "bob", "eve")
 
 
 class Play:
-    """One random story, and what its members know."""
+    """A random run and what its members acknowledged."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -92,7 +92,7 @@ class Play:
                 self.over.add(offset)
 
     def vanish(self) -> None:
-        """A client is gone without a word."""
+        """Close a client's connection without a final request."""
         member = self.random.choice(MEMBERS)
         self.talk.node.share_partitions.disconnected(MEMBERS.index(member))
         self.epochs[member] = 0
@@ -107,7 +107,7 @@ class Play:
         self.talk.world.clock.advance(self.random.choice((1.0, 10.0, 31.0)))
 
     def finish(self) -> None:
-        """Everybody behaves from now on, and all there is gets done."""
+        """End all faults and consume everything."""
         self.talk.world.clock.advance(LOCK_SECONDS + 1)
         self.talk.connect_as(9)
         empty, epoch = 0, 0

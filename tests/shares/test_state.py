@@ -1,4 +1,4 @@
-"""The share coordinator: snapshots and updates, epochs that fence, and what a restart finds."""
+"""The share coordinator: snapshots, updates, fencing epochs and restarts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _batches = st.lists(
 
 
 def spread(batches: list[StateBatch]) -> dict[int, tuple[int, int]]:
-    """Each offset with the delivery count and state that should win it."""
+    """Return the winning delivery count and state of each offset."""
     found: dict[int, tuple[int, int]] = {}
     for batch in batches:
         for offset in range(batch.first_offset, batch.last_offset + 1):

@@ -1,4 +1,4 @@
-"""The APIs of share groups and of their state against the answers and records of Apache Kafka 4.3.1."""
+"""The APIs of share groups and their state against recorded responses and records of Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where `share.version` is not finalized there are no share groups."""
+"""Share groups are refused while `share.version` is not finalized."""
 
 from __future__ import annotations
 

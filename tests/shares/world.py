@@ -1,4 +1,4 @@
-"""A share coordinator without a broker: its log in lists, topics in a dict, time that is moved by hand."""
+"""A share coordinator without a broker: its log in lists, topics in a dict, virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = SharePartitionKey("g", TOPIC, 0)
 
 
 class StateLog:
-    """`__share_group_state` as lists of batches; a slow disk says that a batch is safe only when told to."""
+    """`__share_group_state` as lists of batches; on a slow disk a test makes batches durable."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[bytes]] = {}
@@ -57,7 +57,7 @@ class StateLog:
 
 
 class ShareWorld:
-    """One node that leads all of `__share_group_state`."""
+    """A node that leads all partitions of `__share_group_state`."""
 
     def __init__(self, *, partitions: int = 1, config: ShareConfig | None = None) -> None:
         self.clock = VirtualClock()
@@ -68,7 +68,7 @@ class ShareWorld:
         self.coordinator = self.started()
 
     def started(self) -> ShareCoordinator:
-        """A coordinator that knows what the log says, and nothing else."""
+        """Return a new coordinator that has loaded the log."""
         coordinator = ShareCoordinator(
             self.clock,
             self.log,
@@ -85,7 +85,7 @@ class ShareWorld:
         self.coordinator = self.started()
 
     def written(self, partition: int = 0) -> list[ShareRecord]:
-        """What the log says."""
+        """Return the records of the log."""
         decoded = [decode_record(record.key, record.value) for record in self.log.records(partition)]
         return [each for each in decoded if each is not None]
 

@@ -40,7 +40,7 @@ CONFIG = TransactionConfig(
 
 
 class Produced(NamedTuple):
-    """The answer to a produced batch."""
+    """The response to a produced batch."""
 
     error: ErrorCode
     offset: int = -1
@@ -60,7 +60,7 @@ class Batch(NamedTuple):
 
 @dataclass
 class Node:
-    """A broker: alive with a coordinator, or not there."""
+    """A broker, with a coordinator while it runs."""
 
     number: int
     coordinator: TransactionCoordinator | None = None
@@ -69,7 +69,7 @@ class Node:
 
 @dataclass
 class DataPartition:
-    """A partition with its log, and the verifications that its leader has begun."""
+    """A partition with its log and the verifications of its leader."""
 
     log: Log
     verifications: Verifications = field(default_factory=Verifications)
@@ -77,7 +77,7 @@ class DataPartition:
 
 @dataclass
 class StatePartition:
-    """A partition of `__transaction_state` and who leads it."""
+    """A partition of `__transaction_state` and its leader."""
 
     log: Log
     leader: int = NO_LEADER
@@ -111,7 +111,7 @@ class SimulatedCluster:
             self.elect(index, index % 2)
 
     def chance(self, probability: float) -> bool:
-        """Whether something goes wrong; nothing does once it is calm."""
+        """Whether a fault happens now; never after the faults have ended."""
         return not self.calm and self.random.float() < probability
 
     def _open(self, place: TopicPartition) -> Log:
@@ -121,14 +121,14 @@ class SimulatedCluster:
     # Nodes and leadership
 
     def boot(self, node: Node) -> None:
-        """A node starts, with nothing in memory."""
+        """Start a node with an empty coordinator."""
         node.life += 1
         view = _NodeView(self, node, node.life)
         node.coordinator = TransactionCoordinator(self.clock, view, view, view, view, CONFIG)
         node.coordinator.start()
 
     def crash(self, node: Node) -> None:
-        """A node is gone; the other one takes over what it led, and logs that were open are recovered."""
+        """Kill a node; the other one becomes leader of its partitions, and open logs are recovered."""
         assert node.coordinator is not None
         node.coordinator.stop()
         node.coordinator = None
@@ -142,7 +142,7 @@ class SimulatedCluster:
                 self.elect(index, 1 - node.number)
 
     def elect(self, index: int, leader: int) -> None:
-        """Another leader for a partition; the old one may learn of it late, the new one has to read it first."""
+        """Change the leader of a partition; the old one may resign late, and the new one has to load first."""
         state = self.states[index]
         old, state.leader = state.leader, leader
         state.epoch += 1
@@ -173,7 +173,7 @@ class SimulatedCluster:
         assert not unreadable, unreadable
 
     def coordinator_of(self, transactional_id: str, *, sure: bool = False) -> TransactionCoordinator | None:
-        """Whom a client or a leader asks; now and then it is the wrong one."""
+        """Return the coordinator of a transactional id, or now and then another one."""
         alive = [node for node in self.nodes if node.coordinator is not None]
         if not sure and alive and self.chance(0.03):
             return self.random.choice(alive).coordinator
@@ -186,7 +186,7 @@ class SimulatedCluster:
     # Data
 
     def produce(self, batch: Batch) -> Pending[Produced]:
-        """What the leader of a partition does with a batch."""
+        """Append a batch as the leader of its partition does."""
         answer: Pending[Produced] = Pending()
         partition = self.data[batch.partition]
         operation = produce_operation(batch.version)
@@ -248,7 +248,7 @@ class SimulatedCluster:
         return Produced(NONE, result.first_offset)
 
     def write_marker(self, marker: TransactionMarker, place: TopicPartition) -> ErrorCode:
-        """What the leader of a partition does with a marker."""
+        """Append a marker as the leader of its partition does."""
         partition = self.data[place]
         try:
             partition.log.append_marker(
@@ -265,7 +265,7 @@ class SimulatedCluster:
         return NONE
 
     def fetch(self, place: TopicPartition, offset: int, max_bytes: int = 2000) -> tuple[list[tuple[int, int]], int]:
-        """What a read_committed consumer makes of a fetch: offsets and values, and where to go on."""
+        """Return the offsets and values of a read_committed fetch, and the next offset."""
         log = self.data[place].log
         read = log.read(offset, max_bytes, log.last_stable_offset, aborted=True)
         if read.records is None:
@@ -306,7 +306,7 @@ def _records(log: Log) -> list[Record]:
 
 
 class _NodeView:
-    """The cluster as one life of one node sees it; what comes back after its end is not heard."""
+    """The cluster as one incarnation of a node sees it; responses after its end are dropped."""
 
     def __init__(self, cluster: SimulatedCluster, node: Node, life: int) -> None:
         self._cluster = cluster

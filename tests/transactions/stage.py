@@ -1,7 +1,6 @@
-"""A coordinator with everything around it made of lists, so that a test reads as a conversation.
+"""A transaction coordinator whose log, producer ids and marker sender are lists.
 
-By default the log is durable at once and markers arrive at once; `hold_log` and `hold_markers` make both wait until
-the test lets them go on.
+By default records are durable at once and markers are written at once; a test can hold both back and release them.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ NONE = ErrorCode.NONE
 
 
 def done(pending: Pending[T]) -> T:
-    """The result of an operation that had nothing to wait for."""
-    assert pending.done, "the answer still waits"
+    """Return the result of an operation that completed at once."""
+    assert pending.done, "the operation is not complete"
     return pending.response
 
 
 @dataclass
 class ListLog:
-    """`__transaction_state` as one list for each partition; a record counts as durable when it is in it."""
+    """`__transaction_state` as a list of durable records for each partition."""
 
     records: dict[int, list[LogRecord]] = field(default_factory=dict)
     held: list[tuple[int, Sequence[LogRecord], Pending[ErrorCode]]] = field(default_factory=list)
@@ -61,7 +60,7 @@ class ListLog:
         return pending
 
     def release(self, error: ErrorCode = NONE) -> None:
-        """Let the oldest waiting write become durable, or fail."""
+        """Complete the oldest held write, or fail it."""
         partition, records, pending = self.held.pop(0)
         if not error:
             self.records.setdefault(partition, []).extend(records)
@@ -77,7 +76,7 @@ class ListLog:
 
 @dataclass
 class Blocks:
-    """Blocks of producer ids, ten at a time from 1000 on."""
+    """Allocates blocks of ten producer ids from 1000 on."""
 
     next_first: int = 1000
     size: int = 10
@@ -103,7 +102,7 @@ class Blocks:
 
 @dataclass
 class MarkerBook:
-    """Where markers arrive, and what their partitions answer."""
+    """Receives markers and returns the configured error of each partition."""
 
     written: list[tuple[TransactionMarker, TopicPartition]] = field(default_factory=list)
     held: list[tuple[TransactionMarker, Sequence[TopicPartition], Pending[dict[TopicPartition, ErrorCode]]]] = field(
@@ -125,7 +124,7 @@ class MarkerBook:
         return pending
 
     def release(self) -> None:
-        """Let the oldest waiting markers arrive."""
+        """Write the oldest held markers."""
         self._answer(*self.held.pop(0))
 
     def _answer(
@@ -141,7 +140,7 @@ class MarkerBook:
 
 @dataclass
 class Cluster:
-    """A cluster of one node in which every partition exists, unless it is said to be gone or without a leader."""
+    """A cluster of one node in which every partition exists, except deleted ones and those without a leader."""
 
     version: int = 2
     leaders: dict[TopicPartition, int | None] = field(default_factory=dict)
@@ -157,7 +156,7 @@ class Cluster:
 
 
 class Stage:
-    """One coordinator that leads every partition of `__transaction_state`, and short ways of talking to it."""
+    """A coordinator that leads every partition of `__transaction_state`, with short forms of its operations."""
 
     def __init__(self, version: int = 2, **config: int | bool) -> None:
         self.clock = VirtualClock()
@@ -179,13 +178,13 @@ class Stage:
         return coordinator
 
     def done(self, pending: Pending[T]) -> T:
-        """An answer that is known now, after what follows it at once: markers are written behind it."""
+        """Return the result of an operation, after the markers that follow it are written."""
         answer = done(pending)
         self.clock.advance(0)
         return answer
 
     def crash(self) -> None:
-        """The node is gone and back: all that is left is what is in the log."""
+        """Replace the coordinator by a new one that loads the log."""
         self.coordinator.stop()
         self.log.held.clear()
         self.markers.held.clear()
@@ -244,17 +243,17 @@ class Stage:
     # What can be seen afterwards
 
     def history(self, transactional_id: str = "app") -> list[TransactionRecord | None]:
-        """Every record that the log holds of an id."""
+        """Return all records of a transactional id in the log."""
         partition = self.coordinator.partition_for(transactional_id)
         decoded = [decode_record(record.key, record.value) for record in self.log.stored(partition)]
         return [each[1] for each in decoded if each is not None and each[0] == transactional_id]
 
     def states(self, transactional_id: str = "app") -> list[str]:
-        """The states that an id has gone through, as the log tells them."""
+        """Return the states of a transactional id in the log, in order."""
         return ["tombstone" if each is None else each.state.label for each in self.history(transactional_id)]
 
     def state(self, transactional_id: str = "app") -> str:
-        """The state that DescribeTransactions shows."""
+        """Return the state that DescribeTransactions shows."""
         return self.coordinator.describe(transactional_id).transaction_state
 
     def last(self, transactional_id: str = "app") -> TransactionRecord:
@@ -263,11 +262,11 @@ class Stage:
         return record
 
     def marked(self) -> list[tuple[TopicPartition, bool, int]]:
-        """The markers that were written: partition, whether committed, producer epoch."""
+        """Return the written markers: partition, whether committed, producer epoch."""
         return [(partition, marker.committed, marker.producer_epoch) for marker, partition in self.markers.written]
 
     def use_up_epochs(self, producer: ProducerResult, transactional_id: str = "app") -> ProducerResult:
-        """Let a producer be at the last epoch that its id has."""
+        """Set a producer to the last epoch of its id."""
         _, transaction = self.coordinator._shards.find(transactional_id)
         assert transaction is not None
         transaction.record = transaction.record._replace(producer_epoch=32766)

@@ -1,4 +1,4 @@
-"""A whole broker on a disk that fills, turns read-only, fails, fails to sync or dies in the middle of a write.
+"""A broker on a disk that fills up, turns read-only, fails, fails to sync or crashes in the middle of a write.
 
 Offsets are committed, groups joined and transactions ended while it happens; then the broker starts again on what is
 left. Every answer is one that Kafka gives for such trouble, nothing that was acknowledged is lost (with --sync not even
@@ -54,11 +54,11 @@ EXPECTED = {
     "commit in a transaction": TRIES_AGAIN,
     "end": {*TRIES_AGAIN, E.PRODUCER_FENCED},
 }
-"""What may be answered while the disk is in trouble; clients try again after each, but for the last."""
+"""Errors that may be answered while the disk fails; clients retry after each, except the last."""
 
 
 class Run:
-    """Clients of one broker, what they were told, and the trouble."""
+    """Clients of one broker, the responses they got, and the disk faults."""
 
     def __init__(self, seed: int) -> None:
         self.sync = seed % 2 == 0
@@ -215,7 +215,7 @@ class Run:
             disk.fail("write", path, nth=nth, times=None, code=errno.EROFS if kind == 4 else errno.EIO)
 
     def start_again(self) -> None:
-        """The broker is stopped, or dies, or its machine does; the disk works again."""
+        """Stop or kill the broker, or its machine, and start it on a healthy disk."""
         world = self.local.world
         try:
             if self.random.below(2):
@@ -256,7 +256,7 @@ class Run:
         return answer.topics[0].partitions[0].committed_offset
 
     def read(self, partition: int) -> set[bytes]:
-        """The committed values of a partition, all of which must be stable."""
+        """Return the committed values of a partition, all of which must be below the last stable offset."""
         place = k01.FetchPartition(
             partition=partition, fetch_offset=0, partition_max_bytes=1 << 24, current_leader_epoch=-1
         )

@@ -1,4 +1,4 @@
-"""EndTxn: commit and abort, their repetition, and every state in which they make no sense."""
+"""Ending transactions: commit, abort, retries, and states in which they are refused."""
 
 from __future__ import annotations
 

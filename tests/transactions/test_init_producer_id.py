@@ -1,4 +1,4 @@
-"""InitProducerId, as a conversation with the coordinator."""
+"""Initialization of producers: producer ids, epoch bumps, recovery and fencing."""
 
 from __future__ import annotations
 

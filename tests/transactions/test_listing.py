@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions."""
+"""Descriptions and filtered lists of transactions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .stage import A0, A1, B0, NONE, Stage
 
 @pytest.fixture
 def stage() -> Stage:
-    """app-1 has been open for a minute, app-2 has committed, other was only initialized."""
+    """Return a stage: app-1 is ongoing for a minute, app-2 has committed, other is initialized."""
     stage = Stage()
     one, two = stage.init("app-1", timeout_ms=900_000), stage.init("app-2")
     stage.init("other")

@@ -1,4 +1,4 @@
-"""Markers: they reach every partition, whatever is in the way, and only then is the transaction complete."""
+"""Transaction markers: written to every partition, with retries, before the transaction completes."""
 
 from __future__ import annotations
 

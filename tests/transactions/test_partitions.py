@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: what is in a transaction, and the question whether something is."""
+"""Adding partitions to transactions, and verifying them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of `__transaction_state`, and what loading makes of bytes that are none."""
+"""Records of `__transaction_state`: encoding, decoding, and loading of invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeded schedules of producers and consumers over coordinators that crash, move, lose and repeat.
+"""Seeded schedules of producers and consumers with crashes, leader changes, lost and repeated requests.
 
 What the clients saw goes through the history checker. A failure prints its seed; OTTLA_SIMULATION_FIRST_SEED and
 OTTLA_SIMULATION_SEEDS choose others, and more, than the 500 of every run.
@@ -48,11 +48,11 @@ TRY_AGAIN = (
 
 
 class Fenced(Exception):  # noqa: N818 - it is what happened to it
-    """This producer may not go on."""
+    """The producer was fenced."""
 
 
 class MustAbort(Exception):  # noqa: N818
-    """This transaction cannot be committed."""
+    """The transaction must be aborted."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Simulation:
     # The network
 
     async def ask(self, action: Callable[[], Pending[T] | None]) -> T | None:
-        """Send a request and wait for its answer; None when there was none, which says nothing about the request.
+        """Send a request and wait for its response; return None if that was lost, whatever happened to the request.
 
         A newer client's requests may be repeated, or arrive, long after it gave up; its epochs see to that.
         """
@@ -105,7 +105,7 @@ class Simulation:
     # Producers
 
     async def keep_producing(self, transactional_id: str) -> None:
-        """One instance after the other, and at times two at once."""
+        """Run instances of a producer one after the other, at times two at once."""
         life = 0
         while self.clock.monotonic() < SECONDS:
             life += 1
@@ -153,7 +153,7 @@ class Simulation:
                 self.find_leaders()
 
     def find_leaders(self) -> None:
-        """A partition without a leader gets one, as soon as a node is there."""
+        """Elect a leader for partitions without one, as soon as a node runs."""
         cluster = self.cluster
         for index, state in enumerate(cluster.states):
             leader = cluster.nodes[state.leader] if state.leader >= 0 else None
@@ -184,7 +184,7 @@ class Simulation:
 
 
 class Instance:
-    """One life of a transactional producer, as a Kafka client behaves."""
+    """One instance of a transactional producer that behaves as a Kafka client."""
 
     def __init__(self, simulation: Simulation, transactional_id: str, name: str) -> None:
         self.simulation = simulation
@@ -267,7 +267,7 @@ class Instance:
                 simulation.count("unknown")
 
     def look(self) -> tuple[Assign, Poll]:
-        """A transaction reads what is committed: never its own."""
+        """Read committed records inside a transaction, which never sees its own."""
         place = self.random.choice(DATA)
         start = max(0, self.simulation.cluster.data[place].log.last_stable_offset - 5)
         records, _ = self.simulation.cluster.fetch(place, start)

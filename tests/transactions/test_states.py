@@ -1,4 +1,4 @@
-"""The table of legal transitions, and that the rules keep to it."""
+"""The table of valid transitions, and the rules that follow it."""
 
 from __future__ import annotations
 

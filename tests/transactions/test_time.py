@@ -1,4 +1,4 @@
-"""What time does: transactions time out, ids expire."""
+"""Transaction timeouts and the expiry of transactional ids."""
 
 from __future__ import annotations
 

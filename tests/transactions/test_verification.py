@@ -1,4 +1,4 @@
-"""A leader asks before it lets a record of a new transaction into its log."""
+"""Verification of transactional appends at the leader (KIP-890)."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_verification_of_older_clients_can_be_disabled():
 
 
 class Leader:
-    """The part of a log that verifications look at."""
+    """The producer state of a log that verifications use."""
 
     def __init__(self) -> None:
         self.verifications = Verifications()

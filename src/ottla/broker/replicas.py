@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster.brokers import directories_offline, fence_broker
 from ottla.cluster.partitions.state import NO_LEADER, NO_LEADER_CHANGE, RECOVERED
+from ottla.protocol.errors import KafkaError
 from ottla.protocol.record_schemas.metadata import PartitionChangeRecord
 from ottla.storage.names import TopicPartition
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Message, Uuid
     from ottla.storage.directory import LogDirectory
     from ottla.storage.log.log import Log
+
+log = logging.getLogger(__name__)
 
 logger = logging.getLogger(__name__)
 
@@ -123,9 +126,12 @@ def take_directory_offline(cluster: BrokerRuntime, node: Broker, directory: LogD
     for topic, index, state in _replicated(cluster):
         if TopicPartition(topic.name, index) in directory.logs:
             records += _change(topic, index, state, NO_LEADER, [node.node_id])
-    cluster.change(records)
     lost = node.directory_ids[directory.path]
-    cluster.change(directories_offline(cluster.image, node.node_id, [lost], layers=node.layers))
+    try:
+        cluster.change(records)
+        cluster.change(directories_offline(cluster.image, node.node_id, [lost], layers=node.layers))
+    except KafkaError as error:  # the directory of the metadata log failed as well: the node is about to stop
+        log.warning("log directory %s is offline, which cannot be recorded: %s", directory.path, error)
 
 
 def _replicated(cluster: BrokerRuntime) -> list[tuple[Topic, int, Partition]]:
