@@ -9,6 +9,7 @@ import logging
 import socket
 import subprocess
 import sys
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -299,6 +300,25 @@ async def test_connection_that_sends_junk_does_not_affect_others() -> None:
     async with serving(limits=SMALL) as http:
         for junk in (b"\0\r\n\r\n", b"x" * 100_000, b"GET / HTTP/2\r\n\r\n", b"\x16\x03\x01" * 50):
             assert (await http.exchange(junk)).startswith(b"HTTP/1.1 400")
+        assert await http.status() == 200
+
+
+async def test_random_bytes_and_mutated_requests_do_not_stop_the_server() -> None:
+    random = Random(7)
+    request = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+    async with serving(limits=SMALL) as http:
+        for number in range(300):
+            data = bytearray(random.randbytes(random.randrange(1, 200)) if number % 3 == 0 else request)
+            for _ in range(random.randrange(1, 4)):
+                data[random.randrange(len(data))] = random.randrange(256)
+            reader, writer = await http.connect()
+            writer.write(bytes(data))
+            writer.write_eof()
+            async with asyncio.timeout(PATIENCE):
+                with contextlib.suppress(ConnectionError):
+                    received = await reader.read(12)
+                    assert received == b"" or received[:7] == b"HTTP/1."
+            writer.close()
         assert await http.status() == 200
 
 

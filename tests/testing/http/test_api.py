@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing.http.openapi import openapi
 from ottla.testing.http.operations import ACTIONS, OPERATIONS
+from tests.ports import free_ports
 from tests.testing.clients import Delivery, consumer, eventually, producer, read, send
 
 if TYPE_CHECKING:
@@ -313,3 +314,24 @@ def test_exhausted_rule_is_still_described(api: Api) -> None:
     AdminClient({"bootstrap.servers": api.bootstrap}).list_topics(timeout=60)
     described = api.get(f"/rules/{rule}/wait")
     assert (described["hits"], described["active"]) == (1, False)
+
+
+def test_control_port_is_open_as_soon_as_the_brokers() -> None:
+    broker, control = free_ports(2)
+    command = [sys.executable, "-m", "ottla", "serve", "-p", str(broker), "--control", str(control), "-l", "none"]
+    process = subprocess.Popen([*command, "--seed-topic", "t"], stdout=subprocess.DEVNULL)
+    try:
+        eventually(lambda: process.poll() is not None or _accepts(broker), "the broker's port")
+        with urllib.request.urlopen(f"http://127.0.0.1:{control}/state", timeout=60) as answer:
+            assert json.load(answer)["topics"] == ["t"]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+    except OSError:
+        return False
+    return True
