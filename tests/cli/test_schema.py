@@ -95,3 +95,29 @@ def test_unreachable_registry_has_its_exit_code() -> None:
     for url, code in (("http://127.0.0.1:1", 3), ("ftp://x", 2)):
         result = CliRunner().invoke(build(["schema"]), ["schema", "list", "--registry", url])
         assert result.exit_code == code
+
+
+def test_values_are_written_and_read_with_the_registry(
+    cluster: Cluster, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    cluster.create_topic("orders")
+    run("register", "orders-value", write(tmp_path, "order.avsc", WIDER))
+    app = build(["produce", "consume"])
+
+    def call(*words: str, code: int = 0, stdin: str = "") -> str:
+        options = ["-b", cluster.bootstrap, "--value-form", "registry", "--registry", cluster.registry_url]
+        result = CliRunner().invoke(app, [*words, *options], input=stdin)
+        assert result.exit_code == code, result.output
+        return result.output
+
+    call("produce", "orders", stdin='{"id": "a", "n": 1}\n{"id": "b", "n": 2}\n')
+    assert cluster.records("orders")[0].value == b"\0\0\0\0\1\x02a\x02"
+    assert call("consume", "orders", "-e").splitlines() == ['{"id": "a", "n": 1}', '{"id": "b", "n": 2}']
+    assert json.loads(call("consume", "orders", "-e", "-n", "1", "--json"))["value"] == {"id": "a", "n": 1}
+    assert call("consume", "orders", "-e", "--filter", "value.n > 1") == '{"id": "b", "n": 2}\n'
+    assert "the schema does not describe the value" in call("produce", "orders", code=2, stdin='{"id": 5}\n')
+    assert "(40401)" in call("produce", "orders", "--subject", "none", code=2, stdin="1")
+    CliRunner().invoke(app, ["produce", "orders", "-v", "plain text", "-b", cluster.bootstrap])
+    assert "orders-0 offset 2: cannot decode the value: the magic byte is 112" in call(
+        "consume", "orders", "-e", code=2
+    )

@@ -15,6 +15,7 @@ from ottla.cli.filters import expression_filter, grep_filter, key_filter
 from ottla.cli.formats import Form, escaped, pattern
 from ottla.cli.output import echo, plain_bytes, refuse_together, warn
 from ottla.cli.quantities import format_count, parse_time
+from ottla.cli.registry_values import RegistryDecoder, RegistryUrl
 from ottla.client import Client
 from ottla.client.groups import commit, committed, describe_group
 from ottla.client.reading import Bounds, Read, RecordReader, bounds, offsets_at, timestamp_type
@@ -131,6 +132,7 @@ def consume(
     value_form: Annotated[
         Form | None, typer.Option("--value-form", help="Print values and headers in this form.", show_default="raw")
     ] = None,
+    registry: RegistryUrl = None,
     null: Annotated[
         str | None,
         typer.Option(
@@ -167,8 +169,8 @@ def consume(
     if as_json:
         refuse_together("--json", ("-f", template is not None), ("-K", key_delimiter is not None))
         if filters.key is None:
-            refuse_together("--json", ("--key-form", key_form is not None))
-        refuse_together("--json", ("--value-form", value_form is not None))
+            refuse_together("--json", ("--key-form", key_form not in (None, Form.REGISTRY)))
+        refuse_together("--json", ("--value-form", value_form not in (None, Form.REGISTRY)))
         refuse_together("--json", ("-Z", null is not None))
     if template is not None:
         refuse_together("-f", ("-K", key_delimiter is not None))
@@ -177,8 +179,11 @@ def consume(
     with cluster.connect() as client:
         if template is None:
             template = VALUE_LINE if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%") + VALUE_LINE
-        write_text = pattern(template, key_form or Form.RAW, value_form or Form.RAW, escaped(null or ""))
-        write = _json_line if as_json else write_text
+        by_registry = [form is Form.REGISTRY for form in (key_form, value_form)]
+        decoder = RegistryDecoder(registry, key=by_registry[0], value=by_registry[1]) if any(by_registry) else None
+        forms = [Form.RAW if form in (None, Form.REGISTRY) else form for form in (key_form, value_form)]
+        write_text = pattern(template, forms[0] or Form.RAW, forms[1] or Form.RAW, escaped(null or ""))
+        write = _json_writer(*by_registry) if as_json else write_text
         selects = filters.build(key_form)
         known = bounds(client, topic, _partitions(client, topic, partition), read_committed=committed)
         starts, until = _range(client, topic, known, offset or (), quiet=quiet)
@@ -198,9 +203,10 @@ def consume(
         )
         try:
             for read in reader if count != 0 else ():
-                if selects is not None and not selects(read):
+                shown = read if decoder is None else decoder.decode(read)
+                if selects is not None and not selects(shown):
                     continue
-                out.write(write(read))
+                out.write(write(shown))
                 printed += 1
                 if printed == count:
                     break
@@ -282,9 +288,24 @@ def _starts(client: Client, topic: str, known: dict[int, Bounds], word: str, *, 
     return starts
 
 
-def _json_line(read: Read) -> bytes:
+def _json_writer(key_is_json: bool, value_is_json: bool) -> Callable[[Read], bytes]:
+    """Return a function that writes a record as a line of JSON; decoded keys and values are part of it."""
+
+    def write(read: Read) -> bytes:
+        key, value = read.record.key, read.record.value
+        row = _json_row(read)
+        if key_is_json and key is not None:
+            row["key"] = json.loads(key)
+        if value_is_json and value is not None:
+            row["value"] = json.loads(value)
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+    return write
+
+
+def _json_row(read: Read) -> dict[str, Any]:
     record = read.record
-    row: dict[str, Any] = {
+    return {
         "topic": read.topic,
         "partition": read.partition,
         "offset": record.offset,
@@ -294,4 +315,3 @@ def _json_line(read: Read) -> bytes:
         **plain_bytes("value", record.value),
         "headers": [{"name": name, **plain_bytes("value", data)} for name, data in record.headers],
     }
-    return json.dumps(row, ensure_ascii=False).encode() + b"\n"

@@ -24,6 +24,8 @@ class Form(StrEnum):
     INT32 = "int32"
     INT64 = "int64"
     FLOAT64 = "float64"
+    REGISTRY = "registry"
+    """JSON, encoded under a schema of a registry."""
 
 
 _NUMBERS = {Form.INT32: struct.Struct(">i"), Form.INT64: struct.Struct(">q"), Form.FLOAT64: struct.Struct(">d")}

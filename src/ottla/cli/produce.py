@@ -19,6 +19,7 @@ from ottla.cli.formats import read as read_form
 from ottla.cli.output import echo, print_json, refuse_together, usage
 from ottla.cli.progress import byte_progress
 from ottla.cli.quantities import format_count, now_ms
+from ottla.cli.registry_values import RegistryEncoder, RegistryUrl
 from ottla.client.producer import Delivered, Producer
 
 BATCH_BYTES = 512 * 1024
@@ -146,6 +147,16 @@ def produce(
     value_form: Annotated[
         Form | None, typer.Option("--value-form", help="Read values in this form.", show_default="raw")
     ] = None,
+    registry: RegistryUrl = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            "--subject",
+            metavar="NAME",
+            help="Encode values of the form `registry` under the latest schema of this subject.",
+            show_default="TOPIC-value",
+        ),
+    ] = None,
     compression: Annotated[
         Codec, typer.Option("--compression", "-z", help="Compress batches with this codec.")
     ] = Codec.NONE,
@@ -177,7 +188,12 @@ def produce(
             refuse_together("--from-json", ("--key-form", key_form is not None))
     if key is None and key_delimiter is None and key_form is not None:
         raise usage("--key-form requires -k or -K")
+    if key_form is Form.REGISTRY:
+        raise usage("--key-form registry is for `ottla consume` only")
+    if value_form is not Form.REGISTRY and subject is not None:
+        raise usage("--subject requires --value-form registry")
     with cluster.connect() as client:
+        encoder = RegistryEncoder(registry, subject or f"{topic}-value") if value_form is Form.REGISTRY else None
         parser = _RecordParser(
             None if key is None else read_form(_encode(key), key_form or Form.RAW),
             tuple(_header(word) for word in header or ()),
@@ -186,6 +202,7 @@ def produce(
             None if key_delimiter is None else escaped(key_delimiter),
             key_form or Form.RAW,
             value_form or Form.RAW,
+            encoder,
         )
         client.topics([topic])
         if partition is not None:
@@ -231,6 +248,7 @@ class _RecordParser(NamedTuple):
     key_delimiter: bytes | None
     key_form: Form
     value_form: Form
+    encoder: RegistryEncoder | None = None
 
     def parse(self, data: bytes) -> Outgoing:
         """Return the record whose value, or key and value, the bytes are."""
@@ -243,7 +261,8 @@ class _RecordParser(NamedTuple):
             key = key or None
             if not value:
                 return Outgoing(key, None, self.headers, now_ms(), self.partition)
-        return Outgoing(key, read_form(value, self.value_form), self.headers, now_ms(), self.partition)
+        encoded = read_form(value, self.value_form) if self.encoder is None else self.encoder.encode(value)
+        return Outgoing(key, encoded, self.headers, now_ms(), self.partition)
 
     def parse_json(self, line: bytes) -> Outgoing:
         """Return the record that a JSON object describes; raise ValueError if it is not one."""
