@@ -28,7 +28,7 @@ def run(*words: str | Path) -> tuple[int, str]:
 
 def json_lines(*words: str | Path) -> list[dict[str, Any]]:
     _, output = run(*words, "--json")
-    return [json.loads(line) for line in output.splitlines()]
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def kafka_dump(name: str) -> dict[str, list[str]]:
@@ -217,6 +217,16 @@ def test_ls_prints_offsets_sizes_and_times() -> None:
     code, output = run("ls", DATA, "--topic", "orders")
     assert code == 0
     assert len(output.splitlines()) == 4
+
+
+def test_ls_lists_internal_topics_only_with_internal() -> None:
+    listed = {row["topic"] for row in json_lines("ls", DATA)}
+    every = {row["topic"] for row in json_lines("ls", DATA, "--internal")}
+    assert "orders" in listed
+    assert {"__consumer_offsets", "__transaction_state"} <= every
+    assert listed == {topic for topic in every if not topic.startswith("__")}
+    assert json_lines("ls", DATA, "--topic", "__consumer_offsets")
+    assert "of internal topics not listed; --internal lists them" in run("ls", DATA)[1]
 
 
 def test_verify_of_a_good_directory_exits_with_0() -> None:

@@ -24,6 +24,7 @@ from ottla.cli.output import (
     print_json,
     print_result,
     print_table,
+    until_pipe_closes,
     usage,
 )
 from ottla.schemas.registry_client import RegistryClient, RegistryRefusedError, RegistryUnreachableError
@@ -193,6 +194,7 @@ def diff(
     old: Annotated[str, typer.Argument(metavar="OLD", help="Number of the older version.")],
     new: Annotated[str, typer.Argument(metavar="[NEW]", help="Number of the newer version, or latest.")] = "latest",
     *,
+    as_json: AsJson = False,
     registry: RegistryOptions,
 ) -> None:
     """Print the differences between two versions.
@@ -202,8 +204,12 @@ def diff(
     with registry.connect() as client:
         before, after = (_pretty(client.version(subject, version)).splitlines() for version in (old, new))
     lines = list(difflib.unified_diff(before, after, f"{subject} {old}", f"{subject} {new}", lineterm=""))
-    for line in lines:
-        echo(line)
+    with until_pipe_closes():  # the exit code stays the verdict
+        if as_json:
+            print_json({"subject": subject, "old": old, "new": new, "diff": lines})
+        else:
+            for line in lines:
+                echo(line)
     if lines:
         raise typer.Exit(FAILED)
 

@@ -8,8 +8,9 @@ import typer
 
 from ottla.cli.commands import format_examples
 from ottla.cli.log import paths
-from ottla.cli.output import print_json, print_table, usage
-from ottla.cli.quantities import format_size, format_time
+from ottla.cli.output import echo, print_json, print_table, usage
+from ottla.cli.quantities import format_count, format_size, format_time
+from ottla.protocol.internal_records import KINDS
 from ottla.storage import names
 from ottla.storage.check.scan import PartitionFolder, find_partitions, log_bounds, read_folder
 from ottla.storage.check.verify import is_partition
@@ -27,6 +28,7 @@ def register(app: typer.Typer) -> None:
 def ls(
     path: Annotated[str, typer.Argument(help="A log directory, or a partition's folder.")],
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only partitions of this topic.")] = None,
+    internal: Annotated[bool, typer.Option("--internal", help="List Kafka's internal topics too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per partition.")] = False,
 ) -> None:
     """List topics and partitions with sizes, offsets and time span."""
@@ -40,6 +42,12 @@ def ls(
         folders = [folder for folder in folders if folder.partition.topic == topic]
         if not folders:
             raise usage(f"{path} has no partition of topic {topic}")
+    elif not internal and not is_partition(full):
+        listed = [folder for folder in folders if folder.partition.topic not in KINDS]
+        if len(listed) < len(folders):
+            hidden = format_count(len(folders) - len(listed), "partition")
+            echo(f"{hidden} of internal topics not listed; --internal lists them", err=True)
+        folders = listed
     starts = _checkpoint(disk, f"{root}/{names.LOG_START_CHECKPOINT}")
     marks = _checkpoint(disk, f"{root}/{names.REPLICATION_CHECKPOINT}")
     rows = [_row(disk, folder, starts, marks) for folder in folders]
