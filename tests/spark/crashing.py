@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from ottla.spark.sink.exactly_once import ExactlyOnceTask, ExactlyOnceWriter, TaskPlace
+from ottla.spark.sink.exactly_once import ExactlyOnceTask, ExactlyOnceWriter, TaskAttempt
 from ottla.spark.sink.writer import SinkPlan
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Crash:
         self.partner = options.get("crash.partner", "")
 
     def reached(self, step: str, batch: int) -> None:
-        """End a process, if this is the place and it did not happen yet."""
+        """End a process, if this is the attempt and it did not happen yet."""
         if step != self.step or batch != self.batch or os.path.exists(self.flag):
             return
         with open(self.flag, "x"):
@@ -69,24 +69,24 @@ def _runs(pid: int) -> bool:
 class CrashingTask(ExactlyOnceTask):
     """Ends the process at one step."""
 
-    def __init__(self, plan: SinkPlan, place: TaskPlace, crash: Crash) -> None:
-        super().__init__(plan, place)
+    def __init__(self, plan: SinkPlan, attempt: TaskAttempt, crash: Crash) -> None:
+        super().__init__(plan, attempt)
         self._crash = crash
         self._sent = 0
 
     def reached(self, step: str) -> None:
-        if self.place.task == 0:
-            self._crash.reached(step, self.place.batch)
-        elif self.place.task == 1:
-            self._crash.reached(f"other task {step}", self.place.batch)
+        if self.attempt.task == 0:
+            self._crash.reached(step, self.attempt.batch)
+        elif self.attempt.task == 1:
+            self._crash.reached(f"other task {step}", self.attempt.batch)
 
     def fence(self, producer: Any) -> None:
         self.reached("before fence")
         super().fence(producer)
         self.reached("after fence")
 
-    def look(self, client: Any) -> Any:
-        found = super().look(client)
+    def last_committed(self, client: Any) -> Any:
+        found = super().last_committed(client)
         self.reached("after look")
         return found
 
@@ -100,7 +100,7 @@ class CrashingTask(ExactlyOnceTask):
 
     def flush(self, producer: Any) -> None:
         super().flush(producer)
-        if self._crash.step == PARTLY and self.place.task == 1 and self.place.batch == self._crash.batch:
+        if self._crash.step == PARTLY and self.attempt.task == 1 and self.attempt.batch == self._crash.batch:
             self._wait_for_the_other(producer)
         self.reached("after flush")
 
@@ -114,11 +114,11 @@ class CrashingTask(ExactlyOnceTask):
 
     def _wait_for_the_other(self, producer: Any) -> None:
         """Return when task 0 has committed this batch."""
-        other = ExactlyOnceTask(self.plan, TaskPlace(self.place.query, self.place.batch, 0))
+        other = ExactlyOnceTask(self.plan, TaskAttempt(self.attempt.query, self.attempt.batch, 0))
         with self.plan.client() as client:
             while True:
-                found = other.look(client)
-                if found is not None and found.batch >= self.place.batch:
+                found = other.last_committed(client)
+                if found is not None and found.batch >= self.attempt.batch:
                     return
 
 
@@ -130,8 +130,8 @@ class CrashingWriter(ExactlyOnceWriter):
         self._crash = crash
 
     @property
-    def task(self) -> Callable[[SinkPlan, TaskPlace], ExactlyOnceTask]:  # type: ignore[override]
-        return lambda plan, place: CrashingTask(plan, place, self._crash)
+    def task(self) -> Callable[[SinkPlan, TaskAttempt], ExactlyOnceTask]:  # type: ignore[override]
+        return lambda plan, attempt: CrashingTask(plan, attempt, self._crash)
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
         self._crash.reached("driver before commit", batchId)

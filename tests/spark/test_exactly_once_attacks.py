@@ -21,7 +21,7 @@ from ottla.spark.sink.exactly_once import (
     ExactlyOnceWriter,
     RowsNotReproducedError,
     TakenOverError,
-    TaskPlace,
+    TaskAttempt,
     WrittenOnce,
 )
 from ottla.spark.sink.rows import OutgoingRecord
@@ -61,7 +61,7 @@ def rows(numbers: range, value: str = "v", then: Callable[[], object] | None = N
 def attempt(
     cluster: Cluster, numbers: Iterator[OutgoingRecord], batch: int = 0, task: int = 0, run: str = "one", **options: str
 ) -> WrittenOnce:
-    written = ExactlyOnceTask(sink(cluster.bootstrap, **options), TaskPlace(QUERY, batch, task, run)).run(numbers)
+    written = ExactlyOnceTask(sink(cluster.bootstrap, **options), TaskAttempt(QUERY, batch, task, run)).run(numbers)
     assert isinstance(written, WrittenOnce)
     return written
 
@@ -102,23 +102,23 @@ def test_a_broker_that_is_killed_in_the_commit_and_comes_back(tmp_path: Path, st
                     node.start()
                 return super().__getattribute__(name)
 
-        Attacked(plan, TaskPlace(QUERY, 0, 0, "one")).run(rows(range(20)))
+        Attacked(plan, TaskAttempt(QUERY, 0, 0, "one")).run(rows(range(20)))
         assert done
-        again = ExactlyOnceTask(plan, TaskPlace(QUERY, 0, 0, "two")).run(rows(range(20)))
+        again = ExactlyOnceTask(plan, TaskAttempt(QUERY, 0, 0, "two")).run(rows(range(20)))
         assert again.committed_before
         assert sorted(int(seen.key or b"") for seen in consume(node.bootstrap, "orders")) == list(range(20))
 
 
 def test_a_transaction_that_takes_too_long_is_said_so_and_written_by_the_next_attempt(cluster: Cluster) -> None:
-    place = TaskPlace(QUERY, 0, 0)
+    attempt = TaskAttempt(QUERY, 0, 0)
 
     class Slow(ExactlyOnceTask):
         def flush(self, producer: Any) -> None:
             super().flush(producer)
-            cluster.expire_transaction(place.transactional_id)
+            cluster.expire_transaction(attempt.transactional_id)
 
     with pytest.raises(TakenOverError, match=r"kafka\.transaction\.timeout\.ms \(300000\)"):
-        Slow(sink(cluster.bootstrap), place).run(rows(range(20)))
+        Slow(sink(cluster.bootstrap), attempt).run(rows(range(20)))
     assert keys(cluster) == []
     attempt(cluster, rows(range(20)))
     assert keys(cluster) == list(range(20))

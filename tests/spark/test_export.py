@@ -285,7 +285,7 @@ def test_records_deleted_before_they_were_exported_are_told_and_passed_over_only
     assert command("short", tmp_path) == (
         1,
         "ottla: short-0 begins at offset 3 now and the last run ended at 1: records in between were deleted before "
-        "they were exported; --skip-lost goes on with what is there\n",
+        "they were exported; --skip-lost continues with what is there\n",
     )
     assert command("short", tmp_path, "--skip-lost")[0] == 0
     assert sorted(row["value"] for row in read_back(tmp_path)) == ["a", "d"]
@@ -361,14 +361,14 @@ def test_a_schema_may_grow_and_not_change() -> None:
     ("wrong", "problem"),
     [
         ({"bootstrap": None}, "give one of them"),
-        ({"format": "csv"}, "--format is one of parquet, delta, iceberg, not csv"),
-        ({"by": "week"}, "--by is one of none, date, hour, not week"),
-        ({"value": "xml"}, "--value is one of string, json, binary, avro, protobuf, not xml"),
+        ({"format": "csv"}, "--format must be one of parquet, delta, iceberg, not csv"),
+        ({"by": "week"}, "--by must be one of none, date, hour, not week"),
+        ({"value": "xml"}, "--value must be one of string, json, binary, avro, protobuf, not xml"),
         ({"value": "avro"}, "--value avro needs --schema"),
         ({"value": "protobuf", "schema_file": __file__}, "needs --message"),
         ({"value": "avro", "schema_file": "x.avsc"}, r"--schema x\.avsc: there is no such file"),
         ({"schema_file": __file__}, "--schema is for values of json, avro or protobuf, and --value is string"),
-        ({"target_bytes": 5}, "--target-size is at least 64k"),
+        ({"target_bytes": 5}, "--target-size must be at least 64k"),
     ],
 )
 def test_what_contradicts_itself_is_said_before_spark_starts(wrong: dict[str, Any], problem: str) -> None:

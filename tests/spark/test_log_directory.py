@@ -210,7 +210,7 @@ def test_columns_and_a_schema_narrow_what_is_sent(directory: str) -> None:
     assert batch.schema.names == ["offset"]
     with pytest.raises(OptionError, match=r"column offset as bigint, not as string: leave"):
         source.reader(StructType().add("offset", StringType()))
-    with pytest.raises(OptionError, match=r"no column nonsense; there are key, value"):
+    with pytest.raises(OptionError, match=r"no column nonsense; the columns are key, value"):
         source.reader(StructType().add("nonsense", StringType()))
 
 
@@ -363,22 +363,22 @@ def test_several_brokers_directories_are_read_at_once(tmp_path: Path) -> None:
         ({"subscribe": "events", "assign": "{}"}, "subscribe and assign exclude each other"),
         ({"subscribe": "nothing"}, "; there are events, payments, stamped"),
         ({"assign": '{"events": [9]}'}, "there is no partition events-9"),
-        ({"assign": "events:0"}, 'assign is JSON such as {"orders": [0, 1]}'),
-        ({"startingOffsets": "first"}, 'startingOffsets is earliest, latest or JSON such as {"orders": {"0": 23'),
-        ({"startingOffsets": '{"events": {"0": "x"}}'}, "startingOffsets maps partitions to numbers"),
-        ({"startingOffsets": '{"events": {"0": 99999}}'}, "asks for offset 99999 of events-0, which has 0 to 3000"),
+        ({"assign": "events:0"}, 'assign must be JSON such as {"orders": [0, 1]}'),
+        ({"startingOffsets": "first"}, 'startingOffsets must be earliest, latest or JSON such as {"orders": {"0": 23'),
+        ({"startingOffsets": '{"events": {"0": "x"}}'}, "startingOffsets must map partitions to numbers"),
+        ({"startingOffsets": '{"events": {"0": 99999}}'}, "requests offset 99999 of events-0, which has 0 to 3000"),
         ({"startingOffsets": '{"other": {"0": 1}}'}, "startingOffsets names other-0"),
         ({"startingTimestamp": "9999999999999"}, "no record at 9999999999999 ms or later; give an earlier"),
         ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest"),
-        ({"badRecords": "ignore"}, "badRecords is one of fail, drop, column, not 'ignore'"),
-        ({"isolation.level": "dirty"}, "isolation.level is one of read_uncommitted, read_committed"),
-        ({"minPartitions": "many"}, "minPartitions is a whole number, for example 1000"),
-        ({"maxPartitionBytes": "0"}, "maxPartitionBytes is a number of bytes, for example"),
-        ({"includeHeaders": "ja"}, "includeHeaders is true or false, not 'ja'"),
-        ({"columns": "offset,nonsense"}, "columns names 'nonsense'; there are key"),
+        ({"badRecords": "ignore"}, "badRecords must be one of fail, drop, column, not 'ignore'"),
+        ({"isolation.level": "dirty"}, "isolation.level must be one of read_uncommitted, read_committed"),
+        ({"minPartitions": "many"}, "minPartitions must be a whole number, for example 1000"),
+        ({"maxPartitionBytes": "0"}, "maxPartitionBytes must be a number of bytes, for example"),
+        ({"includeHeaders": "ja"}, "includeHeaders must be true or false, not 'ja'"),
+        ({"columns": "offset,nonsense"}, "columns: unknown column 'nonsense'; the columns are key"),
         ({"subscribePattern": "("}, "subscribePattern '(' is no regular expression: missing )"),
         ({"assign": "{}"}, "assign names no partition; write for example"),
-        ({"startingTimestamp": "10", "endingTimestamp": "5"}, "endingTimestamp 5 lies before startingTimestamp 10"),
+        ({"startingTimestamp": "10", "endingTimestamp": "5"}, "endingTimestamp 5 is before startingTimestamp 10"),
         (
             {"startingOffsets": '{"events": {"0": 20}}', "endingOffsets": '{"events": {"0": 2}}'},
             "endingOffsets of events-0 is 2, before its startingOffsets, 20",

@@ -212,7 +212,7 @@ def test_what_was_removed_since_the_plan_is_said_or_fails(cluster: Cluster) -> N
         list(reader.read(tasks[0]))
     lenient, _ = plan(NetworkSource, given | {"failOnDataLoss": "false"})
     assert sum(batch.num_rows for batch in lenient.read(tasks[0])) == 60
-    with pytest.raises(OptionError, match="startingOffsets asks for offset 3 of trimmed-0, which has 40 to 100"):
+    with pytest.raises(OptionError, match="startingOffsets requests offset 3 of trimmed-0, which has 40 to 100"):
         rows(NetworkSource, given | {"startingOffsets": '{"trimmed": {"0": 3}}'})
 
 
@@ -271,17 +271,20 @@ def test_a_broker_that_asks_for_a_login_gets_one() -> None:
         ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "no broker answers at 127.0.0.1:1 (kafka.bootstrap.servers)"),
         ({"subscribe": None}, 'needs a choice of topics, for example .option("subscribe", "orders,payments")'),
         ({"subscribe": "nothing"}, "there is no topic nothing; there are "),
-        ({"subscribe": "no/name"}, "'no/name' is no name of a topic"),
+        ({"subscribe": "no/name"}, "'no/name' is no topic name"),
         ({"subscribe": None, "assign": '{"orders": [7]}'}, "there is no partition orders-7: it has 3"),
         ({"startingoffset": "earliest"}, "no option startingoffset; did you mean startingOffsets?"),
-        ({"startingOffsets": "{orders: 1}"}, 'startingOffsets is earliest, latest or JSON such as {"orders": {"0": 23'),
-        ({"startingOffsets": '{"orders": {"0": 5000}}'}, "asks for offset 5000 of orders-0, which has 0 to 334"),
+        (
+            {"startingOffsets": "{orders: 1}"},
+            'startingOffsets must be earliest, latest or JSON such as {"orders"',
+        ),
+        ({"startingOffsets": '{"orders": {"0": 5000}}'}, "requests offset 5000 of orders-0, which has 0 to 334"),
         ({"endingOffsets": '{"nothing": {"0": 1}}'}, "endingOffsets names nothing-0, which is not among"),
         ({"startingTimestamp": "9999999999999"}, "has no record at 9999999999999 ms or later"),
-        ({"kafka.isolation.level": "dirty"}, "kafka.isolation.level is one of read_uncommitted, read_committed"),
-        ({"kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset has no place here: use startingOffsets"),
-        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a time with its unit, for example 15m"),
-        ({"groupId": " "}, "groupId is the name of a group, for example"),
+        ({"kafka.isolation.level": "dirty"}, "kafka.isolation.level must be one of read_uncommitted, read_committed"),
+        ({"kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset is not supported: use startingOffsets"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time with its unit, for example 15m"),
+        ({"groupId": " "}, "groupId must be the name of a group, for example"),
         ({"path": "/data"}, 'for files use spark.read.format("ottla-log").load(path)'),
         ({"kafka.security.protocol": "SAFE"}, "kafka.security.protocol"),
     ],

@@ -1,4 +1,4 @@
-"""Topics as Spark tables: sources, sinks and system tables in pure Python, with no jars.
+"""Topics as Spark tables: sources, sinks and system tables as Python data sources, without jars to install.
 
 >>> import ottla.spark
 >>> spark = ottla.spark.session()  # doctest: +SKIP

@@ -1,8 +1,7 @@
-"""The columns of a topic as a table: those of Spark's own Kafka source, and what a batch's header adds on request.
+"""The columns of a topic as a table: those of Spark's own Kafka source, and those of a batch's header on request.
 
-Turns the decoder's Arrow columns into these; which batches there are is the readers' affair. Arrow's functions are
-imported where they are used: they cost a tenth of a second in every Python process that Spark starts, and most reads
-need none of them.
+Turns the decoder's Arrow columns into these; readers find the batches. Arrow's functions are imported where they are
+used: importing them takes a tenth of a second in every Python process that Spark starts, and most reads need none.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ottla.records.columnar import AbortedTransaction
+    from ottla.storage.names import TopicPartition
 
 _HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -61,37 +61,37 @@ class Columns:
 
     @property
     def spark(self) -> StructType:
-        """The schema in Spark's words."""
+        """Return Spark's schema."""
         return spark_schema(self.arrow)
 
     @property
     def arrow(self) -> pa.Schema:
-        """The schema that Spark expects batches to have."""
+        """Return the Arrow schema that Spark expects batches to have."""
         return pa.schema(self.fields)
 
     @property
     def names(self) -> list[str]:
-        """The names alone."""
+        """Return the names of the columns."""
         return [field.name for field in self.fields]
 
     @property
     def headers(self) -> bool:
-        """Whether records' headers are wanted."""
+        """Whether the read includes record headers."""
         return "headers" in self.names
 
     @property
     def batch(self) -> bool:
-        """Whether anything from a batch's header is wanted."""
+        """Whether the read includes a column of the batch header."""
         return any(field.name in self.names for field in _BATCH)
 
     def narrowed(self, source: str, schema: StructType) -> Columns:
-        """Only what `.schema(...)` asks for: Spark hands over what the user gave, or what this source said itself."""
+        """Return only the columns of `.schema(...)`: Spark passes the user's schema or this source's own."""
         if schema == self.spark:
             return self
         offered = {field.name: field for field in spark_schema(self.arrow).fields}
         for field in schema.fields:
             if field.name not in offered:
-                raise OptionError(f"{source} has no column {field.name}; there are {', '.join(offered)}")
+                raise OptionError(f"{source} has no column {field.name}; the columns are {', '.join(offered)}")
             kind = offered[field.name].dataType
             if field.dataType != kind:
                 raise OptionError(
@@ -102,14 +102,14 @@ class Columns:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """An Arrow schema as Spark's, without asking the JVM."""
+    """Convert an Arrow schema to Spark's without the JVM."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema)
 
 
 def choose_columns(options: Options, *, batch: bool = False, bad: bool = False) -> Columns:
-    """Read includeHeaders and columns; the latter takes fewer columns, because Spark tells no reader what it needs."""
+    """Return the columns that the options `includeHeaders` and `columns` select."""
     fields = list(_RECORD)
     if options.boolean("includeHeaders", False):
         fields.append(_HEADER_COLUMN)
@@ -117,38 +117,33 @@ def choose_columns(options: Options, *, batch: bool = False, bad: bool = False) 
         fields += _BATCH
     if bad:
         fields.append(BAD_COLUMN)
-    wanted = options.text("columns")
-    if wanted is None:
+    names = options.text("columns")
+    if names is None:
         return Columns(tuple(fields))
     known = {field.name.lower(): field for field in (*fields, _HEADER_COLUMN)}
     chosen = []
-    for name in wanted.split(","):
-        found = known.get(name.strip().lower())
-        if found is None:
-            raise OptionError(f"columns names {name.strip()!r}; there are {', '.join(f.name for f in known.values())}")
-        if found not in chosen:
-            chosen.append(found)
+    for name in names.split(","):
+        field = known.get(name.strip().lower())
+        if field is None:
+            listed = ", ".join(field.name for field in known.values())
+            raise OptionError(f"columns: unknown column {name.strip()!r}; the columns are {listed}")
+        if field not in chosen:
+            chosen.append(field)
     if bad and BAD_COLUMN not in chosen:
         chosen.append(BAD_COLUMN)
     return Columns(tuple(chosen))
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a run of batches came from."""
-
-    topic: str
-    partition: int
-    segment: int = 0
-
-
 class TableWriter:
-    """Makes Spark's batches of one partition's record batches."""
+    """Convert record batches of one partition into Spark's Arrow batches."""
 
-    def __init__(self, columns: Columns, place: Place, times: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, columns: Columns, partition: TopicPartition, segment: int = 0, *, times: tuple[int, int] | None = None
+    ) -> None:
         self._columns = columns
         self._times = times
-        self._place = place
+        self._partition = partition
+        self._segment = segment
         self._schema = columns.arrow
 
     def decode(
@@ -159,8 +154,8 @@ class TableWriter:
         aborted: Sequence[AbortedTransaction] = (),
         positions: Iterable[tuple[int, int]] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """The records of whole batches; `positions` has base offset and file position where the position is wanted."""
-        places = _by_offset(positions) if "position" in self._columns.names else None
+        """Yield the records of whole batches; `positions` holds base offsets and file positions.that colum"""
+        by_offset = _by_offset(positions) if "position" in self._columns.names else None
         for batch in iter_arrow(
             buffer,
             first_offset=first_offset,
@@ -172,19 +167,20 @@ class TableWriter:
             times=self._times,
         ):
             if batch.num_rows:
-                arrays = [self._array(field.name, field.type, batch, places) for field in self._columns.fields]
+                arrays = [self._array(field.name, field.type, batch, by_offset) for field in self._columns.fields]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def rows(self, rows: Sequence[dict[str, object]]) -> pa.RecordBatch:
-        """A batch of rows given one by one: what the decoder leaves out, such as control records and damage."""
-        constant = {"topic": self._place.topic, "partition": self._place.partition, "segment": self._place.segment}
+        """Return a batch of single rows, which the decoder does not yield: control records and damaged bytes."""
+        topic, partition = self._partition
+        constant = {"topic": topic, "partition": partition, "segment": self._segment}
         return pa.RecordBatch.from_pylist(
             [{name: {**constant, **row}.get(name) for name in self._columns.names} for row in rows],
             schema=self._schema,
         )
 
     def _array(
-        self, name: str, kind: pa.DataType, batch: pa.RecordBatch, places: tuple[pa.Array, pa.Array] | None
+        self, name: str, kind: pa.DataType, batch: pa.RecordBatch, by_offset: tuple[pa.Array, pa.Array] | None
     ) -> pa.Array:
         rows = batch.num_rows
         match name:
@@ -195,30 +191,30 @@ class TableWriter:
             case "timestampType":
                 return batch.column("timestamp_type")
             case "topic":
-                return pa.repeat(pa.scalar(self._place.topic), rows)
+                return pa.repeat(pa.scalar(self._partition.topic), rows)
             case "partition":
-                return pa.repeat(pa.scalar(self._place.partition, pa.int32()), rows)
+                return pa.repeat(pa.scalar(self._partition.partition, pa.int32()), rows)
             case "segment":
-                return pa.repeat(pa.scalar(self._place.segment, pa.int64()), rows)
+                return pa.repeat(pa.scalar(self._segment, pa.int64()), rows)
             case "control":
                 return pa.repeat(pa.scalar(False), rows)
             case "badRecord":
                 return pa.nulls(rows, kind)
             case "compression":
-                # Made here, because pa.array() imports pandas and most reads do without.
-                return pa.array([each.name.lower() for each in CompressionType]).take(batch.column("compression"))
+                # Built on use: pa.array() imports pandas, which most reads do not need.
+                return pa.array([kind.name.lower() for kind in CompressionType]).take(batch.column("compression"))
             case "sequence":
                 return _sequences(batch)
             case "position":
                 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-                assert places is not None
-                return places[1].take(pc.index_in(batch.column("base_offset"), value_set=places[0]))
+                assert by_offset is not None
+                return by_offset[1].take(pc.index_in(batch.column("base_offset"), value_set=by_offset[0]))
         return batch.column({"batchOffset": "base_offset"}.get(name) or _snake(name)).cast(kind)
 
 
 def _headers(lists: pa.ListArray) -> pa.ListArray:
-    """Null for a record without headers, as Spark's own source has it."""
+    """Replace empty headers by null, as Spark's own source does."""
     import pyarrow.compute as pc
 
     empty = pc.equal(pc.list_value_length(lists), 0)
@@ -229,11 +225,12 @@ def _headers(lists: pa.ListArray) -> pa.ListArray:
 
 def _by_offset(positions: Iterable[tuple[int, int]]) -> tuple[pa.Array, pa.Array]:
     pairs = list(positions)
-    return pa.array([base for base, _ in pairs], pa.int64()), pa.array([at for _, at in pairs], pa.int64())
+    bases, file_positions = [base for base, _ in pairs], [position for _, position in pairs]
+    return pa.array(bases, pa.int64()), pa.array(file_positions, pa.int64())
 
 
 def _sequences(batch: pa.RecordBatch) -> pa.Array:
-    """Each record's sequence number: the batch's and its place in it, from 0 again after 2**31 - 1."""
+    """Return the sequence number of each record: the batch's base sequence plus its index, wrapping after 2**31 - 1."""
     import pyarrow.compute as pc
 
     base = batch.column("base_sequence").cast(pa.int64())

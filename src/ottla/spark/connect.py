@@ -1,4 +1,4 @@
-"""Opens a client from `kafka.*` options, on driver and executors alike; which of them a source knows is its affair."""
+"""Open a client from `kafka.*` options, on the driver and on executors; each source checks which options it accepts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECURITY_PREFIXES: Final = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 
 
 def security_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """The options that say how to log in, by their names in Kafka's clients."""
+    """Return the security options by their names in Kafka's clients."""
     return {
         name.lower().removeprefix("kafka."): value
         for name, value in given.items()
@@ -28,7 +28,7 @@ def security_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def open_client(bootstrap: str, settings: Mapping[str, str], *, client_id: str, timeout: float) -> Client:
-    """A client that has not connected yet."""
+    """Return a client that is not connected yet."""
     security = _security(settings)
     try:
         return Client(bootstrap, client_id=client_id, timeout=timeout, security=security)
@@ -40,7 +40,7 @@ def open_client(bootstrap: str, settings: Mapping[str, str], *, client_id: str, 
 
 @contextmanager
 def reachable(bootstrap: str) -> Iterator[None]:
-    """Say which option is wrong where no broker answers."""
+    """Turn a failed connection into an `OptionError` that names the option."""
     try:
         yield
     except ConnectionFailedError as error:

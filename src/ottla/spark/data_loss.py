@@ -1,4 +1,4 @@
-"""What a read says of records that are gone: an error, or a warning where it was told to go on without them."""
+"""Report records that a read expected and that are gone: an error, or a warning with `failOnDataLoss=false`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 
 
 class DataLossError(Exception):
-    """Records that a read counted on are no longer there."""
+    """Records that a read expected no longer exist."""
 
 
 def warn(source: str, message: str) -> None:
-    """Say what a read leaves out, where Spark keeps its workers' output."""
+    """Print a warning to standard error, which Spark collects from its workers."""
     print(f"{source}: {message}", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""Which topics and which offsets a read covers, as the options of Spark's own Kafka source say it.
+"""Which topics and offsets a read covers, by the options of Spark's own Kafka source.
 
-Text in, values out: who resolves "latest" or a timestamp to a number is the reader's affair.
+Parses text into values; readers resolve "latest" and timestamps to offsets.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import re2  # type: ignore[import-untyped]
 
 from ottla.spark.options import OptionError
+from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.spark.options import Options
@@ -36,14 +37,14 @@ _TIMES_EXAMPLE: Final = '{"orders": {"0": 1700000000000}}'
 
 @dataclass(slots=True)
 class Selection:
-    """Which partitions are read: by name, by pattern, or one by one; none of these means all but internal topics."""
+    """The partitions to read: by topic, by pattern, or one by one; without any, all but internal topics."""
 
     names: tuple[str, ...] | None = None
     pattern: str | None = None
     partitions: dict[str, tuple[int, ...]] | None = None
 
     def topic(self, name: str, *, internal: bool = False) -> bool:
-        """Whether a topic is read at all."""
+        """Return whether a topic is read."""
         if self.names is not None:
             return name in self.names
         if self.partitions is not None:
@@ -53,18 +54,18 @@ class Selection:
         return not internal and not name.startswith("__")
 
     def partition(self, topic: str, partition: int) -> bool:
-        """Whether one partition of a chosen topic is read."""
+        """Return whether a partition of a selected topic is read."""
         return self.partitions is None or partition in self.partitions.get(topic, ())
 
     @property
     def named(self) -> list[str]:
-        """The topics that must exist because they were named."""
+        """The topics that must exist because the options name them."""
         return sorted(self.names or self.partitions or ())
 
 
 @dataclass(slots=True)
 class Bound:
-    """Where a read begins or ends: one word for all partitions, offsets of some, or a point in time."""
+    """Where a read begins or ends: one default for all partitions, offsets of some, or a timestamp."""
 
     default: int = LATEST
     offsets: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -72,25 +73,25 @@ class Bound:
     timestamps: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def offset(self, topic: str, partition: int) -> int:
-        """An offset, EARLIEST or LATEST."""
+        """Return an offset, EARLIEST or LATEST."""
         return self.offsets.get(topic, {}).get(partition, self.default)
 
     def time(self, topic: str, partition: int) -> int | None:
-        """The point in time that decides for this partition, if one does."""
+        """Return the timestamp that applies to this partition, if any."""
         return self.timestamps.get(topic, {}).get(partition, self.timestamp)
 
     @property
-    def partitions(self) -> list[tuple[str, int]]:
-        """The partitions that are named one by one."""
-        named = {(t, p) for given in (self.offsets, self.timestamps) for t, each in given.items() for p in each}
-        return sorted(named)
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that the option names one by one."""
+        given = [*self.offsets.items(), *self.timestamps.items()]
+        return sorted({TopicPartition(topic, number) for topic, numbers in given for number in numbers})
 
 
 def parse_selection(options: Options, *, required: bool) -> Selection:
-    """Read subscribe, subscribePattern or assign."""
+    """Parse subscribe, subscribePattern or assign."""
     given = [name for name in SELECTIONS if name in options]
     if len(given) > 1:
-        raise OptionError(f"{' and '.join(given)} exclude each other: give one of them")
+        raise OptionError(f"{' and '.join(given)} exclude each other: use one of them")
     if not given:
         if required:
             raise OptionError(
@@ -115,8 +116,8 @@ def parse_selection(options: Options, *, required: bool) -> Selection:
     chosen = _read_json("assign", value, _ASSIGN_EXAMPLE)
     partitions = {}
     for topic, numbers in chosen.items():
-        if not isinstance(numbers, list) or not all(type(each) is int and each >= 0 for each in numbers):
-            raise OptionError(f"assign wants a list of partitions per topic, as in {_ASSIGN_EXAMPLE}, not {value!r}")
+        if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
+            raise OptionError(f"assign must be a list of partitions per topic, as in {_ASSIGN_EXAMPLE}, not {value!r}")
         partitions[topic] = tuple(sorted(set(numbers)))
     if not any(partitions.values()):
         raise OptionError(f"assign names no partition; write for example {_ASSIGN_EXAMPLE}")
@@ -124,18 +125,20 @@ def parse_selection(options: Options, *, required: bool) -> Selection:
 
 
 def parse_start(options: Options, *, default: int) -> Bound:
-    """Read where a read begins."""
+    """Parse where a read begins."""
     return _parse_bound(options, "starting", default)
 
 
 def parse_end(options: Options) -> Bound:
-    """Read where a batch read ends."""
+    """Parse where a batch read ends."""
     bound = _parse_bound(options, "ending", LATEST)
-    if bound.default == EARLIEST or any(o == EARLIEST for each in bound.offsets.values() for o in each.values()):
+    if bound.default == EARLIEST or any(
+        offset == EARLIEST for offsets in bound.offsets.values() for offset in offsets.values()
+    ):
         raise OptionError("endingOffsets cannot be earliest (-2): nothing would be read; use latest or offsets")
     start = options.integer("startingTimestamp")
     if start is not None and bound.timestamp is not None and bound.timestamp < start:
-        raise OptionError(f"endingTimestamp {bound.timestamp} lies before startingTimestamp {start}")
+        raise OptionError(f"endingTimestamp {bound.timestamp} is before startingTimestamp {start}")
     begin = _parse_bound(options, "starting", EARLIEST)
     for topic, partition in bound.partitions:
         first, end = begin.offset(topic, partition), bound.offset(topic, partition)
@@ -152,7 +155,7 @@ def _parse_bound(options: Options, side: str, default: int) -> Bound:
     if by_time in options:
         bound.timestamps = _per_partition(by_time, options.required(by_time, _TIMES_EXAMPLE), _TIMES_EXAMPLE, 0)
     value = options.text(name)
-    # As in Spark's source, a time rules over an offset.
+    # As in Spark's own source, a timestamp overrides an offset.
     if value is None or timestamp is not None or bound.timestamps:
         return bound
     word = value.strip().lower()
@@ -164,23 +167,23 @@ def _parse_bound(options: Options, side: str, default: int) -> Bound:
 
 
 def _per_partition(name: str, value: str, example: str, least: int) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
-    for topic, each in _read_json(name, value, example).items():
-        if not isinstance(each, dict):
-            raise OptionError(f"{name} wants partitions per topic, as in {example}, not {value!r}")
-        for partition, number in each.items():
+    numbers: dict[str, dict[int, int]] = {}
+    for topic, partitions in _read_json(name, value, example).items():
+        if not isinstance(partitions, dict):
+            raise OptionError(f"{name} must have partitions per topic, as in {example}, not {value!r}")
+        for partition, number in partitions.items():
             if not partition.isdigit() or type(number) is not int or number < least:
-                raise OptionError(f"{name} maps partitions to numbers, as in {example}, not {value!r}")
-            found.setdefault(topic, {})[int(partition)] = number
-    return found
+                raise OptionError(f"{name} must map partitions to numbers, as in {example}, not {value!r}")
+            numbers.setdefault(topic, {})[int(partition)] = number
+    return numbers
 
 
 def _read_json(name: str, value: str, example: str) -> dict[str, object]:
     try:
-        found = json.loads(value)
+        parsed = json.loads(value)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         words = "earliest, latest or " if name.endswith("Offsets") else ""
-        raise OptionError(f"{name} is {words}JSON such as {example}, not {value!r}")
-    return found
+        raise OptionError(f"{name} must be {words}JSON such as {example}, not {value!r}")
+    return parsed

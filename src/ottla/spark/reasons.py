@@ -1,4 +1,4 @@
-"""One sentence out of Spark's exceptions, which wrap a Python traceback in a Java one in a Python one."""
+"""Extract one sentence from Spark's exceptions, which wrap a Python traceback in a Java one in a Python one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\b.*", re.DOTALL)
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, in the words of whoever raised it first.
+    """Return the message of the first exception.
 
     >>> reason(RuntimeError("[STREAM_FAILED] x\\nTraceback ...\\nValueError: no such topic\\n SQLSTATE: 38000"))
     'no such topic'
@@ -24,13 +24,13 @@ def reason(error: BaseException) -> str:
     text = str(error)
     if "Traceback (most recent call last)" in text or "Traceback ..." in text:
         raised = _RAISED.findall(text)
-        own = [said for kind, said in raised if not kind.startswith(("Spark", "Py4J", "StreamingQuery"))]
+        own = [message for kind, message in raised if not kind.startswith(("Spark", "Py4J", "StreamingQuery"))]
         if own or raised:
             return _STATE.sub("", own[-1] if own else raised[-1][1]).strip()
-    if text.startswith("An error occurred while calling"):  # Py4J; the last cause is the one that names the file
+    if text.startswith("An error occurred while calling"):  # of Py4J; the last cause names the file
         causes = _JAVA.findall(text)
         if causes:
             text = causes[-1]
     line = _STATE.sub("", text).strip().partition("\n")[0]
-    found = _CONDITION.search(line)
-    return (line[found.end() :] if found else line) or type(error).__name__
+    condition = _CONDITION.search(line)
+    return (line[condition.end() :] if condition else line) or type(error).__name__

@@ -1,6 +1,6 @@
-"""Makes a Spark session that knows ottla's formats, or says in one sentence why it cannot.
+"""Create a Spark session with ottla's formats, or raise one sentence about what is missing.
 
-The only place that looks for Java and for pyspark's version.
+The only module that checks for Java and for pyspark's version.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-OLDEST_SPARK: Final = (4, 1)  # which reads, writes and exports, but has no streams from Python sources like ours
+OLDEST_SPARK: Final = (4, 1)  # no streams from Python sources; reads, writes and exports work
 FIRST_UNKNOWN_SPARK: Final = (5, 0)
 OLDEST_JAVA: Final = 17
-_MODULE: Final = "jdk.incubator.vector"  # which Spark tells Java to load, and small runtimes lack
+_MODULE: Final = "jdk.incubator.vector"  # required by Spark, missing in minimal runtimes
 
 
 class SparkSetupError(RuntimeError):
@@ -28,7 +28,7 @@ class SparkSetupError(RuntimeError):
 
 
 def check_setup() -> None:
-    """Raise `SparkSetupError` unless pyspark, Java and pyarrow are there in versions that work."""
+    """Raise `SparkSetupError` unless pyspark, Java and pyarrow are installed in versions that work."""
     try:
         import pyspark
     except ImportError:
@@ -46,28 +46,30 @@ def check_setup() -> None:
         raise SparkSetupError(
             f"Spark needs Java 17 or newer and {where} (Debian: apt-get install openjdk-17-jre-headless)"
         )
-    said = _ask_java(java)
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', said.stderr + said.stdout)
-    number = 0 if found is None else int(found[2] if found[1] == "1" and found[2] else found[1])
+    output = _run_java(java)
+    version_text = re.search(r'version "(\d+)(?:\.(\d+))?', output.stderr + output.stdout)
+    number = 0
+    if version_text is not None:
+        number = int(version_text[2] if version_text[1] == "1" and version_text[2] else version_text[1])
     if number < OLDEST_JAVA:
         raise SparkSetupError(f"Spark needs Java 17 or newer, {java} is version {number or 'unknown'}")
-    if _ask_java(java, "--add-modules", _MODULE).returncode:
+    if _run_java(java, "--add-modules", _MODULE).returncode:
         raise SparkSetupError(
             f"Spark needs a whole Java runtime, {java} has no module {_MODULE} (Debian: apt-get install "
             "openjdk-17-jre-headless)"
         )
 
 
-def _ask_java(java: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _run_java(java: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([java, *arguments, "-version"], capture_output=True, text=True, check=False)
 
 
 def session(
     app_name: str = "ottla", *, master: str | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session with all of ottla's formats, on all cores of this machine unless a master is given.
+    """Return a session with ottla's formats, on all cores of this machine unless a master is given.
 
-    Settings in `config` win over those made here.
+    Settings in `config` override those made here.
     """
     check_setup()
     from pyspark.sql import SparkSession
@@ -76,7 +78,7 @@ def session(
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # How long a Python worker may take to say who it is: the 15 s that are usual may not do on a busy machine.
+        # The time a Python worker has to authenticate; the default of 15 s is too short on a busy machine.
         "spark.python.authenticate.socketTimeout": "120s",
     }
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
@@ -92,10 +94,10 @@ def session(
 
 
 def _choose_interpreter(master: str) -> None:
-    """Have workers run this interpreter; they would otherwise take whichever python3 is on PATH, without ottla.
+    """Make workers run this interpreter; by default they run the first python3 on PATH, without ottla.
 
-    On this machine, with a pyspark that is installed and a JVM that is yet to be started, they get it by way of
-    `worker_python`, which lets them start in half the time.
+    With a local master, an installed pyspark and a JVM that is not running yet, workers start through `worker_python`,
+    which halves their start time.
     """
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if os.environ.setdefault("PYSPARK_PYTHON", sys.executable) != sys.executable:
@@ -108,7 +110,7 @@ def _choose_interpreter(master: str) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Teach a session ottla's formats, and to hand filters to them."""
+    """Register ottla's formats with a session and install the filter pushdown."""
     from ottla.spark.formats import SOURCES
     from ottla.spark.pushdown import rule as pushdown_rule
     from ottla.spark.sink.exactly_once_plan import watch

@@ -1,4 +1,4 @@
-"""What a reader does for the Python worker it runs in, which Spark uses for one task after another."""
+"""Settings of the Python worker process that runs a reader's tasks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _settled = False
 
 
 def settle() -> None:
-    """Keep what is loaded out of garbage collections, once in each worker.
+    """Exclude loaded modules from garbage collection, once per worker.
 
-    Spark's daemon collects all garbage after every task. That walks over every object of pyspark, pyarrow and ottla,
-    none of which ever goes, and takes longer than a small task.
+    Spark's daemon runs a full collection after every task. It visits every object of pyspark, pyarrow and ottla, none
+    of which is ever freed, and takes longer than a small task.
     """
     global _settled
     if not _settled and os.environ.get("SPARK_REUSE_WORKER"):

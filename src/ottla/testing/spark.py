@@ -42,7 +42,7 @@ QUERY_SECONDS = 600
 
 
 class SparkKafka:
-    """A session and a cluster, and the few things that tests of jobs do with them."""
+    """A Spark session and a cluster, with helpers for tests of streaming jobs."""
 
     def __init__(self, spark: SparkSession, cluster: Cluster, folder: Path) -> None:
         self.spark = spark
@@ -52,24 +52,24 @@ class SparkKafka:
 
     @property
     def bootstrap(self) -> str:
-        """For `kafka.bootstrap.servers`."""
+        """The value of `kafka.bootstrap.servers`."""
         return self.cluster.bootstrap
 
     @property
     def options(self) -> dict[str, str]:
-        """For `.options(**spark_kafka.options)`: where the brokers are."""
+        """The connection options, for `.options(**spark_kafka.options)`."""
         return {"kafka.bootstrap.servers": self.bootstrap}
 
     def checkpoint(self, name: str = "query") -> str:
-        """A folder for a query's checkpoint, of this test alone."""
+        """Return a checkpoint folder of this test."""
         return str(self._folder / "checkpoints" / name)
 
     def path(self, name: str) -> str:
-        """A place for files, of this test alone."""
+        """Return a path for files of this test."""
         return str(self._folder / name)
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Make a topic."""
+        """Create a topic."""
         self.cluster.create_topic(name, partitions, configs=configs)
         self._client.refresh([name])
 
@@ -83,36 +83,36 @@ class SparkKafka:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> None:
-        """Write one record; it is there when this returns."""
+        """Write one record and wait for its acknowledgement."""
         producer = Producer(self._client)
         producer.send(topic, _bytes(key), _bytes(value), list(headers), partition, timestamp)
         producer.flush()
 
     def produce_many(self, topic: str, records: Iterable[tuple[str | bytes | None, str | bytes | None]]) -> None:
-        """Write keys with their values; they are there when this returns."""
+        """Write keys with their values and wait for the acknowledgements."""
         producer = Producer(self._client)
         for key, value in records:
             producer.send(topic, _bytes(key), _bytes(value))
         producer.flush()
 
     def read(self, topic: str, **options: str) -> DataFrame:
-        """A topic as it is now, committed records only."""
+        """Return the committed records of a topic as a DataFrame."""
         self._wait_for_markers()
         reader = self.spark.read.format("ottla").options(**self.options, **options).option("subscribe", topic)
         return reader.option("kafka.isolation.level", "read_committed").load()
 
     def stream(self, topic: str, **options: str) -> DataFrame:
-        """A topic from its beginning on, committed records only."""
+        """Return a stream of the committed records of a topic from its start."""
         self._wait_for_markers()
         reader = self.spark.readStream.format("ottla").options(**self.options, **options).option("subscribe", topic)
         reader = reader.option("startingOffsets", "earliest")
         return reader.option("kafka.isolation.level", "read_committed").load()
 
     def run(self, writer: Any, name: str = "query", *, killed: bool = False) -> StreamingQuery:
-        """Run a stream over what is there, to its end: `spark_kafka.run(frame.writeStream.format(...))`.
+        """Run a stream over the available data to its end: `spark_kafka.run(frame.writeStream.format(...))`.
 
-        With `killed` it is afterwards as if the driver had died when the last batch was written and Spark had not
-        noted it yet: the next run does that batch again, and a job that is not idempotent shows it.
+        With `killed`, the state afterwards is as if the driver had died after the last batch was written and before
+        Spark recorded it: the next run repeats that batch, and a job that is not idempotent shows it.
         """
         query: StreamingQuery = (
             writer.trigger(availableNow=True).option("checkpointLocation", self.checkpoint(name)).start()
@@ -137,7 +137,7 @@ class SparkKafka:
                 self.spark.catalog.dropTempView(table.name)
 
     def _wait_for_markers(self) -> None:
-        """Return when no decided transaction is without its markers: whoever ended it is answered before."""
+        """Wait until every prepared transaction has its markers: EndTxn is answered before they are written."""
         deadline = time.monotonic() + QUERY_SECONDS
         while open_ones := [each for each in self.cluster.transactions() if each.state.startswith("Prepare")]:
             if time.monotonic() > deadline:
@@ -145,13 +145,13 @@ class SparkKafka:
             time.sleep(0.01)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the clients."""
         self._client.close()
 
 
 @pytest.fixture(scope="session")
 def spark_kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SparkSession, Cluster]]:
-    """The session and the cluster that all tests share; a session that is there already is used and left running."""
+    """Yield the session and the cluster that all tests share; an existing session is used and left running."""
     from ottla.spark.session import SparkSetupError, session
 
     try:
@@ -174,7 +174,7 @@ def spark_kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 @pytest.fixture
 def spark_kafka(spark_kafka_session: tuple[SparkSession, Cluster], tmp_path: Path) -> Iterator[SparkKafka]:
-    """A Spark session and an empty Kafka cluster."""
+    """Yield a Spark session and an empty Kafka cluster."""
     found = SparkKafka(*spark_kafka_session, tmp_path)
     try:
         yield found
@@ -184,10 +184,9 @@ def spark_kafka(spark_kafka_session: tuple[SparkSession, Cluster], tmp_path: Pat
 
 
 def streamed_rows(folder: Path | str) -> list[dict[str, Any]]:
-    """What a stream has written to a folder of Parquet, read without Spark.
+    """Return what a stream has written to a folder of Parquet, read without Spark.
 
-    Goes by the log that Spark keeps in the folder, as Spark does: a task that was killed leaves files there that are
-    no part of the table.
+    Follows the log that Spark keeps in the folder, as Spark does: files of a killed task are not part of the table.
     """
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
@@ -199,7 +198,7 @@ def streamed_rows(folder: Path | str) -> list[dict[str, Any]]:
 
 
 def _forget_last_commit(commits: Path) -> None:
-    """Delete Spark's last entry that says that a batch is done, with its checksum."""
+    """Delete Spark's last commit entry with its checksum."""
     numbers = sorted(int(file.name) for file in commits.iterdir() if file.name.isdigit())
     for name in [str(numbers[-1]), f".{numbers[-1]}.crc"] if numbers else []:
         (commits / name).unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""`ottla export`: topics to Parquet, Delta and Iceberg tables."""
+"""`ottla export`: topics to Parquet files, Delta tables and Iceberg tables."""

@@ -1,4 +1,4 @@
-"""Avro values: a schema file (.avsc) to columns, and values to what JSON can hold. Needs fastavro."""
+"""Avro values: a schema file (.avsc) to columns, and values to JSON. Needs fastavro."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.spark.export.values import SchemaFileError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A schema registry puts a zero byte and four bytes of schema id before the value.
+# The wire format of schema registries: a zero byte and four bytes of schema id before the value.
 _REGISTRY_HEADER: Final = 5
 _PRIMITIVES: Final = {
     "boolean": "boolean",
@@ -38,7 +38,7 @@ _LOGICAL: Final = {
 
 
 def avro_decoder(path: str) -> tuple[Callable[[bytes], Any], str]:
-    """What decodes one value, and the columns as Spark's DDL has them."""
+    """Return a function that decodes one value, and the columns as Spark DDL."""
     try:
         import fastavro
     except ImportError:
@@ -48,16 +48,16 @@ def avro_decoder(path: str) -> tuple[Callable[[bytes], Any], str]:
             parsed = fastavro.parse_schema(json.load(file))
     except fastavro.schema.UnknownType as error:
         raise SchemaFileError(f"{path} is no Avro schema: it has no type {error}") from error
-    except Exception as error:  # fastavro also raises KeyError and TypeError for what it did not expect
+    except Exception as error:  # fastavro also raises KeyError and TypeError
         raise SchemaFileError(f"{path} is no Avro schema: {error}") from error
     if not isinstance(parsed, dict) or parsed["type"] != "record":
-        raise SchemaFileError(f"{path} is a schema of {_type(parsed, {})}; a record is needed")
+        raise SchemaFileError(f"{path} is a schema of {_type(parsed, {})}; it must be a record")
 
     def decode(value: bytes) -> Any:
         if value[:1] == b"\0" and len(value) > _REGISTRY_HEADER:
             try:
                 return _whole(fastavro, value[_REGISTRY_HEADER:], parsed)
-            except Exception:  # then the zero was data
+            except Exception:  # the zero byte belongs to the value
                 return _whole(fastavro, value, parsed)
         return _whole(fastavro, value, parsed)
 
@@ -73,15 +73,15 @@ def _whole(fastavro: Any, value: bytes, parsed: Any) -> Any:
 
 
 def _type(schema: Any, named: dict[str, str]) -> str:
-    """A parsed schema in Spark's words; a record within itself becomes the text of its JSON."""
+    """Return a parsed schema as a Spark type; a recursive record becomes a string of JSON."""
     if isinstance(schema, list):
-        real = [each for each in schema if each != "null"]
+        real = [branch for branch in schema if branch != "null"]
         return _type(real[0], named) if len(real) == 1 else "string"
     if isinstance(schema, str):
         return _PRIMITIVES.get(schema) or named.get(schema) or "string"
     kind = schema["type"]
     if kind in ("record", "error"):
-        fields = [f"`{each['name']}`: {_type(each['type'], named)}" for each in schema["fields"]]
+        fields = [f"`{field['name']}`: {_type(field['type'], named)}" for field in schema["fields"]]
         named[schema["name"]] = found = f"struct<{', '.join(fields)}>"
         return found
     if kind == "array":

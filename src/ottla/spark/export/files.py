@@ -1,7 +1,7 @@
-"""The files of an export, on any file system that Spark can write to: list, move, delete, and its journal.
+"""The files of an export, on any file system that Spark can write to, and the journal of its runs.
 
-The journal is `_ottla_export/<run>.json` in the target: a run counts when its entry is there. Names that begin with an
-underscore are left out by everything that reads a folder of Parquet.
+The journal is `_ottla_export/<run>.json` in the target: a run counts once its entry exists. Readers of a Parquet folder
+ignore names that begin with an underscore.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ JOURNAL: Final = "_ottla_export"
 
 
 class ExportError(RuntimeError):
-    """The export cannot be made as asked; the message says why."""
+    """The export cannot be done as requested; the message says why."""
 
 
 def loadable(spark: SparkSession, name: str) -> bool:
-    """Whether Spark's JVM has a class."""
+    """Return whether Spark's JVM has a class."""
     loader = spark.sparkContext._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
     return loader.getResource(f"{name.replace('.', '/')}.class") is not None
 
 
 class Files:
-    """Paths as text, through Hadoop's file systems in Spark's JVM: local folders, hdfs, s3a and the like."""
+    """Paths as text, through Hadoop's file systems in Spark's JVM: local folders, hdfs, s3a and others."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm = spark.sparkContext._jvm
@@ -38,11 +38,11 @@ class Files:
         self.root: str = self._fs.makeQualified(top).toString().rstrip("/")
 
     def exists(self, path: str) -> bool:
-        """Whether something is there."""
+        """Return whether a path exists."""
         return bool(self._fs.exists(self._path(path)))
 
     def files(self, folder: str, suffix: str = "") -> list[tuple[str, int]]:
-        """All files under a folder with their sizes, sorted; those under names with an underscore left out."""
+        """Return all files under a folder with their sizes, sorted, without names that begin with an underscore."""
         if not self.exists(folder):
             return []
         found = []
@@ -57,23 +57,23 @@ class Files:
         return sorted(found)
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
         if not self.exists(folder):
             return []
-        return sorted(each.getPath().getName() for each in self._fs.listStatus(self._path(folder)))
+        return sorted(status.getPath().getName() for status in self._fs.listStatus(self._path(folder)))
 
     def move(self, source: str, target: str) -> None:
-        """Rename; the target's folder is made."""
+        """Rename a file; create the folder of the target."""
         self._fs.mkdirs(self._path(target.rsplit("/", 1)[0]))
         if not self._fs.rename(self._path(source), self._path(target)):
             raise OSError(f"{source} could not be moved to {target}")
 
     def delete(self, path: str) -> None:
-        """Delete a file or a whole folder, if it is there."""
+        """Delete a file or a folder, if it exists."""
         self._fs.delete(self._path(path), True)
 
     def read(self, path: str) -> str:
-        """A small file's text."""
+        """Return the text of a small file."""
         stream = self._fs.open(self._path(path))
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -81,7 +81,7 @@ class Files:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Make a small file, whole or not at all."""
+        """Write a small file atomically."""
         part = self._path(f"{path}.part")
         stream = self._fs.create(part, True)
         try:
@@ -115,25 +115,25 @@ class Journal:
         self._folder = f"{files.root}/{JOURNAL}"
 
     def last(self) -> Entry | None:
-        """The last run that counts."""
+        """Return the last run that counts."""
         return self._newest(".json")
 
     def add(self, entry: Entry) -> None:
-        """From now on the run counts."""
+        """Add the entry of a run, so that it counts."""
         self._write(entry, ".json")
         self._files.delete(self._entry(entry.run, ".prepared"))
 
     def prepared(self) -> Entry | None:
-        """The run that was ready to be published and was not seen to be, if the last one ended so."""
+        """Return the run that was prepared and may not be published, if the last one ended so."""
         prepared, last = self._newest(".prepared"), self.last()
         return None if prepared is None or (last is not None and last.run >= prepared.run) else prepared
 
     def prepare(self, entry: Entry) -> None:
-        """From now on what the run has staged is to be published, by this run or the next."""
+        """Record that the staged files of a run must be published, by this run or the next."""
         self._write(entry, ".prepared")
 
     def staging(self, run: int) -> str:
-        """Where a run writes before it counts."""
+        """Return the folder into which a run writes before it counts."""
         return f"{self._folder}/staging-{run:08d}"
 
     def _newest(self, suffix: str) -> Entry | None:
@@ -152,7 +152,7 @@ class Journal:
 
 
 def publish(files: Files, staging: str, run: int) -> int:
-    """Move a run's Parquet files into the target, under names that tell the run; how many there were."""
+    """Move a run's Parquet files into the target, under names that hold the run; return how many there were."""
     found = files.files(staging, ".parquet")
     for number, (path, _) in enumerate(found):
         folder = path[len(staging) :].rsplit("/", 1)[0]
@@ -161,7 +161,7 @@ def publish(files: Files, staging: str, run: int) -> int:
 
 
 def clean_up(files: Files, journal: Journal, last: Entry | None) -> None:
-    """Remove what a run that did not get to its end left, and what the last one replaced."""
+    """Delete the files of an incomplete run, and those that the last one replaced."""
     counted = 0 if last is None else last.run
     for name in files.names(f"{files.root}/{JOURNAL}"):
         if name.startswith("staging-") or name.endswith((".part", ".prepared")):

@@ -1,6 +1,6 @@
-"""Exports to an Iceberg table, which is the target folder itself: a catalog of files, with no server.
+"""Export to an Iceberg table in the target folder, with a file catalog and without a server.
 
-Iceberg publishes a runtime for each version of Spark, later than Spark: where there is none, one sentence says so.
+Iceberg releases its runtime for a version of Spark later than Spark: without one, the export fails with one sentence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RUN: Final = "ottla-export-run"
 
 
 def iceberg_settings(target: str) -> dict[str, str]:
-    """What the session needs so that the target's parent folder is a catalog of Iceberg's."""
+    """Return the session settings that make the target's parent folder an Iceberg catalog."""
     name = f"spark.sql.catalog.{CATALOG}"
     warehouse = target.rstrip("/").rpartition("/")[0] or ("/" if target.startswith("/") else ".")
     return {name: "org.apache.iceberg.spark.SparkCatalog", f"{name}.type": "hadoop", f"{name}.warehouse": warehouse}
@@ -40,7 +40,7 @@ def check_iceberg(spark: SparkSession) -> None:
 
 
 def append_to_iceberg(staged: DataFrame, root: str, partitioned: tuple[str, ...], run: int) -> None:
-    """Append as one snapshot that bears the run's number; a run that has its snapshot already is not added again."""
+    """Append one snapshot that holds the run's number; skip a run that already has its snapshot."""
     from pyspark.sql import functions as f
 
     spark = staged.sparkSession

@@ -1,9 +1,10 @@
-"""Exports a topic to a folder of Parquet, a Delta or an Iceberg table, each run from where the last one ended.
+"""Export a topic to a folder of Parquet, a Delta table or an Iceberg table, incrementally.
 
-A run reads, decodes and writes with Spark into a staging folder, moves the files to their places and then adds an
-entry to the journal. One that was killed before its entry counts for nothing: the next removes its files and does it
-again. A table of Delta's or Iceberg's cannot be asked to forget, so there the entry is prepared before the append, and
-the next run makes an append that may or may not have come about out of the same staged files, once.
+A run continues where the last one ended. It reads, decodes and writes with Spark into a staging folder, moves the files
+into place and then adds an entry to the journal. A run that was killed before its entry does not count: the next one
+deletes its files and does it again. Delta and Iceberg tables cannot undo an append, so there the entry is prepared
+before the append, and the next run repeats an append of unknown outcome from the same staged files; the table accepts
+it once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SMALLEST_TARGET: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What is asked for."""
+    """The requested export."""
 
     topic: str
     target: str
@@ -49,15 +50,15 @@ class ExportPlan:
     options: dict[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise `ExportError` for what contradicts itself, `SchemaFileError` for a schema file that is none."""
+        """Raise `ExportError` for contradictory options, `SchemaFileError` for an invalid schema file."""
         if (self.bootstrap is None) == (self.log_dir is None):
-            raise ExportError("read from brokers (--bootstrap) or from a log directory (--log-dir): give one of them")
+            raise ExportError("read from brokers (--bootstrap) or from a log directory (--log-dir): use one of them")
         if self.format not in FORMATS:
-            raise ExportError(f"--format is one of {', '.join(FORMATS)}, not {self.format}")
+            raise ExportError(f"--format must be one of {', '.join(FORMATS)}, not {self.format}")
         if self.by not in PARTITIONINGS:
-            raise ExportError(f"--by is one of {', '.join(PARTITIONINGS)}, not {self.by}")
+            raise ExportError(f"--by must be one of {', '.join(PARTITIONINGS)}, not {self.by}")
         if self.value not in VALUE_FORMATS:
-            raise ExportError(f"--value is one of {', '.join(VALUE_FORMATS)}, not {self.value}")
+            raise ExportError(f"--value must be one of {', '.join(VALUE_FORMATS)}, not {self.value}")
         if self.value in ("avro", "protobuf") and self.schema_file is None:
             raise ExportError(f"--value {self.value} needs --schema, the file with its schema")
         if self.schema_file is not None and not os.path.isfile(self.schema_file):
@@ -67,25 +68,25 @@ class ExportPlan:
         if self.value == "protobuf" and self.message is None:
             raise ExportError("--value protobuf needs --message, the full name of the message in the descriptor set")
         if self.target_bytes < _SMALLEST_TARGET:
-            raise ExportError(f"--target-size is at least 64k, not {self.target_bytes} bytes")
+            raise ExportError(f"--target-size must be at least 64k, not {self.target_bytes} bytes")
         if self.compact and self.format != "parquet":
             raise ExportError("--compact is for Parquet; Delta has OPTIMIZE and Iceberg has rewrite_data_files")
         self.decoder.check()
 
     @property
     def decoder(self) -> ValueDecoder:
-        """What makes columns of values."""
+        """Return the decoder of values."""
         return ValueDecoder(self.value, self.schema_file, self.message)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What must not change from run to run, or one folder would hold two kinds of files."""
+        """Return the settings that all runs into one folder must share."""
         return {"format": self.format, "by": self.by, "value": self.value}
 
 
 @dataclass(slots=True)
 class ExportResult:
-    """What a run did."""
+    """What a run wrote."""
 
     run: int
     rows: int
@@ -97,7 +98,7 @@ class ExportResult:
 
 
 def export(spark: SparkSession, plan: ExportPlan, *, step: Callable[[str], None] = lambda _: None) -> ExportResult:
-    """Export what is new; `step` is told what is being done."""
+    """Export what is new; call `step` with each phase."""
     plan.check()
     _check_format(spark, plan.format)
     files = Files(spark, plan.target)
@@ -113,7 +114,7 @@ def export(spark: SparkSession, plan: ExportPlan, *, step: Callable[[str], None]
     topic_id, first_offsets = _find_topic(plan)
     if last is not None and topic_id and last.topic_id and topic_id != last.topic_id:
         raise ExportError(
-            f"topic {plan.topic} was deleted and created anew since the last run (its id was {last.topic_id}, is "
+            f"topic {plan.topic} was deleted and recreated since the last run (its id was {last.topic_id}, is "
             f"{topic_id}): export it to another folder"
         )
     step("reading")
@@ -123,7 +124,7 @@ def export(spark: SparkSession, plan: ExportPlan, *, step: Callable[[str], None]
     step("writing")
     _write(frame, plan, staging)
     staged = spark.read.parquet(staging) if files.files(staging, ".parquet") else None
-    offsets, rows, corrupt = _what_is_in(staged, last, plan.decoder.corrupt_column)
+    offsets, rows, corrupt = _summarize(staged, last, plan.decoder.corrupt_column)
     result = ExportResult(run, rows, 0, 0, corrupt, offsets)
     if rows:
         step("publishing")
@@ -143,7 +144,7 @@ def export(spark: SparkSession, plan: ExportPlan, *, step: Callable[[str], None]
 
 
 def _publish(spark: SparkSession, plan: ExportPlan, files: Files, journal: Journal, entry: Entry) -> None:
-    """Bring what a run has staged to where readers find it, and let the run count."""
+    """Move what a run has staged to its target, and record the run."""
     staging = journal.staging(entry.run)
     if plan.format == "delta":
         _append_to_delta(spark.read.parquet(staging), plan, files, entry.run)
@@ -155,7 +156,7 @@ def _publish(spark: SparkSession, plan: ExportPlan, files: Files, journal: Journ
 
 
 def compact(spark: SparkSession, plan: ExportPlan, files: Files, journal: Journal) -> int:
-    """Merge the small files of each partition of the table; how many files that removed."""
+    """Merge the small files of each partition of the table; return how many files that removed."""
     last = journal.last()
     if last is None:
         return 0
@@ -163,7 +164,7 @@ def compact(spark: SparkSession, plan: ExportPlan, files: Files, journal: Journa
     for path, size in files.files(files.root, ".parquet"):
         if size < plan.target_bytes // 2:
             small.setdefault(path.rsplit("/", 1)[0], []).append((path, size))
-    chosen = {folder: found for folder, found in small.items() if len(found) > 1}
+    chosen = {folder: paths for folder, paths in small.items() if len(paths) > 1}
     if not chosen:
         return 0
     run = last.run + 1
@@ -172,7 +173,7 @@ def compact(spark: SparkSession, plan: ExportPlan, files: Files, journal: Journa
         parts = max(1, -(-sum(size for _, size in found) // plan.target_bytes))
         frame = spark.read.option("mergeSchema", "true").parquet(*[path for path, _ in found])
         frame.coalesce(parts).write.mode("overwrite").parquet(f"{staging}{folder[len(files.root) :]}")
-    replaced = [path[len(files.root) + 1 :] for found in chosen.values() for path, _ in found]
+    replaced = [path[len(files.root) + 1 :] for paths in chosen.values() for path, _ in paths]
     added = publish(files, staging, run)
     journal.add(
         Entry(run, "compact", last.topic, last.topic_id, last.offsets, last.rows, last.schema, last.settings, replaced)
@@ -195,29 +196,29 @@ def _check_same(plan: ExportPlan, last: Entry | None) -> None:
     if last is None:
         return
     if last.topic != plan.topic:
-        raise ExportError(f"{plan.target} holds an export of topic {last.topic}: give {plan.topic} a folder of its own")
+        raise ExportError(f"{plan.target} holds an export of topic {last.topic}: use another folder for {plan.topic}")
     for name, value in plan.settings.items():
         if last.settings.get(name) != value:
             raise ExportError(
-                f"{plan.target} was begun with --{name} {last.settings.get(name)}, not {value}: go on with that, or "
+                f"{plan.target} was begun with --{name} {last.settings.get(name)}, not {value}: keep that, or "
                 "export to another folder"
             )
 
 
 def _starts(plan: ExportPlan, ended: dict[str, int], first_offsets: dict[str, int]) -> dict[str, int]:
-    """Where each partition goes on: where the last run ended, and new ones at their beginning."""
+    """Return where each partition continues: where the last run ended, or at its start offset."""
     for partition, first in first_offsets.items():
         if ended.get(partition, first) < first and not plan.skip_lost:
             raise ExportError(
                 f"{plan.topic}-{partition} begins at offset {first} now and the last run ended at {ended[partition]}: "
-                "records in between were deleted before they were exported; --skip-lost goes on with what is there"
+                "records in between were deleted before they were exported; --skip-lost continues with what is there"
             )
     later = {partition: max(first, ended.get(partition, first)) for partition, first in first_offsets.items()}
     return ended | later
 
 
 def _find_topic(plan: ExportPlan) -> tuple[str | None, dict[str, int]]:
-    """The topic's id and where its partitions begin, which a log directory does not tell without being read."""
+    """Return the topic's id and start offsets; a log directory does not hold the latter without a scan."""
     if plan.bootstrap is None:
         return None, {}
     from ottla.spark.connect import open_client, reachable, security_settings
@@ -242,7 +243,7 @@ def _read(spark: SparkSession, plan: ExportPlan, offsets: dict[str, int]) -> Dat
 
 
 def _write(frame: DataFrame, plan: ExportPlan, staging: str) -> None:
-    """Write with few files of about the wanted size: Spark's rebalancing merges and splits what a date or hour has."""
+    """Write few files of about the target size: Spark's rebalancing merges and splits the rows of a date or hour."""
     from pyspark.sql import functions as f
 
     columns = PARTITIONINGS[plan.by]
@@ -263,8 +264,8 @@ def _write(frame: DataFrame, plan: ExportPlan, staging: str) -> None:
             spark.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", previous)
 
 
-def _what_is_in(staged: DataFrame | None, last: Entry | None, corrupt: str | None) -> tuple[dict[str, int], int, int]:
-    """Where the next run begins, how many rows there are, and how many of them could not be decoded."""
+def _summarize(staged: DataFrame | None, last: Entry | None, corrupt: str | None) -> tuple[dict[str, int], int, int]:
+    """Return where the next run begins, how many rows there are, and how many could not be decoded."""
     from pyspark.sql import functions as f
 
     offsets = {} if last is None else dict(last.offsets)
@@ -281,7 +282,7 @@ def _what_is_in(staged: DataFrame | None, last: Entry | None, corrupt: str | Non
 
 
 def _append_to_delta(staged: DataFrame, plan: ExportPlan, files: Files, run: int) -> None:
-    """Append in one transaction of Delta's, which takes a run with the same number only once."""
+    """Append in one Delta transaction, which accepts a run's number only once."""
     writer = staged.write.format("delta").mode("append").option("mergeSchema", "true")
     writer = writer.option("txnAppId", f"ottla-export-{plan.topic}").option("txnVersion", str(run))
     writer.partitionBy(*PARTITIONINGS[plan.by]).save(files.root)

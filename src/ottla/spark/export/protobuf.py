@@ -1,4 +1,4 @@
-"""Protocol Buffers: a descriptor set (`protoc --descriptor_set_out`) to columns, and messages to what JSON can hold."""
+"""Protocol Buffers values: a descriptor set (`protoc --descriptor_set_out`) to columns, and messages to JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _WELL_KNOWN: Final = {
 
 
 def protobuf_decoder(path: str, message: str) -> tuple[Callable[[bytes], Any], str]:
-    """What decodes one value, and the columns as Spark's DDL has them."""
+    """Return a function that decodes one value, and the columns as Spark DDL."""
     try:
         from google.protobuf import message as _there  # noqa: F401
     except ImportError:
@@ -59,7 +59,7 @@ def protobuf_decoder(path: str, message: str) -> tuple[Callable[[bytes], Any], s
     made: list[Any] = []
 
     def decode(value: bytes) -> Any:
-        if not made:  # message classes do not travel to executors; the bytes that describe them do
+        if not made:  # message classes cannot be pickled to executors; their descriptors can
             made.append(_class(described, message, path))
         found = made[0]()
         found.ParseFromString(value)
@@ -69,25 +69,25 @@ def protobuf_decoder(path: str, message: str) -> tuple[Callable[[bytes], Any], s
 
 
 def _plain(message: Any) -> Any:
-    """A message as a dict, with numbers as numbers; a field that is not set is null where the schema can tell."""
+    """Return a message as a dict, with numbers as numbers; an unset field is null where the schema has presence."""
     if message.DESCRIPTOR.full_name in _WELL_KNOWN:
         from google.protobuf import json_format
 
         if [field.name for field in message.DESCRIPTOR.fields] == ["value"]:
             return message.value
         return json_format.MessageToDict(message)
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         nested = field.message_type
         if nested is not None and nested.GetOptions().map_entry:
-            found[field.name] = {str(key): _one(nested.fields_by_name["value"], value[key]) for key in value}
+            plain[field.name] = {str(key): _one(nested.fields_by_name["value"], value[key]) for key in value}
         elif _repeated(field):
-            found[field.name] = [_one(field, each) for each in value]
+            plain[field.name] = [_one(field, item) for item in value]
         else:
-            there = not field.has_presence or message.HasField(field.name)
-            found[field.name] = _one(field, value) if there else None
-    return found
+            is_set = not field.has_presence or message.HasField(field.name)
+            plain[field.name] = _one(field, value) if is_set else None
+    return plain
 
 
 def _one(field: Any, value: Any) -> Any:
@@ -107,18 +107,18 @@ def _class(described: bytes, message: str, path: str) -> Any:
     try:
         files.ParseFromString(described)
         pool = descriptor_pool.DescriptorPool()
-        for each in files.file:
-            pool.Add(each)
+        for file in files.file:
+            pool.Add(file)
     except (DecodeError, TypeError) as error:
         raise SchemaFileError(
-            f"{path} is no whole descriptor set ({error}): make one with protoc --include_imports --descriptor_set_out"
+            f"{path} is no complete descriptor set ({error}): use protoc --include_imports --descriptor_set_out"
         ) from error
     try:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
     except KeyError:
-        own = [each for each in files.file if not each.name.startswith("google/protobuf/")]
-        there = sorted(f"{each.package}.{m.name}".lstrip(".") for each in own for m in each.message_type)
-        raise SchemaFileError(f"{path} has no message {message}; it has {', '.join(there) or 'none'}") from None
+        own = [file for file in files.file if not file.name.startswith("google/protobuf/")]
+        names = sorted(f"{file.package}.{kind.name}".lstrip(".") for file in own for kind in file.message_type)
+        raise SchemaFileError(f"{path} has no message {message}; it has {', '.join(names) or 'none'}") from None
 
 
 def _struct(descriptor: Any, depth: int) -> str:
@@ -143,6 +143,6 @@ def _single(field: Any, depth: int) -> str:
 
 
 def _repeated(field: Any) -> bool:
-    """Older releases of protobuf have a label in place of `is_repeated`."""
+    """Return whether a field is repeated; older releases of protobuf have a label instead of `is_repeated`."""
     known = getattr(field, "is_repeated", None)
     return field.label == 3 if known is None else bool(known)

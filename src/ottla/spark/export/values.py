@@ -1,7 +1,7 @@
-"""Turns the values of records into columns: JSON with a schema found in the data, text, bytes, Avro, Protocol Buffers.
+"""Decode the values of records into columns: JSON with an inferred schema, text, bytes, Avro, Protocol Buffers.
 
-A value that cannot be decoded is kept as text in `corrupt_value`, never dropped; a schema that contradicts the one of
-earlier runs ends the export before anything is written.
+A value that cannot be decoded is kept as text in `corrupt_value`, never dropped; a schema that contradicts that of
+earlier runs fails the export before anything is written.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _PLAIN: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "
 
 
 class SchemaError(RuntimeError):
-    """Values and schema do not fit; the message names the field."""
+    """Values and schema do not match; the message names the field."""
 
 
 class SchemaFileError(SchemaError):
-    """The file that is to hold the schema of values does not; the message names it."""
+    """A schema file is missing or invalid; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueDecoder:
-    """How values are read."""
+    """How values are decoded."""
 
     format: str
     schema_file: str | None = None
@@ -43,16 +43,16 @@ class ValueDecoder:
 
     @property
     def corrupt_column(self) -> str | None:
-        """The column that is not null where a value could not be decoded, if there is such a column."""
+        """The column that is not null where a value could not be decoded, if there is one."""
         return None if self.format in ("string", "binary") else CORRUPT
 
     def check(self) -> None:
-        """Raise `SchemaFileError` for a schema file that is none, as far as that can be told without Spark."""
+        """Raise `SchemaFileError` for an invalid schema file, as far as that can be checked without Spark."""
         if self.format in ("avro", "protobuf"):
             self._decoder()
 
     def decode(self, records: DataFrame, known: str | None) -> tuple[DataFrame, str | None]:
-        """The records with decoded values, and the schema of values as JSON, to be kept for the next run."""
+        """Return the records with decoded values, and the schema of values as JSON for the next run."""
         from pyspark.sql import functions as f
         from pyspark.sql.types import StructType, _parse_datatype_string
 
@@ -96,19 +96,19 @@ class ValueDecoder:
 
 
 def _found_schema(text: DataFrame) -> StructType:
-    """The schema of all texts together, as Spark finds it."""
+    """Return the schema that Spark infers from all texts."""
     from pyspark.sql.types import StructType
 
     spark = text.sparkSession
     lines: Any = text.where("text is not null").select("text")
-    if spark.version.startswith("4.1."):  # which takes no DataFrame here
+    if spark.version.startswith("4.1."):  # 4.1 accepts no DataFrame here
         lines = lines.rdd.map(itemgetter(0))
     found = spark.read.json(lines, columnNameOfCorruptRecord=CORRUPT).schema
     return StructType([field for field in found.fields if field.name != CORRUPT])
 
 
 def _read_schema(path: str) -> StructType:
-    """A schema in Spark's JSON or as DDL (`id bigint, name string`)."""
+    """Read a schema in Spark's JSON or as DDL (`id bigint, name string`)."""
     from pyspark.sql.types import StructType, _parse_datatype_string
 
     with open(path, encoding="utf-8") as file:
@@ -119,10 +119,10 @@ def _read_schema(path: str) -> StructType:
         found = _parse_datatype_string(text)
     except Exception as error:
         raise SchemaFileError(
-            f"{path} is no schema of Spark's, as JSON or such as `id bigint, name string`: {reason(error)}"
+            f"{path} is no Spark schema, as JSON or such as `id bigint, name string`: {reason(error)}"
         ) from None
     if not isinstance(found, StructType):
-        raise SchemaFileError(f"{path} has one type, {found.simpleString()}, and not fields")
+        raise SchemaFileError(f"{path} holds the type {found.simpleString()}, not fields")
     return found
 
 
@@ -133,7 +133,7 @@ def _with_corrupt(schema: StructType) -> StructType:
 
 
 def _merge(known: DataType, fresh: DataType, where: str) -> Any:
-    """The known schema with what is new; fields may come, not change."""
+    """Return the known schema with new fields added; fields must not change."""
     from pyspark.sql.types import ArrayType, DoubleType, LongType, NullType, StructField, StructType
 
     if known == fresh or isinstance(fresh, NullType):
@@ -159,7 +159,7 @@ def _merge(known: DataType, fresh: DataType, where: str) -> Any:
 
 
 def _with_text(records: DataFrame, decode: Callable[[bytes], Any]) -> DataFrame:
-    """Adds the column `text`: the decoded value as JSON, or something that is no JSON where it cannot be decoded."""
+    """Add the column `text`: the decoded value as JSON, or a text that is not JSON if it cannot be decoded."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -178,7 +178,7 @@ def _text(decode: Callable[[bytes], Any], value: bytes) -> str:
     try:
         return json.dumps(decode(value), default=_plain)
     except Exception as error:
-        # Not JSON on purpose: from_json then keeps it as the corrupt value.
+        # Deliberately not JSON, so that from_json keeps it as the corrupt value.
         return f"!{error}: {value.hex()}"
 
 

@@ -1,1 +1,1 @@
-"""Format "ottla-log": batch and streaming reads of a log directory, without a broker."""
+"""The format "ottla-log": the topics of a log directory, read from its files without a broker."""

@@ -1,7 +1,7 @@
-"""Where a log directory lies: on this machine, or behind a URL that fsspec knows (s3://, gs://, abfs://, hdfs://, ...).
+"""The disk of a log directory: local, or remote through fsspec (s3://, gs://, abfs://, hdfs://, ...).
 
-Only reads. Credentials and endpoints of remote stores are fsspec's affair: its configuration files and environment
-variables hold for the driver and for each executor.
+Reads only. fsspec's configuration files and environment variables, on the driver and on each executor, hold the
+credentials and endpoints of remote stores.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ottla.world.disk_real import RealDisk
 if TYPE_CHECKING:
     from ottla.world.disk import Disk
 
-_REMOTE_FILE = 0  # stands for an inode: a store does not say whether a name holds another file by now
+_REMOTE_FILE = 0  # in place of an inode: a remote store does not tell whether a file was replaced
 
 
 def plain_path(given: str) -> str:
-    """A path as it was given, without the prefix of local files and slashes at the end."""
+    """Return a path without the prefix `file:` and without trailing slashes."""
     path = given.strip()
     if path.startswith("file:"):
         path = path.removeprefix("file:")
@@ -29,13 +29,13 @@ def plain_path(given: str) -> str:
 
 
 def disk_of(path: str) -> Disk:
-    """The disk that has a path."""
+    """Return the disk of a path."""
     protocol, separator, _ = path.partition("://")
     return cast("Disk", _remote(protocol)) if separator else _local()
 
 
 def identity(path: str) -> int:
-    """What changes when a name stands for another file; raises FileNotFoundError."""
+    """Return a number that changes when another file takes this name; raise FileNotFoundError if there is none."""
     return _REMOTE_FILE if "://" in path else os.stat(path).st_ino
 
 
@@ -58,55 +58,55 @@ def _remote(protocol: str) -> RemoteDisk:
 
 
 class RemoteFile:
-    """A file of a store, read by ranges."""
+    """A remote file, read by byte ranges."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
 
     def size(self) -> int:
-        """Its length."""
+        """Return the length in bytes."""
         return int(self._file.seek(0, os.SEEK_END))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only where the file ends."""
+        """Return up to `length` bytes; fewer only at the end of the file."""
         self._file.seek(position)
         return bytes(self._file.read(length))
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         self._file.close()
 
 
 class RemoteDisk:
-    """What reading needs of a disk, of one of fsspec's file systems."""
+    """The reading part of a `Disk`, on a file system of fsspec."""
 
     def __init__(self, system: Any) -> None:
         self._system = system
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> RemoteFile:
-        """Open for reading; big reads are made as they are asked for, with nothing read ahead."""
+        """Open a file for reading, without read-ahead."""
         assert not create
         assert not writable
         return RemoteFile(self._system.open(path, "rb", cache_type="none"))
 
     def read(self, path: str) -> bytes:
-        """A whole file."""
+        """Return the content of a file."""
         return bytes(self._system.cat_file(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder has that name."""
+        """Return whether a file or folder exists."""
         return bool(self._system.exists(path))
 
     def is_dir(self, path: str) -> bool:
-        """Whether it is a folder."""
+        """Return whether a path is a folder."""
         return bool(self._system.isdir(path))
 
     def size(self, path: str) -> int:
-        """Length of a file by name."""
+        """Return the length of a file."""
         return int(self._system.size(path))
 
     def list(self, path: str) -> list[str]:
-        """Names in a folder, sorted; asked anew each time, because somebody may be writing."""
+        """Return the names in a folder, sorted; not cached, because a broker may be writing."""
         self._system.invalidate_cache()
-        found = self._system.ls(path, detail=False)
-        return sorted({str(each).rstrip("/").rpartition("/")[2] for each in found})
+        paths = self._system.ls(path, detail=False)
+        return sorted({str(listed).rstrip("/").rpartition("/")[2] for listed in paths})

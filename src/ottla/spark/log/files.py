@@ -1,6 +1,6 @@
-"""A log directory as a reader beside its broker sees it: partitions, safe ends, times, and decided transactions.
+"""Read a log directory beside its broker: partitions, the offsets up to which it is safe to read, times, transactions.
 
-Only reads, and only what is needed: names first, then indexes, then the tails that indexes leave open.
+Reads only what is needed: names first, then indexes, then the part of the log behind the last index entry.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ottla.storage.check.scan import PartitionFolder, SegmentFiles
     from ottla.world.disk import Disk
 
-# Where indexes lead to a batch, it is one of the first few there.
+# A batch found through an index is one of the first few at that position.
 _FIRST_READ: Final = 32 << 10
 _FEW_RECORDS: Final = 128
 READ_UP_TO: Final = ("auto", "highWatermark", "lastBatch")
@@ -57,7 +57,7 @@ READ_UP_TO: Final = ("auto", "highWatermark", "lastBatch")
 
 @dataclass(slots=True)
 class LogDirectory:
-    """One of a broker's log directories, with what its checkpoints say."""
+    """One log directory of a broker, with its checkpoints."""
 
     path: str
     high_watermarks: dict[TopicPartition, int]
@@ -66,7 +66,7 @@ class LogDirectory:
 
     @classmethod
     def open(cls, path: str) -> LogDirectory:
-        """Read the checkpoints; a missing or half-written one knows nothing."""
+        """Read the checkpoints; a missing or incomplete one is empty."""
         return cls(
             path,
             _checkpoint(path, REPLICATION_CHECKPOINT),
@@ -75,7 +75,7 @@ class LogDirectory:
         )
 
     def replicas(self) -> dict[TopicPartition, int]:
-        """How many replicas each partition has by the metadata log of this directory; empty where there is none."""
+        """Return the replication factor of each partition by this directory's metadata log, if it has one."""
         topics: dict[Uuid, str] = {}
         counts: dict[tuple[Uuid, int], int] = {}
         for value in metadata_values(self.path):
@@ -104,7 +104,7 @@ def _checkpoint(path: str, name: str) -> dict[TopicPartition, int]:
 
 
 def metadata_values(path: str) -> Iterator[bytes]:
-    """The values of the metadata log's records, from its newest snapshot on."""
+    """Yield the values of the metadata log's records, from its newest snapshot on."""
     disk = disk_of(path)
     try:
         folder = read_folder(disk, f"{path}/{METADATA_TOPIC}-0")
@@ -121,37 +121,37 @@ def metadata_values(path: str) -> Iterator[bytes]:
 
 
 def find_log_directories(text: str) -> list[LogDirectory]:
-    """The log directories at a path, at several with commas between, or one level below (a folder per broker)."""
-    found = []
+    """Return the log directories at a path, at several separated by commas, or one level below (one per broker)."""
+    paths = []
     for given in text.split(","):
         path = plain_path(given)
         disk = disk_of(path)
         if not disk.is_dir(path):
             where = "there" if "://" in path else "on this machine"
-            raise OptionError(f"{path!r} is not a folder {where}: a broker's log directory is wanted")
+            raise OptionError(f"{path!r} is not a folder {where}: give a broker's log directory")
         if _is_log_directory(disk, path):
-            found.append(path)
+            paths.append(path)
             continue
         below = [f"{path}/{name}" for name in disk.list(path)]
-        below = [each for each in below if disk.is_dir(each) and _is_log_directory(disk, each)]
+        below = [folder for folder in below if disk.is_dir(folder) and _is_log_directory(disk, folder)]
         if not below:
             raise OptionError(
                 f"{path!r} is no log directory: it has neither {META_PROPERTIES} nor folders such as orders-0"
             )
-        found += below
-    return [LogDirectory.open(path) for path in found]
+        paths += below
+    return [LogDirectory.open(path) for path in paths]
 
 
 def _is_log_directory(disk: Disk, path: str) -> bool:
     if disk.exists(f"{path}/{META_PROPERTIES}"):
         return True
-    # A broker's own folder may be called node-1, as a partition of a topic called node would be; so may others.
+    # A broker's folder may be called node-1, like a partition of a topic called node: require a segment in it.
     folders = [f"{path}/{name}" for name in disk.list(path) if parse_partition_dir(name) is not None]
-    return any(disk.is_dir(each) and any(map(parse_numbered, disk.list(each))) for each in folders)
+    return any(disk.is_dir(folder) and any(map(parse_numbered, disk.list(folder))) for folder in folders)
 
 
 def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to: str) -> list[PartitionFiles]:
-    """The chosen partitions, in order; one that stands in two directories is refused."""
+    """Return the selected partitions in order; raise `OptionError` for one that is in two directories."""
     logs: dict[TopicPartition, PartitionFiles] = {}
     topics = set()
     for directory in directories:
@@ -168,7 +168,7 @@ def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to:
             path = f"{directory.path}/{name}"
             if key in logs:
                 raise OptionError(
-                    f"{key} stands in {logs[key].folder.path} and in {path}: these are replicas; read one of them"
+                    f"{key} is in {logs[key].folder.path} and in {path}: these are replicas; read one of them"
                 )
             if read_up_to == "auto" and replicas is None:
                 replicas = directory.replicas()
@@ -192,7 +192,7 @@ def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to:
 
 
 class PartitionFiles:
-    """One partition's files, read only as far as someone asks."""
+    """The files of one partition, read on demand."""
 
     def __init__(
         self, disk: Disk, directory: LogDirectory, folder: PartitionFolder, high_watermark: int | None
@@ -212,7 +212,7 @@ class PartitionFiles:
 
     @property
     def start_offset(self) -> int:
-        """The first offset that readers may see."""
+        """The log start offset."""
         first = self.segments[0].base_offset if self.segments else 0
         return max(first, self._directory.start_offsets.get(self.partition, 0))
 
@@ -223,7 +223,7 @@ class PartitionFiles:
             return 0, 0
         last = self.segments[-1]
         index = self.offset_index(last)
-        # The last indexed batch may be the one that is not whole: then the one before it is where to look from.
+        # The last indexed batch may be incomplete: then scan from the one before.
         for position in (*(index.positions[:-3:-1] if index is not None else ()), 0):
             end, found = self._scan_tail(last, position)
             if found:
@@ -231,7 +231,7 @@ class PartitionFiles:
         return last.base_offset, 0
 
     def _scan_tail(self, last: SegmentFiles, position: int) -> tuple[tuple[int, int], bool]:
-        """Where the whole batches from a position on end, and whether there is one."""
+        """Return where the whole batches from a position on end, and whether there is one."""
         end = (last.base_offset, position)
         before, final = end, None
         try:
@@ -239,8 +239,8 @@ class PartitionFiles:
                 before, end, final = end, (header.next_offset, header.position + header.size), (header, data)
         except CorruptLogError:
             if self._directory.closed:
-                return (end[0], last.size), True  # nobody writes here: whoever reads it must say that it is damaged
-        # A write that a crash or a running broker left half done has the length of a batch and not its contents.
+                return (end[0], last.size), True  # no broker writes here: the reader reports the damage
+        # An incomplete write of a crashed or running broker has the length of a batch, but not its contents.
         if final is not None and not self._directory.closed:
             header, data = final
             if not check_crc(data, header._replace(position=0)):
@@ -249,37 +249,37 @@ class PartitionFiles:
 
     @cached_property
     def end_offset(self) -> int:
-        """The offset before which everything may be read: the high watermark, or the last whole batch's end."""
+        """The offset up to which it is safe to read: the high watermark, or the log end offset."""
         end = self.tail[0]
         if self._high_watermark is None:
             return end
         return max(min(end, self._high_watermark), self.start_offset)
 
     def size_of(self, segment: SegmentFiles) -> int:
-        """Bytes of a segment that may be read."""
+        """Return how many bytes of a segment may be read."""
         return self.tail[1] if segment is self.segments[-1] else segment.size
 
     def offset_index(self, segment: SegmentFiles) -> OffsetIndex | None:
-        """A segment's offset index, or None where it is missing or damaged."""
+        """Return a segment's offset index, or None if it is missing or damaged."""
         if segment.base_offset not in self._offset_indexes:
-            found = None
+            index = None
             with contextlib.suppress(FileNotFoundError, CorruptIndexError):
                 data = read_entries(segment.path(INDEX_SUFFIX), OFFSET_ENTRY)
-                found = OffsetIndex.decode(segment.base_offset, data, segment.size)
-            self._offset_indexes[segment.base_offset] = found
+                index = OffsetIndex.decode(segment.base_offset, data, segment.size)
+            self._offset_indexes[segment.base_offset] = index
         return self._offset_indexes[segment.base_offset]
 
     def time_index(self, segment: SegmentFiles) -> TimeIndex | None:
-        """A segment's time index, or None where it is missing or damaged."""
+        """Return a segment's time index, or None if it is missing or damaged."""
         if segment.base_offset not in self._time_indexes:
-            found = None
+            index = None
             with contextlib.suppress(FileNotFoundError, CorruptIndexError):
-                found = TimeIndex.decode(segment.base_offset, read_entries(segment.path(TIME_INDEX_SUFFIX), TIME_ENTRY))
-            self._time_indexes[segment.base_offset] = found
+                index = TimeIndex.decode(segment.base_offset, read_entries(segment.path(TIME_INDEX_SUFFIX), TIME_ENTRY))
+            self._time_indexes[segment.base_offset] = index
         return self._time_indexes[segment.base_offset]
 
     def offset_at(self, timestamp: int) -> int | None:
-        """The first offset whose record has that timestamp or a later one, as Kafka finds it; None if there is none."""
+        """Return the first offset with this timestamp or a later one, as Kafka's ListOffsets; None if there is none."""
         for segment in self.segments:
             active = segment is self.segments[-1]
             times = self.time_index(segment)
@@ -295,16 +295,18 @@ class PartitionFiles:
                 ):
                     if header.max_timestamp < timestamp or header.next_offset <= self.start_offset:
                         continue
-                    found = _first_at(header, data, timestamp, self.start_offset)
-                    if found is not None:
-                        return found if found < self.end_offset else None
+                    offset = _first_at(header, data, timestamp, self.start_offset)
+                    if offset is not None:
+                        return offset if offset < self.end_offset else None
             except (CorruptLogError, InvalidRecords) as error:
                 raise OptionError(f"a point in time cannot be found in {segment.path()}: {error}") from error
         return None
 
     def transactions(self) -> tuple[int, list[AbortedTransaction], list[AbortedTransaction]]:
-        """The last stable offset, all aborted transactions, and those that are open: from the indexes, and from the
-        log itself behind the last snapshot, where a running broker may be a step ahead of its index.
+        """Return the last stable offset, all aborted transactions, and the open ones.
+
+        Uses the transaction indexes, and the log itself behind the last producer snapshot: a running broker may not
+        have written its index yet.
         """
         aborted: dict[tuple[int, int], AbortedTransaction] = {}
         for segment in self.segments:
@@ -340,14 +342,14 @@ class PartitionFiles:
         unstable = state.first_unstable_offset
         stable = self.end_offset if unstable is None else min(unstable, self.end_offset)
         undecided = [AbortedTransaction(producer, first, self.end_offset) for first, producer in state.ongoing.items()]
-        decided = sorted(aborted.values(), key=lambda each: each.first_offset)
+        decided = sorted(aborted.values(), key=lambda transaction: transaction.first_offset)
         return max(stable, self.start_offset), decided, undecided
 
     def _next_base(self, segment: SegmentFiles) -> int:
         return self.segments[self.segments.index(segment) + 1].base_offset
 
     def _producers(self) -> tuple[ProducerState, int]:
-        """The newest state of producers that is saved and not past the end, and the offset it holds for."""
+        """Return the newest producer snapshot that is not past the end, and its offset."""
         state = ProducerState()
         for offset in reversed(self.folder.snapshots):
             if offset > self.end_offset:
@@ -362,19 +364,19 @@ class PartitionFiles:
 
 
 def _first_at(header: BatchHeader, data: memoryview, timestamp: int, first_offset: int) -> int | None:
-    """The offset of a batch's first record that has a time or a later one."""
-    # A control batch has no rows, but a time, and Kafka counts it; a few records are not worth columns.
+    """Return the offset of a batch's first record with this timestamp or a later one."""
+    # Kafka counts control batches too; and for a few records, columns cost more than they save.
     if header.is_control or header.record_count < _FEW_RECORDS:
         records = iter_records(data, header._replace(position=0))
         return next((r.offset for r in records if r.timestamp >= timestamp and r.offset >= first_offset), None)
-    for found in iter_arrow(data, first_offset=first_offset, headers=False, times=(timestamp, MAX_OFFSET)):
-        if found.num_rows:
-            return int(found.column("offset")[0].as_py())
+    for batch in iter_arrow(data, first_offset=first_offset, headers=False, times=(timestamp, MAX_OFFSET)):
+        if batch.num_rows:
+            return int(batch.column("offset")[0].as_py())
     return None
 
 
 def read_entries(path: str, size: int) -> bytes:
-    """An index's entries without the zeros that a running broker keeps behind them (Kafka reserves 10 MiB)."""
+    """Return the entries of an index without the zeros behind them: a running Kafka preallocates 10 MiB."""
     file = disk_of(path).open(path, writable=False)
     try:
         count = file.size() // size

@@ -1,13 +1,13 @@
-"""Decides what each task of a directory scan reads: byte ranges of segments, cut at batches through the offset index.
+"""Plan the tasks of a directory scan: byte ranges of segments, cut at batches of the offset index.
 
-Planning runs once, on the driver's side; it opens indexes and tails, never whole segments.
+Runs once, on the driver; opens indexes and the ends of logs, never whole segments.
 """
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.records.batch import MAGIC, MAGIC_POSITION
@@ -16,6 +16,8 @@ from ottla.spark.offsets import EARLIEST, LATEST
 from ottla.spark.options import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ottla.records.columnar import AbortedTransaction
     from ottla.spark.log.files import PartitionFiles
     from ottla.spark.offsets import Bound
@@ -23,18 +25,18 @@ if TYPE_CHECKING:
     from ottla.storage.check.scan import SegmentFiles
     from ottla.storage.log.indexes import OffsetIndex
 
-# The last is for tables of decisions: records of open transactions are left out and what lies behind them is not.
+# "decided" is for system tables: it skips records of open transactions and reads what follows them.
 ISOLATIONS: Final = ("read_uncommitted", "read_committed", "decided")
 READ_UNCOMMITTED, READ_COMMITTED, DECIDED = ISOLATIONS
 SMALLEST_TASK: Final = 16 << 20
 LARGEST_TASK: Final = 64 << 20
-# How many bytes that are likely too late weigh as much as one that is decoded and sent: they are walked over.
+# Bytes that a time filter is likely to drop are only scanned: so many cost as much as one that is decoded and sent.
 LATE_WEIGHT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Batches of one segment, by bytes and by offsets: should the file be replaced meanwhile, the offsets hold."""
+    """Batches of one segment, by bytes and by offsets: if the file is replaced meanwhile, the offsets still hold."""
 
     folder: str
     topic: str
@@ -49,13 +51,13 @@ class Piece:
 
     @property
     def size(self) -> int:
-        """Bytes to read."""
+        """The number of bytes to read."""
         return self.end - self.start
 
 
 @dataclass(slots=True)
 class ScanRange:
-    """What the options leave of one partition; `late` where a limit of time is likely to leave nothing of it."""
+    """The offsets of one partition to scan; `late` if a time filter is likely to drop all of them."""
 
     log: PartitionFiles
     first_offset: int
@@ -67,7 +69,7 @@ class ScanRange:
 def choose_ranges(
     logs: list[PartitionFiles], start: Bound, end: Bound, limits: Limits, *, isolation: str, strict_times: bool
 ) -> list[ScanRange]:
-    """Turn the options and Spark's filters into offsets, partition by partition."""
+    """Resolve the options and Spark's filters to offsets, partition by partition."""
     known = {log.partition for log in logs}
     for bound, name in ((start, "startingOffsets"), (end, "endingOffsets")):
         for topic, partition in bound.partitions:
@@ -83,44 +85,55 @@ def choose_ranges(
         if isolation != READ_UNCOMMITTED:
             stable, hidden, undecided = log.transactions()
             if isolation == DECIDED:
-                stable, hidden = log.end_offset, sorted([*hidden, *undecided], key=lambda each: each.first_offset)
+                stable, hidden = (
+                    log.end_offset,
+                    sorted([*hidden, *undecided], key=lambda transaction: transaction.first_offset),
+                )
         first = _start(log, start, strict_times)
         last = _end(log, end)
         low, high = limits.offsets
         first, last = max(first, low), min(last, high + 1, stable)
         if limits.earliest is not None and first < last:
-            found = log.offset_at(limits.earliest)
-            first = last if found is None else max(first, found)
+            earliest = log.offset_at(limits.earliest)
+            first = last if earliest is None else max(first, earliest)
         late = last
         if limits.latest is not None and first < last:
             late = min(max(_later(log, limits.latest), first), last)
         for begin, stop, is_late in ((first, late, False), (late, last, True)):
             if begin < stop:
-                aborted = [each for each in hidden if each.first_offset < stop and (each.last_offset or begin) >= begin]
-                ranges.append(ScanRange(log, begin, stop, aborted, is_late))
+                ranges.append(ScanRange(log, begin, stop, _overlapping(hidden, begin, stop), is_late))
     return ranges
 
 
+def _overlapping(transactions: Iterable[AbortedTransaction], first: int, end: int) -> list[AbortedTransaction]:
+    """Return the aborted transactions with records between two offsets."""
+    return [
+        transaction
+        for transaction in transactions
+        if transaction.first_offset < end and (transaction.last_offset or first) >= first
+    ]
+
+
 def _later(log: PartitionFiles, timestamp: int) -> int:
-    """From where on records are likely later than a time; that they all are is for whoever reads them to see."""
+    """Return the offset from which records are likely later than a time; the reader still checks each record."""
     try:
-        found = log.offset_at(timestamp + 1)
+        offset = log.offset_at(timestamp + 1)
     except OptionError:
-        found = None
-    return log.end_offset if found is None else found
+        offset = None
+    return log.end_offset if offset is None else offset
 
 
 def _start(log: PartitionFiles, bound: Bound, strict: bool) -> int:
     topic, partition = log.partition
     timestamp = bound.time(topic, partition)
     if timestamp is not None:
-        found = log.offset_at(timestamp)
-        if found is None and strict:
+        offset = log.offset_at(timestamp)
+        if offset is None and strict:
             raise OptionError(
                 f"{log.partition} has no record at {timestamp} ms or later; give an earlier startingTimestamp, or "
                 f"startingOffsetsByTimestampStrategy=latest to read nothing from it"
             )
-        return log.end_offset if found is None else found
+        return log.end_offset if offset is None else offset
     offset = bound.offset(topic, partition)
     if offset == EARLIEST:
         return log.start_offset
@@ -133,8 +146,8 @@ def _end(log: PartitionFiles, bound: Bound) -> int:
     topic, partition = log.partition
     timestamp = bound.time(topic, partition)
     if timestamp is not None:
-        found = log.offset_at(timestamp)
-        return log.end_offset if found is None else found
+        offset = log.offset_at(timestamp)
+        return log.end_offset if offset is None else offset
     offset = bound.offset(topic, partition)
     return log.end_offset if offset == LATEST else _checked(log, offset, "endingOffsets")
 
@@ -142,52 +155,51 @@ def _end(log: PartitionFiles, bound: Bound) -> int:
 def _checked(log: PartitionFiles, offset: int, name: str) -> int:
     if not log.start_offset <= offset <= log.end_offset:
         raise OptionError(
-            f"{name} asks for offset {offset} of {log.partition}, which has {log.start_offset} to {log.end_offset}"
+            f"{name} requests offset {offset} of {log.partition}, which has {log.start_offset} to {log.end_offset}"
         )
     return offset
 
 
 def plan_tasks(ranges: list[ScanRange], *, largest: int = LARGEST_TASK, least_tasks: int = 0) -> list[list[Piece]]:
-    """Cut ranges into pieces and put small pieces together, so that a task is neither tiny nor huge."""
-    whole = [(piece, LATE_WEIGHT if each.late else 1) for each in ranges for piece in _segments(each)]
+    """Cut ranges into pieces and combine small pieces, so that a task is neither tiny nor huge."""
+    whole = [(piece, LATE_WEIGHT if scan.late else 1) for scan in ranges for piece in _segments(scan)]
     total = sum(piece.size // weight for piece, weight in whole)
-    wanted = least_tasks or 2 * (os.cpu_count() or 1)
-    target = max(min(-(-total // wanted), largest), 1 if least_tasks else SMALLEST_TASK)
-    logs = {str(each.log.partition): each.log for each in ranges}
+    task_count = least_tasks or 2 * (os.cpu_count() or 1)
+    target = max(min(-(-total // task_count), largest), 1 if least_tasks else SMALLEST_TASK)
+    logs = {str(scan.log.partition): scan.log for scan in ranges}
     tasks: list[list[Piece]] = []
-    room = 0
+    remaining = 0
     for piece, weight in whole:
         for part in _split(logs[f"{piece.topic}-{piece.partition}"], piece, target * weight):
-            if not tasks or part.size // weight > room:
+            if not tasks or part.size // weight > remaining:
                 tasks.append([])
-                room = target
+                remaining = target
             tasks[-1].append(part)
-            room -= part.size // weight
+            remaining -= part.size // weight
     return tasks
 
 
-def _segments(wanted: ScanRange) -> list[Piece]:
-    log = wanted.log
+def _segments(scan: ScanRange) -> list[Piece]:
+    """Return one piece per segment of a range."""
+    log = scan.log
     pieces = []
     for number, segment in enumerate(log.segments):
         last = number + 1 == len(log.segments)
         limit = log.tail[0] if last else log.segments[number + 1].base_offset
-        first, end = max(wanted.first_offset, segment.base_offset), min(wanted.end_offset, limit)
+        first, end = max(scan.first_offset, segment.base_offset), min(scan.end_offset, limit)
         size = log.size_of(segment)
         if first >= end or not size:
             continue
         try:
             inode = identity(segment.path())
         except FileNotFoundError:
-            inode = -1  # gone already: the task will look where its offsets are now
+            inode = -1  # deleted or replaced: the task finds the file that holds its offsets now
         start = 0
         index = log.offset_index(segment)
         if index is not None and inode >= 0:
             start = index.lookup(first)
             size = min(_end_position(index, end, size), size)
-        aborted = tuple(
-            each for each in wanted.aborted if each.first_offset < end and (each.last_offset or first) >= first
-        )
+        aborted = tuple(_overlapping(scan.aborted, first, end))
         pieces.append(
             Piece(
                 log.folder.path,
@@ -205,55 +217,40 @@ def _segments(wanted: ScanRange) -> list[Piece]:
 
 
 def _end_position(index: OffsetIndex, end_offset: int, size: int) -> int:
-    """A batch border behind everything below an offset: the first indexed batch that lies wholly at or above it."""
-    # An entry has its batch's last offset, so only the batch behind it is sure to begin at or past the end.
+    """Return the position of the first indexed batch that lies wholly at or above an offset."""
+    # An entry holds its batch's last offset, so that only the next batch is sure to begin at or past the end.
     slot = bisect_left(index.relative, end_offset - 1 - index.base_offset) + 1
     return index.positions[slot] if slot < len(index.positions) else size
 
 
 def _split(log: PartitionFiles, piece: Piece, target: int) -> list[Piece]:
-    """Cut a piece at indexed batches, about every `target` bytes; where the index is missing it stays whole."""
-    segment = next((each for each in log.segments if each.base_offset == piece.segment), None)
+    """Cut a piece at indexed batches about every `target` bytes; without an index it stays whole."""
+    segment = next((segment for segment in log.segments if segment.base_offset == piece.segment), None)
     index = log.offset_index(segment) if segment is not None and piece.inode >= 0 else None
     count = round(piece.size / target)
     if segment is None or index is None or count < 2:
         return [piece]
     borders = []
-    at = piece.start
+    last_border = piece.start
     for number in range(1, count):
         border = index.position_at_or_below(piece.start + piece.size * number // count)
-        if border <= at:
+        if border <= last_border:
             continue
         offset = _base_offset(segment, border)
         if offset is not None and piece.first_offset < offset < piece.end_offset:
             borders.append((border, offset))
-        at = border
+        last_border = border
     parts = []
     start, first = piece.start, piece.first_offset
     for border, offset in [*borders, (piece.end, piece.end_offset)]:
-        aborted = tuple(
-            each for each in piece.aborted if each.first_offset < offset and (each.last_offset or first) >= first
-        )
-        parts.append(
-            Piece(
-                piece.folder,
-                piece.topic,
-                piece.partition,
-                piece.segment,
-                piece.inode,
-                start,
-                border,
-                first,
-                offset,
-                aborted,
-            )
-        )
+        aborted = tuple(_overlapping(piece.aborted, first, offset))
+        parts.append(replace(piece, start=start, end=border, first_offset=first, end_offset=offset, aborted=aborted))
         start, first = border, offset
     return parts
 
 
 def _base_offset(segment: SegmentFiles, position: int) -> int | None:
-    """The base offset of the batch at an indexed position, if one stands there."""
+    """Return the base offset of the batch at an indexed position, or None if there is none."""
     try:
         file = disk_of(segment.path()).open(segment.path(), writable=False)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Reads the pieces of a directory scan, on executors: checked bytes in, Arrow batches out.
+"""Read the pieces of a directory scan on executors: verified bytes in, Arrow batches out.
 
-Survives what a broker may do to its files meanwhile: a compaction that replaces them, retention that removes them.
+Handles a broker that changes its files meanwhile: compaction replaces them, retention deletes them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ottla.records.compression import MAX_DECOMPRESSED
 from ottla.records.control import parse_control_key
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records, record_bytes
-from ottla.spark.columns import Columns, Place, TableWriter
+from ottla.spark.columns import Columns, TableWriter
 from ottla.spark.data_loss import DataLossError, warn
 from ottla.spark.log.disk import disk_of, identity
 from ottla.spark.log.files import read_entries
 from ottla.storage.check.scan import read_folder
 from ottla.storage.errors import CorruptIndexError
 from ottla.storage.log.indexes import OFFSET_ENTRY, OffsetIndex
-from ottla.storage.names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, offset_name
+from ottla.storage.names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TopicPartition, offset_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from ottla.world.disk import File
 
 SOURCE: Final = "ottla-log"
-CHUNK: Final = 2 << 20  # of a local file: as much as makes one Arrow batch, and is decoded while it is in cache
-PASSED_CHUNK: Final = 256 << 10  # of a local file where nothing is wanted: gone over in the nearest cache
-LARGEST_CHUNK: Final = 8 << 20  # where a request is dear, or batches are large and much would be read twice
+CHUNK: Final = 2 << 20  # of a local file: one Arrow batch, decoded while it is in the cache
+PASSED_CHUNK: Final = 256 << 10  # of a local file outside the time range: skipped in the first-level cache
+LARGEST_CHUNK: Final = 8 << 20  # of a remote file, or of large batches that would otherwise be read twice
 _HEAD: Final = Struct(">qi4xb")
 
 
 class DamagedLogError(Exception):
-    """Bytes of a segment that are no batch, or a batch whose contents are not what its CRC says."""
+    """Bytes of a segment are no batch, or a batch does not match its CRC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ReadSettings:
 
 
 def read_piece(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """The rows of one piece."""
+    """Yield the rows of one piece."""
     path = f"{piece.folder}/{offset_name(piece.segment, LOG_SUFFIX)}"
     disk = disk_of(path)
     for candidate in (path, path + DELETED_SUFFIX):
@@ -87,7 +87,7 @@ def _read_elsewhere(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordB
             f"while they were being read (retention or deletion)"
         )
         if settings.fail_on_data_loss:
-            raise DataLossError(f"{message}; read again, or set failOnDataLoss=false to go on without them")
+            raise DataLossError(f"{message}; read again, or set failOnDataLoss=false to skip them")
         warn(SOURCE, message)
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else piece.end_offset
@@ -102,12 +102,15 @@ def _read_elsewhere(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordB
 
 
 class _PieceReader:
+    """Read one piece from one file."""
+
     def __init__(self, piece: Piece, settings: ReadSettings, file: File, path: str) -> None:
         self._piece = piece
         self._settings = settings
         self._file = file
         self._path = path
-        self._table = TableWriter(settings.columns, Place(piece.topic, piece.partition, piece.segment), settings.times)
+        partition = TopicPartition(piece.topic, piece.partition)
+        self._table = TableWriter(settings.columns, partition, piece.segment, times=settings.times)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         piece = self._piece
@@ -140,9 +143,9 @@ class _PieceReader:
                 want = max(want * 2, LOG_OVERHEAD + int.from_bytes(chunk[8:12], "big"))
 
     def _pass(self, data: bytes) -> tuple[int, bool]:
-        """How many bytes are batches of other times, and whether the last offset has been passed with them.
+        """Return how many bytes are batches outside the time range, and whether the end offset was passed.
 
-        All the work is the kernel's, with no step in Python for each batch.
+        The kernel does all the work, without a step in Python for each batch.
         """
         times = self._settings.times
         if times is None:
@@ -152,42 +155,42 @@ class _PieceReader:
         return passed, scan.base_offset >= self._piece.end_offset
 
     def _walk(self, chunk: memoryview, position: int) -> tuple[int, str | None, bool]:
-        """How many bytes are whole batches, what is wrong behind them, and whether the last offset has been passed."""
-        at, end = 0, len(chunk)
+        """Return how many bytes are whole batches, what is wrong behind them, and whether the end offset was passed."""
+        at_byte, end = 0, len(chunk)
         left = self._piece.end - position
         last = self._piece.end_offset
-        while end - at > MAGIC_POSITION:
-            base, length, magic = _HEAD.unpack_from(chunk, at)
+        while end - at_byte > MAGIC_POSITION:
+            base, length, magic = _HEAD.unpack_from(chunk, at_byte)
             size = LOG_OVERHEAD + length
-            if magic != MAGIC or size < HEADER_SIZE or size > left - at:
-                return at, f"{size} bytes with magic {magic} are no batch that fits here", False
+            if magic != MAGIC or size < HEADER_SIZE or size > left - at_byte:
+                return at_byte, f"{size} bytes with magic {magic} are no batch that fits here", False
             if base >= last:
-                return at, None, True
-            if size > end - at:
-                return at, None, False
-            at += size
-        if at < end and end == left:
-            return at, f"{end - at} bytes behind the last batch are no batch", False
-        return at, None, False
+                return at_byte, None, True
+            if size > end - at_byte:
+                return at_byte, None, False
+            at_byte += size
+        if at_byte < end and end == left:
+            return at_byte, f"{end - at_byte} bytes behind the last batch are no batch", False
+        return at_byte, None, False
 
     def _in_time(self, view: memoryview) -> Iterator[tuple[int, int]]:
-        """The stretches of whole batches that can hold records of the wanted times."""
+        """Yield the runs of whole batches that can hold records within the time range."""
         if self._settings.times is None:
             yield 0, len(view)
             return
         earliest, latest = self._settings.times
         scan = kernel.BatchScan(view)
-        start = at = 0
-        while (found := scan.next_in_time(at, earliest, latest)) < len(view):
-            header = read_header(view, found)
-            unwanted = header.max_timestamp > latest and header.compression and _too_late(view, header, latest)
-            if found > at or unwanted:
-                if start < at:
-                    yield start, at
-                start = header.end if unwanted else found
-            at = header.end
-        if start < at:
-            yield start, at
+        start = run_end = 0
+        while (next_batch := scan.next_in_time(run_end, earliest, latest)) < len(view):
+            header = read_header(view, next_batch)
+            too_late = header.max_timestamp > latest and header.compression and _too_late(view, header, latest)
+            if next_batch > run_end or too_late:
+                if start < run_end:
+                    yield start, run_end
+                start = header.end if too_late else next_batch
+            run_end = header.end
+        if start < run_end:
+            yield start, run_end
 
     def _decode(self, view: memoryview, position: int) -> Iterator[pa.RecordBatch]:
         piece, settings = self._piece, self._settings
@@ -215,17 +218,17 @@ class _PieceReader:
         piece = self._piece
         for header in iter_batches(view):
             data = view[header.position : header.end]
-            at = position + header.position
+            start = position + header.position
             try:
                 yield from self._table.decode(
-                    data, piece.first_offset, piece.end_offset - 1, piece.aborted, [(header.base_offset, at)]
+                    data, piece.first_offset, piece.end_offset - 1, piece.aborted, [(header.base_offset, start)]
                 )
             except InvalidRecords as error:
-                yield from self._damaged(error.message, at, at + header.size)
+                yield from self._damaged(error.message, start, start + header.size)
 
     def _control(self, view: memoryview, header: BatchHeader, position: int) -> list[dict[str, object]]:
         piece = self._piece
-        same: dict[str, object] = {
+        common: dict[str, object] = {
             "timestampType": int(header.timestamp_type),
             "leaderEpoch": header.partition_leader_epoch,
             "producerId": header.producer_id,
@@ -239,7 +242,7 @@ class _PieceReader:
         }
         try:
             return [
-                same
+                common
                 | {
                     "key": parse_control_key(record.key).name.encode(),
                     "value": record.value,
@@ -255,7 +258,7 @@ class _PieceReader:
             return []
 
     def _damaged(self, reason: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """What is done about bytes that cannot be read."""
+        """Handle unreadable bytes as the option badRecords says: fail, drop, or a row."""
         message = self._explain(reason, start)
         if self._settings.bad_records == "fail":
             raise DamagedLogError(message)
@@ -270,17 +273,17 @@ class _PieceReader:
         return f"{self._path} is damaged at or behind byte {position}: {reason}"
 
     def _next_border(self, position: int) -> int:
-        """Where the next batch that the index knows begins, or the piece's end."""
+        """Return where the next batch of the offset index begins, or the end of the piece."""
         try:
             data = read_entries(f"{self._piece.folder}/{offset_name(self._piece.segment, INDEX_SUFFIX)}", OFFSET_ENTRY)
             index = OffsetIndex.decode(self._piece.segment, data[: len(data) // OFFSET_ENTRY * OFFSET_ENTRY], 1 << 62)
         except (FileNotFoundError, CorruptIndexError):
             return self._piece.end
-        return min((at for at in index.positions if at > position), default=self._piece.end)
+        return min((border for border in index.positions if border > position), default=self._piece.end)
 
 
 def _too_late(view: memoryview, header: BatchHeader, latest: int) -> bool:
-    """Whether all records of a compressed batch are later than a time; damage is left to the decoder to refuse."""
+    """Return whether all records of a compressed batch are later than a time; the decoder reports damage."""
     if header.base_timestamp <= latest:
         return False
     try:

@@ -1,6 +1,6 @@
-"""The format `ottla-log`: the topics in a log directory as a table, read from the files with no broker.
+"""The data source "ottla-log": its options, and the order in which a scan is planned and read.
 
-Options and order of work; planning is `log_plan`'s, reading `log_read`'s.
+`plan` decides what tasks read, `read` reads it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KNOWN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that the options say."""
+    """The parsed options."""
 
     path: str
     selection: Selection
@@ -60,7 +60,7 @@ class Plan:
 
     @classmethod
     def parse(cls, given: Any, isolation: str = READ_UNCOMMITTED) -> Plan:
-        """Check all options at once, before anything is read; `isolation` is taken where none is given."""
+        """Parse and check all options before anything is read; `isolation` is the default isolation level."""
         options = Options("ottla-log", given, KNOWN)
         path = options.text("path")
         if not path:
@@ -91,7 +91,7 @@ class Plan:
 
 
 class LogTask(InputPartition):
-    """The pieces that one task reads."""
+    """The pieces of one Spark task."""
 
     def __init__(self, pieces: list[Piece]) -> None:
         super().__init__(None)
@@ -103,17 +103,17 @@ class LogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "ottla-log"
 
     def schema(self) -> StructType:
-        """The columns; wrong options and a wrong path end here, at load()."""
+        """Return the columns; wrong options and a wrong path raise here, at load()."""
         plan = Plan.parse(self.options)
         find_log_directories(plan.path)
         return plan.settings.columns.spark
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the columns that are wanted."""
+        """Return a reader of the selected columns."""
         plan = Plan.parse(self.options)
         columns = plan.settings.columns.narrowed(self.name(), schema)
         plan = replace(plan, settings=replace(plan.settings, columns=columns))
@@ -121,14 +121,14 @@ class LogSource(DataSource):
 
 
 class LogReader(DataSourceReader):
-    """Plans and reads a scan."""
+    """Plan and read a scan."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._limits = Limits()
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks; at least one, which may have nothing to read."""
+        """Return the tasks; at least one, which may be empty."""
         plan = self._plan
         logs = find_logs(find_log_directories(plan.path), plan.selection, plan.read_up_to)
         ranges = choose_ranges(
@@ -138,7 +138,7 @@ class LogReader(DataSourceReader):
         return [LogTask(pieces) for pieces in tasks] or [LogTask([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         assert isinstance(partition, LogTask)
         settle()
         settings = replace(self._plan.settings, times=self._limits.times if self._limits.timed else None)
@@ -147,7 +147,7 @@ class LogReader(DataSourceReader):
 
 
 class FilteringLogReader(LogReader):
-    """Opens only what filters on topic, partition, offset and timestamp leave."""
+    """A reader that opens only what filters on topic, partition, offset and timestamp leave."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Narrow the scan; Spark still applies every filter itself."""

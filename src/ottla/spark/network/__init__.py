@@ -1,1 +1,1 @@
-"""Format "ottla": batch and streaming reads from any Kafka over the network."""
+"""The format "ottla": topics of a running cluster, in batch and streaming reads."""

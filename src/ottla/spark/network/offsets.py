@@ -1,11 +1,11 @@
-"""Asks a cluster which partitions there are and which offsets they have, and cuts ranges of offsets into tasks.
+"""List partitions and offsets of a cluster, and cut offset ranges into tasks, for batch and streaming reads.
 
-Runs on the driver's side, for batch and streaming reads.
+Runs on the driver.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.offsets import EARLIEST, LATEST
 from ottla.spark.options import OptionError
+from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,12 +24,10 @@ if TYPE_CHECKING:
     from ottla.spark.offsets import Bound, Selection
     from ottla.spark.pushdown.filters import Limits
 
-Place = tuple[str, int]
-
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets of one partition, the end not included; `topic_id` is that of the topic they were counted in."""
+    """Offsets of one partition, the end excluded; `topic_id` is the id of the topic they belong to."""
 
     topic: str
     topic_id: str
@@ -38,32 +37,32 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         return self.end_offset - self.first_offset
 
 
 class NetworkTask(InputPartition):
-    """What one task reads; nothing, where a read has no rows at all."""
+    """The offset range of one Spark task; None for a read without rows."""
 
-    def __init__(self, wanted: OffsetRange | None) -> None:
+    def __init__(self, offsets: OffsetRange | None) -> None:
         super().__init__(None)
-        self.range = wanted
+        self.range = offsets
 
 
 def find_topics(client: Client, selection: Selection, *, required: bool = True) -> dict[str, TopicInfo]:
-    """The chosen topics by name, with fresh metadata; a topic or partition that was named must be there if required."""
+    """Return the selected topics by name, with fresh metadata; if required, named topics must exist."""
     if selection.pattern is not None:
         chosen = [topic for topic in client.topics() if selection.topic(topic.name) and not topic.internal]
-        return {topic.name: topic for topic in sorted(chosen, key=lambda each: each.name)}
+        return {topic.name: topic for topic in sorted(chosen, key=lambda topic: topic.name)}
     try:
-        found = {topic.name: topic for topic in client.topics(selection.named)}
-    except KafkaError:  # one of them; which, and what there is instead, is asked one by one
-        found = {name: info for name in selection.named if (info := _find_topic(client, name, required)) is not None}
+        topics = {topic.name: topic for topic in client.topics(selection.named)}
+    except KafkaError:  # find out which one fails
+        topics = {name: info for name in selection.named if (info := _find_topic(client, name, required)) is not None}
     for name, partitions in (selection.partitions or {}).items():
         for partition in partitions:
-            if name in found and partition not in found[name].partitions:
-                raise OptionError(f"there is no partition {name}-{partition}: it has {len(found[name].partitions)}")
-    return found
+            if name in topics and partition not in topics[name].partitions:
+                raise OptionError(f"there is no partition {name}-{partition}: it has {len(topics[name].partitions)}")
+    return topics
 
 
 def _find_topic(client: Client, name: str, required: bool) -> TopicInfo | None:
@@ -76,22 +75,24 @@ def _find_topic(client: Client, name: str, required: bool) -> TopicInfo | None:
             there = ", ".join(sorted(topic.name for topic in client.topics() if not topic.internal)[:20]) or "none"
             raise OptionError(f"there is no topic {name}; there are {there}") from error
         if error.code is ErrorCode.INVALID_TOPIC_EXCEPTION:
-            raise OptionError(f"{name!r} is no name of a topic: letters, digits, dots, _ and - only") from error
+            raise OptionError(f"{name!r} is no topic name: use letters, digits, dots, _ and -") from error
         raise
 
 
 def chosen_partitions(topics: dict[str, TopicInfo], selection: Selection) -> dict[str, list[int]]:
-    """The partitions to read, in order."""
+    """Return the partitions to read, in order."""
     return {
         name: [number for number in sorted(info.partitions) if selection.partition(name, number)]
         for name, info in sorted(topics.items())
     }
 
 
-def list_all(client: Client, partitions: dict[str, list[int]], time: int, *, committed: bool) -> dict[Place, int]:
-    """The offset of each partition at a time, or at EARLIEST or LATEST; -1 where no record is that late."""
+def list_all(
+    client: Client, partitions: dict[str, list[int]], time: int, *, committed: bool
+) -> dict[TopicPartition, int]:
+    """Return each partition's offset at a time, or at EARLIEST or LATEST; -1 if no record is that late."""
     return {
-        (topic, number): offset
+        TopicPartition(topic, number): offset
         for topic, numbers in partitions.items()
         if numbers
         for number, (offset, _) in client.list_offsets(topic, numbers, time, read_committed=committed).items()
@@ -100,14 +101,14 @@ def list_all(client: Client, partitions: dict[str, list[int]], time: int, *, com
 
 @dataclass(slots=True)
 class Bounds:
-    """The first and the end offset of each partition at one moment."""
+    """The start and end offsets of partitions at one moment."""
 
-    earliest: dict[Place, int]
-    latest: dict[Place, int]
+    earliest: dict[TopicPartition, int]
+    latest: dict[TopicPartition, int]
 
     @classmethod
     def ask(cls, client: Client, partitions: dict[str, list[int]], *, committed: bool) -> Bounds:
-        """Ask for both; the end first, so that the beginning is never older than it."""
+        """List both; the end first, so that the start is never older."""
         latest = list_all(client, partitions, LATEST, committed=committed)
         return cls(list_all(client, partitions, EARLIEST, committed=committed), latest)
 
@@ -120,78 +121,74 @@ def resolve(
     *,
     strict_times: bool,
     committed: bool,
-) -> dict[Place, int]:
-    """A bound as offsets of all partitions."""
-    for place in bound.partitions:
-        if place not in bounds.latest:
-            raise OptionError(f"{name} names {place[0]}-{place[1]}, which is not among the partitions that are read")
+) -> dict[TopicPartition, int]:
+    """Resolve a bound to offsets of all partitions."""
+    for partition in bound.partitions:
+        if partition not in bounds.latest:
+            raise OptionError(f"{name} names {partition}, which is not among the partitions that are read")
     times: dict[int, dict[str, list[int]]] = {}
-    found: dict[Place, int] = {}
-    for place in bounds.latest:
-        time = bound.time(*place)
+    offsets: dict[TopicPartition, int] = {}
+    for partition in bounds.latest:
+        time = bound.time(*partition)
         if time is not None:
-            times.setdefault(time, {}).setdefault(place[0], []).append(place[1])
+            times.setdefault(time, {}).setdefault(partition[0], []).append(partition[1])
             continue
-        offset = bound.offset(*place)
-        earliest, latest = bounds.earliest[place], bounds.latest[place]
+        offset = bound.offset(*partition)
+        earliest, latest = bounds.earliest[partition], bounds.latest[partition]
         if offset in (EARLIEST, LATEST):
             offset = earliest if offset == EARLIEST else latest
         elif not earliest <= offset <= latest:
-            raise OptionError(
-                f"{name} asks for offset {offset} of {place[0]}-{place[1]}, which has {earliest} to {latest}"
-            )
-        found[place] = offset
+            raise OptionError(f"{name} requests offset {offset} of {partition}, which has {earliest} to {latest}")
+        offsets[partition] = offset
     for time, partitions in times.items():
-        for place, offset in list_all(client, partitions, time, committed=committed).items():
+        for partition, offset in list_all(client, partitions, time, committed=committed).items():
             if offset < 0 and strict_times and name.startswith("starting"):
                 raise OptionError(
-                    f"{place[0]}-{place[1]} has no record at {time} ms or later; give an earlier startingTimestamp, or "
+                    f"{partition} has no record at {time} ms or later; give an earlier startingTimestamp, or "
                     f"startingOffsetsByTimestampStrategy=latest to read nothing from it"
                 )
-            found[place] = bounds.latest[place] if offset < 0 else min(offset, bounds.latest[place])
-    return found
+            offsets[partition] = bounds.latest[partition] if offset < 0 else min(offset, bounds.latest[partition])
+    return offsets
 
 
 def batch_ranges(client: Client, plan: NetworkPlan, limits: Limits) -> list[OffsetRange]:
-    """What options and filters leave to a batch read."""
+    """Return the offset ranges that options and filters leave to a batch read."""
     topics = find_topics(client, plan.selection)
     committed = plan.settings.committed
     partitions = chosen_partitions(topics, plan.selection)
     bounds = Bounds.ask(client, partitions, committed=committed)
     starts = resolve(client, plan.start, bounds, "startingOffsets", strict_times=plan.strict_times, committed=committed)
     ends = resolve(client, plan.end, bounds, "endingOffsets", strict_times=False, committed=committed)
-    wanted = {name: [n for n in numbers if limits.partition(name, n)] for name, numbers in partitions.items()}
-    in_time: dict[Place, int] = {}
-    # A negative time has a meaning of its own to a broker; and records without a time, whose is -1, come after it.
+    matching = {name: [n for n in numbers if limits.partition(name, n)] for name, numbers in partitions.items()}
+    in_time: dict[TopicPartition, int] = {}
+    # Negative timestamps have special meanings in ListOffsets; and records without a timestamp have -1.
     if limits.earliest is not None and limits.earliest >= 0:
-        in_time = list_all(client, wanted, limits.earliest, committed=committed)
+        in_time = list_all(client, matching, limits.earliest, committed=committed)
     ranges = []
-    for topic, numbers in wanted.items():
+    for topic, numbers in matching.items():
         for number in numbers:
-            place = topic, number
-            first = max(starts[place], limits.offsets[0])
-            end = min(ends[place], limits.offsets[1] + 1)
+            partition = TopicPartition(topic, number)
+            first = max(starts[partition], limits.offsets[0])
+            end = min(ends[partition], limits.offsets[1] + 1)
             if in_time:
-                first = end if in_time[place] < 0 else max(first, in_time[place])
+                first = end if in_time[partition] < 0 else max(first, in_time[partition])
             if first < end:
                 ranges.append(OffsetRange(topic, str(topics[topic].id), number, first, end))
     return ranges
 
 
 def split_ranges(ranges: Iterable[OffsetRange], *, least_tasks: int, largest: int) -> list[OffsetRange]:
-    """Cut ranges so that there are about as many as wanted, the big ones into more parts, in a stable order."""
-    whole = [each for each in ranges if each.size > 0]
+    """Cut ranges into about as many parts as requested, large ones into more, in a stable order."""
+    whole = [offsets for offsets in ranges if offsets.size > 0]
     parts = dict.fromkeys(whole, 1)
     if largest:
-        parts = {each: -(-each.size // largest) for each in whole}
-    total = sum(each.size for each in whole)
+        parts = {offsets: -(-offsets.size // largest) for offsets in whole}
+    total = sum(offsets.size for offsets in whole)
     if sum(parts.values()) < least_tasks:
-        parts = {each: max(parts[each], round(least_tasks * each.size / total)) for each in whole}
-    found = []
-    for each in whole:
-        count = min(parts[each], each.size)
-        borders = [each.first_offset + each.size * number // count for number in range(count + 1)]
-        found += [
-            OffsetRange(each.topic, each.topic_id, each.partition, start, end) for start, end in pairwise(borders)
-        ]
-    return found
+        parts = {offsets: max(parts[offsets], round(least_tasks * offsets.size / total)) for offsets in whole}
+    split = []
+    for offsets in whole:
+        count = min(parts[offsets], offsets.size)
+        borders = [offsets.first_offset + offsets.size * number // count for number in range(count + 1)]
+        split += [replace(offsets, first_offset=start, end_offset=end) for start, end in pairwise(borders)]
+    return split

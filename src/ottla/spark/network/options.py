@@ -1,4 +1,4 @@
-"""What the options of the format `ottla` say, for batch and streaming reads. Nothing here talks to a broker."""
+"""The options of the format "ottla" for batch and streaming reads. Parses only, without a broker."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ KNOWN: Final = (
     "groupId",
     "filterPushdown",
 )
-# Settings of Spark's own source and of Kafka's Java consumer that say how these spend threads, memory and time: taken,
-# so that a job needs no change. groupIdPrefix and kafka.group.id name groups that never commit; groupId is ours.
-_TAKEN: Final = (
+# Settings of Spark's own source and of Kafka's Java consumer that tune threads, memory and time: accepted and ignored,
+# so that a job needs no change. groupIdPrefix and kafka.group.id name groups that never commit; ottla adds groupId.
+_IGNORED: Final = (
     "groupIdPrefix",
     "kafka.group.id",
     "kafkaConsumer.pollTimeoutMs",
@@ -79,7 +79,7 @@ FETCH_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """What an executor has to know."""
+    """The settings that an executor needs."""
 
     bootstrap: str
     security: tuple[tuple[str, str], ...]
@@ -93,13 +93,13 @@ class ReadSettings:
     times: tuple[int, int] | None = None
 
     def client(self) -> Client:
-        """A client that has not connected yet."""
+        """Return a client that is not connected yet."""
         return open_client(self.bootstrap, dict(self.security), client_id=self.client_id, timeout=self.timeout)
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlan:
-    """All that the options say."""
+    """The parsed options."""
 
     selection: Selection
     start: Bound
@@ -116,11 +116,11 @@ class NetworkPlan:
 
     @classmethod
     def parse(cls, given: Any, *, streaming: bool) -> NetworkPlan:
-        """Check all options at once, before anybody is asked."""
+        """Parse and check all options before any request is sent."""
         for name, reason in _REFUSED.items():
-            if name in {each.lower() for each in given}:
-                raise OptionError(f"{name} has no place here: {reason}")
-        options = Options("ottla", given, (*KNOWN, *_TAKEN), prefixes=SECURITY_PREFIXES)
+            if name in {option.lower() for option in given}:
+                raise OptionError(f"{name} is not supported: {reason}")
+        options = Options("ottla", given, (*KNOWN, *_IGNORED), prefixes=SECURITY_PREFIXES)
         bootstrap = options.required("kafka.bootstrap.servers", "localhost:9092")
         if options.text("path"):
             raise OptionError(
@@ -144,8 +144,8 @@ class NetworkPlan:
         strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
         group = options.text("groupId")
         if group is not None and not group.strip():
-            raise OptionError('groupId is the name of a group, for example .option("groupId", "sessions-job")')
-        settings.client().close()  # a malformed address or security setting ends here
+            raise OptionError('groupId must be the name of a group, for example .option("groupId", "sessions-job")')
+        settings.client().close()  # raises for a malformed address or security setting
         return cls(
             parse_selection(options, required=True),
             parse_start(options, default=LATEST if streaming else EARLIEST),

@@ -1,6 +1,6 @@
-"""Reads a range of offsets over the network, on executors: fetch responses in, Arrow batches out.
+"""Read an offset range over the network, on executors: fetch responses in, Arrow batches out.
 
-One request is always under way while the batches of the one before it go to Spark.
+The next request is in flight while Spark receives the batches of the last one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import iter_batches
 from ottla.records.columnar import AbortedTransaction
 from ottla.records.errors import InvalidRecords
-from ottla.spark.columns import Place, TableWriter
+from ottla.spark.columns import TableWriter
 from ottla.spark.connect import reachable
 from ottla.spark.data_loss import DataLossError, warn
 from ottla.spark.offsets import EARLIEST, LATEST
+from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class FetchFailedError(Exception):
-    """A broker answers, but what it should have does not come, or is damaged."""
+    """A broker responds, but the records are missing or damaged."""
 
 
 class _Fetched(NamedTuple):
@@ -38,54 +39,57 @@ class _Fetched(NamedTuple):
     next_offset: int
 
 
-def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """The rows of a range."""
+def read_range(offsets: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an offset range."""
     with reachable(settings.bootstrap), settings.client() as client:
-        yield from _RangeReader(wanted, settings, client).read()
+        yield from _RangeReader(offsets, settings, client).read()
 
 
 class _RangeReader:
-    def __init__(self, wanted: OffsetRange, settings: ReadSettings, client: Client) -> None:
-        self._wanted = wanted
+    """Fetch one offset range."""
+
+    def __init__(self, offsets: OffsetRange, settings: ReadSettings, client: Client) -> None:
+        self._offsets = offsets
         self._settings = settings
         self._client = client
-        self._table = TableWriter(settings.columns, Place(wanted.topic, wanted.partition), settings.times)
+        partition = TopicPartition(offsets.topic, offsets.partition)
+        self._table = TableWriter(settings.columns, partition, times=settings.times)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        wanted = self._wanted
+        offsets = self._offsets
         with ThreadPoolExecutor(1, "ottla-fetch") as ahead:
-            coming = ahead.submit(self._fetch, wanted.first_offset)
+            coming = ahead.submit(self._fetch, offsets.first_offset)
             while (fetched := coming.result()) is not None:
                 offset = fetched.next_offset
-                if offset < wanted.end_offset:
+                if offset < offsets.end_offset:
                     coming = ahead.submit(self._fetch, offset)
                 try:
                     yield from self._table.decode(
-                        fetched.records, wanted.first_offset, wanted.end_offset - 1, fetched.aborted
+                        fetched.records, offsets.first_offset, offsets.end_offset - 1, fetched.aborted
                     )
                 except InvalidRecords as error:
                     raise FetchFailedError(f"{self._name} before offset {offset}: {error.message}") from error
-                if offset >= wanted.end_offset:
+                if offset >= offsets.end_offset:
                     return
 
     @property
     def _name(self) -> str:
-        return f"{self._wanted.topic}-{self._wanted.partition}"
+        return f"{self._offsets.topic}-{self._offsets.partition}"
 
     def _fetch(self, offset: int) -> _Fetched | None:
-        """Whole batches from an offset on; None if nothing is left of the range."""
-        wanted, settings = self._wanted, self._settings
+        """Return whole batches from an offset on, or None if nothing is left of the range."""
+        offsets, settings = self._offsets, self._settings
         deadline = time.monotonic() + max(settings.timeout, 1.0)
         while True:
             try:
-                answer = self._client.fetch(
-                    wanted.topic,
-                    {wanted.partition: offset},
+                response = self._client.fetch(
+                    offsets.topic,
+                    {offsets.partition: offset},
                     max_wait_ms=settings.fetch_wait_ms,
                     partition_max_bytes=settings.fetch_bytes,
                     max_bytes=max(settings.fetch_bytes, 50 << 20),
                     read_committed=settings.committed,
-                )[wanted.partition]
+                )[offsets.partition]
             except KafkaError as error:
                 self._check_topic()
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -96,46 +100,46 @@ class _RangeReader:
                 offset = moved
                 continue
             self._check_topic()
-            records = memoryview(answer.records) if answer.records is not None else memoryview(b"")
+            records = memoryview(response.records) if response.records is not None else memoryview(b"")
             try:
                 last = max(iter_batches(records), key=lambda header: header.base_offset, default=None)
             except InvalidRecords as error:
                 raise FetchFailedError(f"{self._name} at offset {offset}: {error.message}") from error
             if last is not None:
                 aborted = [
-                    AbortedTransaction(each.producer_id, each.first_offset)
-                    for each in answer.aborted_transactions or ()
+                    AbortedTransaction(transaction.producer_id, transaction.first_offset)
+                    for transaction in response.aborted_transactions or ()
                 ]
                 return _Fetched(records, aborted, last.next_offset)
             if time.monotonic() > deadline:
                 raise FetchFailedError(
-                    f"{self._name}: the broker sends nothing from offset {offset} on, though {wanted.end_offset} was "
-                    f"the end (its high watermark is {answer.high_watermark}, its last stable offset "
-                    f"{answer.last_stable_offset})"
+                    f"{self._name}: the broker sends nothing from offset {offset} to {offsets.end_offset} "
+                    f"(its high watermark is {response.high_watermark}, its last stable offset "
+                    f"{response.last_stable_offset})"
                 )
 
     def _check_topic(self) -> None:
         try:
-            now = str(self._client.topic(self._wanted.topic).id)
+            now = str(self._client.topic(self._offsets.topic).id)
         except KafkaError as error:
-            raise DataLossError(f"{self._wanted.topic} is gone while it was being read: {error}") from error
-        if self._wanted.topic_id and now != self._wanted.topic_id:
+            raise DataLossError(f"{self._offsets.topic} was deleted while it was being read: {error}") from error
+        if self._offsets.topic_id and now != self._offsets.topic_id:
             raise DataLossError(
-                f"{self._wanted.topic} was deleted and recreated while it was being read (its id was "
-                f"{self._wanted.topic_id} and is {now})"
+                f"{self._offsets.topic} was deleted and recreated while it was being read (its id was "
+                f"{self._offsets.topic_id} and is {now})"
             )
 
     def _after_loss(self, offset: int) -> int | None:
-        """Where to go on when an offset is no longer there; the range's end if all of it is gone."""
-        wanted = self._wanted
-        first = self._client.list_offsets(wanted.topic, [wanted.partition], EARLIEST)[wanted.partition][0]
-        end = self._client.list_offsets(wanted.topic, [wanted.partition], LATEST)[wanted.partition][0]
+        """Return the offset to continue at after OFFSET_OUT_OF_RANGE, or None if the range is gone."""
+        offsets = self._offsets
+        first = self._client.list_offsets(offsets.topic, [offsets.partition], EARLIEST)[offsets.partition][0]
+        end = self._client.list_offsets(offsets.topic, [offsets.partition], LATEST)[offsets.partition][0]
         reason = "removed by retention or DeleteRecords" if offset < first else "cut off behind the log's end"
         message = (
             f"{self._name}: offset {offset} is out of range, the log has {first} to {end}: "
-            f"records up to {min(max(first, offset), wanted.end_offset)} were {reason}"
+            f"records up to {min(max(first, offset), offsets.end_offset)} were {reason}"
         )
         if self._settings.fail_on_data_loss:
-            raise DataLossError(f"{message}; set failOnDataLoss=false to go on without them")
+            raise DataLossError(f"{message}; set failOnDataLoss=false to skip them")
         warn("ottla", message)
-        return first if offset < first < wanted.end_offset else None
+        return first if offset < first < offsets.end_offset else None

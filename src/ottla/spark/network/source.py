@@ -1,6 +1,6 @@
-"""The format `ottla`: topics over the network, from and to ottla or any other Kafka, with no jars.
+"""The data source "ottla": topics over the network, of ottla or any other Kafka, with its batch reader.
 
-The doors of the format and its batch reader; streams are in `network_stream`, writing in `sink`.
+Streams are in `stream`, writers in `ottla.spark.sink`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ class NetworkSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "ottla"
 
     def schema(self) -> StructType:
-        """The columns; wrong options, brokers that do not answer and missing topics end here, at load()."""
-        # What a stream may not have and a batch may is found by the readers: Spark does not say here which it is.
+        """Return the columns; wrong options, unreachable brokers and missing topics raise here, at load()."""
+        # Readers check options that only batches may have: Spark does not tell here whether this is a stream.
         plan = NetworkPlan.parse(self.options, streaming=False)
         with reachable(plan.settings.bootstrap), plan.settings.client() as client:
             find_topics(client, plan.selection)
         return plan.settings.columns.spark
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader for `spark.read`."""
+        """Return a reader for `spark.read`."""
         plan = _with_columns(NetworkPlan.parse(self.options, streaming=False), schema)
         return FilteringNetworkReader(plan) if plan.pushdown else NetworkReader(plan)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A reader for `spark.readStream`."""
+        """Return a reader for `spark.readStream`."""
         if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
             import pyspark
 
@@ -65,34 +65,34 @@ class NetworkSource(DataSource):
             return RefusedStream(str(error))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch writer."""
+        """Return a batch writer."""
         from ottla.spark.sink.writer import make_writer
 
         return make_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        """A writer of micro-batches."""
+        """Return a writer of micro-batches."""
         from ottla.spark.sink.writer import make_stream_writer
 
         return make_stream_writer(self.options, schema, overwrite)
 
 
 class RefusedStream(DataSourceStreamReader):
-    """Says why there is no stream: Spark hides an error of `streamReader` itself behind one of its own."""
+    """A stream reader that raises the reason: Spark hides an error of `streamReader` behind its own."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name, and what it asks a new query first
-        """Say why."""
+    def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name; called first for a new query
+        """Raise the reason."""
         raise OptionError(self._reason)
 
-    def latestOffset(self, *_: object) -> NoReturn:  # noqa: N802 - Spark's name, and what it asks an old query first
-        """Say why."""
+    def latestOffset(self, *_: object) -> NoReturn:  # noqa: N802 - Spark's name; called first for a restarted query
+        """Raise the reason."""
         raise OptionError(self._reason)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Nothing: it never comes to that."""
+        """Return nothing: Spark never gets this far."""
         return iter(())
 
 
@@ -102,22 +102,22 @@ def _with_columns(plan: NetworkPlan, schema: StructType) -> NetworkPlan:
 
 
 class NetworkReader(DataSourceReader):
-    """Plans and reads a batch."""
+    """Plan and read a batch."""
 
     def __init__(self, plan: NetworkPlan) -> None:
         self._plan = plan
         self._limits = Limits()
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks, in the order of topics, partitions and offsets; at least one, which may have nothing to read."""
+        """Return the tasks in order of topic, partition and offset; at least one, which may be empty."""
         plan = self._plan
         with reachable(plan.settings.bootstrap), plan.settings.client() as client:
             ranges = batch_ranges(client, plan, self._limits)
         parts = split_ranges(ranges, least_tasks=plan.least_tasks, largest=plan.largest_task)
-        return [NetworkTask(each) for each in parts] or [NetworkTask(None)]
+        return [NetworkTask(offsets) for offsets in parts] or [NetworkTask(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         assert isinstance(partition, NetworkTask)
         settle()
         if partition.range is not None:
@@ -127,7 +127,7 @@ class NetworkReader(DataSourceReader):
 
 
 class FilteringNetworkReader(NetworkReader):
-    """Asks only for what filters on topic, partition, offset and timestamp leave."""
+    """A reader that fetches only what filters on topic, partition, offset and timestamp leave."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Narrow the read; Spark still applies every filter itself."""

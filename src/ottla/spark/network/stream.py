@@ -1,6 +1,6 @@
-"""Streams of the format `ottla`: how far each micro-batch goes, what has become of topics meanwhile, group commits.
+"""Streams of the format "ottla": the end of each micro-batch, topics that change meanwhile, group commits.
 
-Lives in one Python process beside the driver for as long as its query runs; the rows are read by `network_read`.
+Runs in one Python process beside the driver for as long as its query; `read` reads the rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from ottla.spark.network.offsets import (
     Bounds,
     NetworkTask,
     OffsetRange,
-    Place,
     chosen_partitions,
     find_topics,
     resolve,
@@ -29,6 +28,7 @@ from ottla.spark.network.offsets import (
 from ottla.spark.network.read import read_range
 from ottla.spark.options import OptionError
 from ottla.spark.worker import settle
+from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,20 +45,20 @@ _IDS = ""  # no topic has an empty name
 
 @dataclass(slots=True)
 class Position:
-    """Where a stream is: the next offset of each partition, and the ids of the topics in which these were counted.
+    """The offset of a stream: the next offset of each partition, and the ids of the topics they belong to.
 
-    As JSON it is what Spark's own source writes, {"orders": {"0": 23}}, and the ids under an empty name; a checkpoint
-    of Spark's own source is understood.
+    Its JSON is that of Spark's own source, {"orders": {"0": 23}}, with the ids under an empty topic name; checkpoints
+    of Spark's own source can be read.
     """
 
-    offsets: dict[Place, int]
+    offsets: dict[TopicPartition, int]
     ids: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Position:
-        """Read what Spark kept."""
+        """Parse what Spark stored."""
         offsets = {
-            (topic, int(number)): int(offset)
+            TopicPartition(topic, int(number)): int(offset)
             for topic, numbers in given.items()
             if topic != _IDS
             for number, offset in numbers.items()
@@ -66,38 +66,36 @@ class Position:
         return cls(offsets, dict(given.get(_IDS, {})))
 
     def to_json(self) -> dict[str, dict[str, Any]]:
-        """What Spark is to keep, in a stable order."""
-        found: dict[str, dict[str, Any]] = {}
+        """Return what Spark must store, in a stable order."""
+        offsets: dict[str, dict[str, Any]] = {}
         for (topic, number), offset in sorted(self.offsets.items()):
-            found.setdefault(topic, {})[str(number)] = offset
-        return found | {_IDS: dict(sorted(self.ids.items()))} if self.ids else found
+            offsets.setdefault(topic, {})[str(number)] = offset
+        return offsets | {_IDS: dict(sorted(self.ids.items()))} if self.ids else offsets
 
 
 class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches."""
+    """Plan micro-batches."""
 
     def __init__(self, plan: NetworkPlan) -> None:
         self._plan = plan
         self._open: Client | None = None
         self._target: Position | None = None
-        self._committed: dict[Place, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
         self._newest: Position | None = None
         self._waiting_since: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What an executor needs: the plan alone."""
+        """Return what an executor needs: the plan alone."""
         return {"_plan": self._plan}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["_plan"])  # type: ignore[misc]
 
-    # Called by Spark, in this order.
-
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins."""
+        """Return where a new query begins."""
         plan = self._plan
         with reachable(plan.settings.bootstrap):
-            ids, bounds = self._look()
+            ids, bounds = self._current_offsets()
             starts = resolve(
                 self._client,
                 plan.start,
@@ -110,23 +108,23 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(starts, ids).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What maxOffsetsPerTrigger says."""
+        """Return the limit of maxOffsetsPerTrigger."""
         return ReadMaxRows(self._plan.most_offsets) if self._plan.most_offsets else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note where everything ends now: the query goes up to there, in as many batches as its limit makes of it."""
+        """Fix the end offsets: the query reads up to them, in as many batches as its limit requires."""
         with reachable(self._plan.settings.bootstrap):
-            ids, bounds = self._look()
+            ids, bounds = self._current_offsets()
         self._target = Position(bounds.latest, ids)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """How far the next micro-batch goes."""
+        """Return where the next micro-batch ends."""
         before = Position.parse(start)
-        # Spark asks only when everything before `start` is done, and tells so much sooner than commit() does.
+        # Spark calls this only when everything before `start` is processed, which is earlier than commit().
         self._commit_group(before)
         with reachable(self._plan.settings.bootstrap):
-            # Brokers come and go while a query runs: only one that stays away for long ends it.
-            ids, bounds = self._client.retrying(lambda: self._look(begun=True))
+            # Retry: a broker that restarts must not end the query.
+            ids, bounds = self._client.retrying(lambda: self._current_offsets(begun=True))
         self._newest = Position(bounds.latest, ids)
         if self._target is not None:
             ends = {
@@ -140,46 +138,45 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is None and not isinstance(limit, ReadAllAvailable) and self._too_few(begun, ends):
             return start
         return Position(
-            ends, {topic: each for topic, each in ids.items() if any(p[0] == topic for p in ends)}
+            ends,
+            {topic: topic_id for topic, topic_id in ids.items() if any(partition.topic == topic for partition in ends)},
         ).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The newest offsets seen, for the query's progress."""
+        """Return the newest offsets seen, for the query's progress."""
         return None if self._newest is None else self._newest.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of one micro-batch: the same for the same offsets, whenever it is run."""
+        """Return the tasks of one micro-batch: the same for the same offsets, whenever it runs."""
         before, after = Position.parse(start), Position.parse(end)
         ranges = []
         for (topic, number), last in sorted(after.offsets.items()):
-            known = before.offsets.get((topic, number))
+            known = before.offsets.get(TopicPartition(topic, number))
             recreated = topic in before.ids and before.ids[topic] != after.ids.get(topic, before.ids[topic])
             first = 0 if known is None or recreated else known
             if first < last:
                 ranges.append(OffsetRange(topic, after.ids.get(topic, ""), number, first, last))
         return [
-            NetworkTask(each)
-            for each in split_ranges(ranges, least_tasks=self._plan.least_tasks, largest=self._plan.largest_task)
+            NetworkTask(offsets)
+            for offsets in split_ranges(ranges, least_tasks=self._plan.least_tasks, largest=self._plan.largest_task)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         assert isinstance(partition, NetworkTask)
         settle()
         if partition.range is not None:
             yield from read_range(partition.range, self._plan.settings)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Everything before `end` is processed."""
+        """Commit `end` for the group: Spark has processed everything before it."""
         self._commit_group(Position.parse(end))
 
     def stop(self) -> None:
-        """Hang up."""
+        """Close the client."""
         if self._open is not None:
             self._open.close()
             self._open = None
-
-    # Inside.
 
     @property
     def _client(self) -> Client:
@@ -187,10 +184,10 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._open = self._plan.settings.client()
         return self._open
 
-    def _look(self, *, begun: bool = False) -> tuple[dict[str, str], Bounds]:
-        """The ids of the topics there are now, and the offsets of their partitions.
+    def _current_offsets(self, *, begun: bool = False) -> tuple[dict[str, str], Bounds]:
+        """Return the ids of the topics and the offsets of their partitions.
 
-        Before a stream has begun a topic that is named has to be there; later, what is missing is a loss.
+        Before a stream begins, a named topic must exist; later, a missing topic is data loss.
         """
         plan = self._plan
         topics = find_topics(self._client, plan.selection, required=not begun)
@@ -198,35 +195,35 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = Bounds.ask(self._client, partitions, committed=plan.settings.committed)
         return {name: str(info.id) for name, info in topics.items()}, bounds
 
-    def _begun(self, before: Position, ids: dict[str, str], bounds: Bounds) -> dict[Place, int]:
-        """Where each partition of the next batch begins; says what was lost, and stops if that is not allowed."""
-        begun: dict[Place, int] = {}
+    def _begun(self, before: Position, ids: dict[str, str], bounds: Bounds) -> dict[TopicPartition, int]:
+        """Return where each partition of the next batch begins; report lost records, or raise `DataLossError`."""
+        begun: dict[TopicPartition, int] = {}
         for topic in sorted({topic for topic, _ in before.offsets}):
             if topic not in ids:
                 self._lost(
-                    f"topic {topic} is gone; the stream had read it up to {_of(before, topic)}",
-                    "failOnDataLoss=false goes on with the other topics",
+                    f"topic {topic} is gone; the stream had read it up to {_offsets_text(before, topic)}",
+                    "failOnDataLoss=false continues with the other topics",
                 )
             elif topic in before.ids and before.ids[topic] != ids[topic]:
                 self._lost(
                     f"topic {topic} was deleted and recreated: its id was {before.ids[topic]} and is {ids[topic]}, and "
-                    f"the stream had read the old one up to {_of(before, topic)}",
+                    f"the stream had read the old one up to {_offsets_text(before, topic)}",
                     "start with a new checkpoint, or let failOnDataLoss=false read the new topic from its beginning",
                 )
-        for place, end in bounds.latest.items():
-            topic = place[0]
+        for partition, end in bounds.latest.items():
+            topic = partition[0]
             recreated = topic in before.ids and before.ids[topic] != ids.get(topic)
-            known = before.offsets.get(place)
-            first = bounds.earliest[place]
-            at = 0 if known is None or recreated else known
-            if at < first or at > end:
-                known_as = f"new partition {topic}-{place[1]}" if known is None else f"{topic}-{place[1]}"
+            known = before.offsets.get(partition)
+            first = bounds.earliest[partition]
+            position = 0 if known is None or recreated else known
+            if position < first or position > end:
+                known_as = f"new partition {topic}-{partition[1]}" if known is None else f"{topic}-{partition[1]}"
                 self._lost(
-                    f"{known_as} has offsets {first} to {end}, and the stream is at {at}: records in between are gone",
-                    "failOnDataLoss=false goes on with what is there",
+                    f"{known_as} has offsets {first} to {end}, and the stream is at {position}: records are gone",
+                    "failOnDataLoss=false continues with what is there",
                 )
-                at = min(max(at, first), end)
-            begun[place] = at
+                position = min(max(position, first), end)
+            begun[partition] = position
         return begun
 
     def _lost(self, what: str, way_out: str) -> None:
@@ -234,10 +231,10 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLossError(f"{what}; {way_out}")
         warn("ottla", what)
 
-    def _too_few(self, begun: dict[Place, int], ends: dict[Place, int]) -> bool:
-        """Whether minOffsetsPerTrigger says to wait, which maxTriggerDelay bounds."""
+    def _too_few(self, begun: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> bool:
+        """Return whether to wait for minOffsetsPerTrigger, at most for maxTriggerDelay."""
         fewest = self._plan.fewest_offsets
-        waiting = sum(max(end - begun.get(place, 0), 0) for place, end in ends.items())
+        waiting = sum(max(end - begun.get(partition, 0), 0) for partition, end in ends.items())
         if not fewest or not waiting:
             return False
         now = time.monotonic()
@@ -251,36 +248,40 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self._plan.group
         if group is None:
             return
-        changed = {place: offset for place, offset in done.offsets.items() if self._committed.get(place) != offset}
+        changed = {
+            partition: offset for partition, offset in done.offsets.items() if self._committed.get(partition) != offset
+        }
         if not changed:
             return
         try:
             with reachable(self._plan.settings.bootstrap):
-                commit_offsets(self._client, group, changed)
+                commit_offsets(
+                    self._client, group, {(topic, number): offset for (topic, number), offset in changed.items()}
+                )
         except KafkaError as error:
             raise OptionError(
-                f"groupId: the offsets of group {group} cannot be committed: {error}; a stream needs a group of its "
-                f"own, without members"
+                f"groupId: the offsets of group {group} cannot be committed: {error}; a stream needs a group "
+                f"without members"
             ) from error
         self._committed.update(changed)
 
 
-def _of(position: Position, topic: str) -> str:
-    at = [f"{number}: {offset}" for (name, number), offset in sorted(position.offsets.items()) if name == topic]
-    return "{" + ", ".join(at) + "}"
+def _offsets_text(position: Position, topic: str) -> str:
+    offsets = [f"{number}: {offset}" for (name, number), offset in sorted(position.offsets.items()) if name == topic]
+    return "{" + ", ".join(offsets) + "}"
 
 
-def _limited(begun: dict[Place, int], ends: dict[Place, int], most: int) -> dict[Place, int]:
-    """Take as many offsets as the limit allows, from each partition in proportion to what it has."""
-    waiting = {place: max(end - begun.get(place, 0), 0) for place, end in ends.items()}
+def _limited(begun: dict[TopicPartition, int], ends: dict[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
+    """Limit the offsets of a batch, in proportion to what each partition has."""
+    waiting = {partition: max(end - begun.get(partition, 0), 0) for partition, end in ends.items()}
     total = sum(waiting.values())
     if not most or total <= most:
-        return {place: max(end, begun.get(place, 0)) for place, end in ends.items()}
-    found = {}
+        return {partition: max(end, begun.get(partition, 0)) for partition, end in ends.items()}
+    limited = {}
     left = most
-    for place, count in sorted(waiting.items()):
-        # At least one from whoever has any, as long as there is room, or a small partition would wait for ever.
+    for partition, count in sorted(waiting.items()):
+        # At least one offset of each partition that has any, or a small partition would never be read.
         share = min(max(most * count // total, 1 if count else 0), count, left)
         left -= share
-        found[place] = begun.get(place, 0) + share
-    return found
+        limited[partition] = begun.get(partition, 0) + share
+    return limited

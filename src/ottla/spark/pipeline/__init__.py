@@ -1,1 +1,1 @@
-"""`ottla pipeline`: Spark pipelines as folders, run in a process of their own."""
+"""`ottla pipeline`: Spark pipelines as folders, each run in its own process."""

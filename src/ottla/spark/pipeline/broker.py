@@ -1,4 +1,4 @@
-"""The broker that a pipeline runs against: one that is there, or one started for the length of the run."""
+"""The broker of a pipeline run: a running one, or one started for the duration of the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STOP_SECONDS: Final = 120
 
 
 def answers(bootstrap: str, timeout: float = 3.0) -> bool:
-    """Whether a broker is there."""
+    """Return whether a broker responds at an address."""
     try:
         with Client(bootstrap, timeout=timeout) as client:
             client.refresh([])
@@ -35,11 +35,11 @@ def answers(bootstrap: str, timeout: float = 3.0) -> bool:
 
 @contextmanager
 def broker(wanted: str | None, data_dir: Path) -> Iterator[tuple[str, bool]]:
-    """Where the broker is, and whether it was started here: the one asked for, the usual one, or a new one."""
+    """Yield the bootstrap address and whether the broker was started here: the given, the default, or a new one."""
     given = wanted or os.environ.get(BOOTSTRAP)
     if given:
         if not answers(given, 60.0):
-            raise PipelineError(f"no broker answers at {given}; start one with `ottla serve`, or leave -b away")
+            raise PipelineError(f"no broker answers at {given}; start one with `ottla serve`, or omit -b")
         yield given, False
         return
     if answers(USUAL):

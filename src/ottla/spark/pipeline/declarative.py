@@ -1,10 +1,10 @@
-"""Runs a Spark Declarative Pipelines spec with our formats registered, and with what Spark 4.2 needs to run it right.
+"""Run a Spark Declarative Pipelines spec with ottla's formats, and work around three faults of Spark 4.2.
 
-- `spark-pipelines` opens an unauthenticated Connect server on all interfaces: here it is on loopback, on a free port,
-  and asks for a token.
+- `spark-pipelines` opens an unauthenticated Connect server on all interfaces: here it listens on loopback, on a free
+  port, and requires a token.
 - With the default catalog a second run fails (LOCATION_ALREADY_EXISTS): here the catalog is Hive's, in `.ottla`.
 - With a Python source the client of 4.2 and 4.3 takes a progress message (`__python_accumulator__`) for an unknown
-  response and ends with an error although the data is right: here that message is dropped.
+  response and fails although the data is right: here that message is dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
 
 def server_settings(state: Path, token: str) -> dict[str, str]:
-    """The settings of the server that a pipeline runs on."""
+    """Return the settings of the Connect server."""
     metastore = state / "metastore"
     return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
@@ -44,11 +44,11 @@ def server_settings(state: Path, token: str) -> dict[str, str]:
 
 
 def main(file: str, settings: dict[str, Any]) -> int:
-    """Run the spec; the exit code."""
+    """Run the spec and return the exit code."""
     path = Path(file)
     state = path.parent / STATE
     status = begin_status(state)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on SIGINT
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # handle as SIGINT
     try:
         _run(path, state, settings, status)
     except KeyboardInterrupt:
@@ -86,7 +86,7 @@ def _run(path: Path, state: Path, settings: dict[str, Any], status: dict[str, An
     server.sparkContext.setLogLevel("WARN")
     port = getattr(getattr(server.sparkContext._jvm, _SERVICE), "MODULE$").localPort()
     client = connect(port, token)
-    # From here on `SparkSession.active()` and the functions of pyspark.sql are those of Connect.
+    # From here on, SparkSession.active() and pyspark.sql use Connect.
     os.environ[_MODE] = "1"
     try:
         register_formats(client)
@@ -117,7 +117,7 @@ def _run(path: Path, state: Path, settings: dict[str, Any], status: dict[str, An
 
 
 def connect(port: int, token: str) -> Any:
-    """A Connect session to the server in this process, whose client passes over what it does not know."""
+    """Return a Connect session to the server in this process, whose client ignores unknown responses."""
     from pyspark.sql.connect.session import SparkSession
 
     session = SparkSession.builder.remote(f"sc://localhost:{port}/;token={token}").create()
@@ -134,7 +134,7 @@ def connect(port: int, token: str) -> Any:
 
 
 def register_formats(session: Any) -> None:
-    """Teach a Connect session our formats."""
+    """Register ottla's formats with a Connect session."""
     from ottla.spark.log.source import LogSource
     from ottla.spark.network.source import NetworkSource
 

@@ -1,7 +1,7 @@
-"""A pipeline is a folder: a Spark Declarative Pipelines spec, or a plain PySpark file. Finds it and runs it.
+"""Find a pipeline (a folder with a Declarative Pipelines spec, or a plain PySpark file) and start its runner.
 
-The runners are processes of their own (`pipeline_plain`, `pipeline_declarative`): what a pipeline does to its process
-is its affair. They tell how they are doing in `.ottla/status.json`, which `run` shows and `status` reads.
+Runners (`plain`, `declarative`) are processes, so that a pipeline may do anything to its process. They write
+`.ottla/status.json`, which `run` shows and `status` reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BOOTSTRAP: Final = "OTTLA_BOOTSTRAP"
 
 
 class PipelineError(RuntimeError):
-    """There is no pipeline, or it cannot be run; the message says what to do."""
+    """There is no pipeline, or it cannot run; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,43 +38,43 @@ class Pipeline:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """The name of the folder."""
         return self.folder.name
 
     @property
     def state(self) -> Path:
-        """Checkpoints, tables, status and the broker's data, if it is ours."""
+        """The folder of checkpoints, tables, status, and the data of a broker started here."""
         return self.folder / STATE
 
     @property
     def status_file(self) -> Path:
-        """Where a run tells how it is doing."""
+        """The status file of the last run."""
         return self.state / "status.json"
 
     @property
     def log_file(self) -> Path:
-        """What the runner and Spark print."""
+        """The output of the runner and of Spark."""
         return self.state / "run.log"
 
 
-def find_pipeline(place: str | Path) -> Pipeline:
-    """The pipeline in a folder, or the one that a file is."""
-    path = Path(place).resolve()
+def find_pipeline(path: str | Path) -> Pipeline:
+    """Return the pipeline of a folder or a file."""
+    path = Path(path).resolve()
     if path.is_file():
         return Pipeline(path.parent, path, path.name in SPECS)
     if not path.is_dir():
-        raise PipelineError(f"there is no folder {place}; `ottla pipeline init {place}` makes one")
+        raise PipelineError(f"there is no folder {path}; `ottla pipeline init {path}` creates one")
     specs = [path / name for name in SPECS if (path / name).is_file()]
     if specs:
         return Pipeline(path, specs[0], True)
     if (path / PLAIN).is_file():
         return Pipeline(path, path / PLAIN, False)
-    raise PipelineError(f"{place} has neither {SPECS[0]} nor {PLAIN}; `ottla pipeline init` makes both kinds")
+    raise PipelineError(f"{path} has neither {SPECS[0]} nor {PLAIN}; `ottla pipeline init` creates either")
 
 
 @dataclass(slots=True)
 class RunSettings:
-    """What a run was asked for beyond the pipeline itself."""
+    """The settings of a run beyond the pipeline itself."""
 
     bootstrap: str
     master: str | None = None
@@ -84,7 +84,7 @@ class RunSettings:
     full_refresh: bool = False
 
     def as_json(self) -> str:
-        """For the runner's command line."""
+        """Return the settings for the runner's command line."""
         return json.dumps({name: getattr(self, name) for name in RunSettings.__slots__})
 
 
@@ -103,7 +103,7 @@ def start(
             [sys.executable, "-m", module, str(pipeline.file), settings.as_json()],
             cwd=pipeline.folder,
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C reaches the command, which asks the runner to stop
+            start_new_session=True,  # Ctrl-C reaches only the command, which stops the runner
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, BOOTSTRAP: settings.bootstrap, **(environment or {})},
@@ -111,7 +111,7 @@ def start(
 
 
 def read_status(pipeline: Pipeline) -> dict[str, Any]:
-    """What the last run told; whether it still runs is seen at its process."""
+    """Return the status of the last run; a run whose process is gone is not running."""
     try:
         found: dict[str, Any] = json.loads(pipeline.status_file.read_text())
     except (OSError, ValueError):
@@ -122,7 +122,7 @@ def read_status(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def begin_status(state: Path) -> dict[str, Any]:
-    """What a runner tells first; it adds to it as it goes on."""
+    """Return the first status of a runner, which adds to it."""
     state.mkdir(exist_ok=True)
     status: dict[str, Any] = {"pid": os.getpid(), "state": "starting", "started": time.time(), "queries": []}
     write_status(state / "status.json", status)
@@ -130,14 +130,14 @@ def begin_status(state: Path) -> dict[str, Any]:
 
 
 def end_status(pipeline: Pipeline) -> None:
-    """Note that the run was stopped, if its runner was killed before it could write that itself."""
+    """Record that the run was stopped, if its runner was killed before it could."""
     status = read_status(pipeline)
     if status["state"] == "died":
         write_status(pipeline.status_file, {**status, "state": "stopped", "ended": time.time()})
 
 
 def write_status(path: Path, status: Mapping[str, Any]) -> None:
-    """Tell how the run is doing; a reader sees the old or the new whole."""
+    """Write the status atomically."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(status))
     part.replace(path)
@@ -154,7 +154,7 @@ def _alive(pid: int) -> bool:
 
 
 def error_in_log(pipeline: Pipeline) -> str:
-    """The last thing that looks like a reason in a run's log."""
+    """Return the last line of a run's log that looks like a reason."""
     from ottla.spark.reasons import reason
 
     try:

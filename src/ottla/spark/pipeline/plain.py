@@ -1,7 +1,7 @@
-"""Runs a plain PySpark file as a pipeline: with a session that knows our formats, until its queries end.
+"""Run a plain PySpark file as a pipeline, with a session that has ottla's formats, until its queries end.
 
-The file gets the session by `SparkSession.builder.getOrCreate()` and the brokers from `OTTLA_BOOTSTRAP`. Named queries
-keep their checkpoints in `.ottla/checkpoints/<name>`, so that a second run goes on where the first one ended.
+The file gets the session from `SparkSession.builder.getOrCreate()` and the brokers from `OTTLA_BOOTSTRAP`. Named
+queries keep their checkpoints in `.ottla/checkpoints/<name>`, so that a second run continues where the first one ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EVERY: Final = 0.5
 
 
 def main(file: str, settings: dict[str, Any]) -> int:
-    """Run the file; the exit code."""
+    """Run the file and return the exit code."""
     from ottla.spark.session import session
 
     path = Path(file)
@@ -46,7 +46,7 @@ def main(file: str, settings: dict[str, Any]) -> int:
     spark.sparkContext.setLogLevel("WARN")
     watch = Watch(spark, state / "status.json", status)
     stopper.spark = spark
-    stopper.install()  # again: a SparkContext installs a handler of its own
+    stopper.install()  # again: SparkContext replaces the handler
     try:
         if settings["dry"]:
             status["plans"] = plans = []
@@ -59,7 +59,7 @@ def main(file: str, settings: dict[str, Any]) -> int:
         while active := spark.streams.active:
             active[0].awaitTermination()
         failures = [query.exception() for query in watch.seen.values()]
-        problem = next((each for each in failures if each is not None), None)
+        problem = next((failure for failure in failures if failure is not None), None)
         if problem is not None:
             raise problem
     except BaseException as error:
@@ -72,7 +72,7 @@ def main(file: str, settings: dict[str, Any]) -> int:
 
 
 class Stopper:
-    """Stops all queries on SIGINT or SIGTERM. A second signal, or one while no query runs, ends the process."""
+    """Stop all queries on SIGINT or SIGTERM. A second signal, or one while no query runs, ends the process."""
 
     def __init__(self, file: Path, status: dict[str, Any]) -> None:
         self._file = file
@@ -81,7 +81,7 @@ class Stopper:
         self.stopping = False
 
     def install(self) -> None:
-        """Handle the signals."""
+        """Install the signal handlers."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
 
@@ -89,7 +89,7 @@ class Stopper:
         if self.stopping or self.spark is None:
             self._end()
         self.stopping = True
-        # On a thread of its own: this one may be in the middle of a call to the JVM.
+        # In another thread: this one may be inside a call to the JVM.
         threading.Thread(target=self._stop_queries, daemon=True).start()
 
     def _stop_queries(self) -> None:
@@ -106,7 +106,7 @@ class Stopper:
 
 
 class Watch:
-    """Writes the status file while the pipeline runs."""
+    """Write the status file while the pipeline runs."""
 
     def __init__(self, spark: SparkSession, file: Path, status: dict[str, Any]) -> None:
         self._spark = spark
@@ -118,12 +118,12 @@ class Watch:
         self._totals: dict[str, dict[int, int]] = {}
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that writes."""
         self._status["state"] = "running"
         self._thread.start()
 
     def stop(self, state: str, error: BaseException | None = None) -> None:
-        """The last word."""
+        """Write the last status."""
         from ottla.spark.reasons import reason
 
         self._done.set()
@@ -142,7 +142,7 @@ class Watch:
             write_status(self._file, self._status)
 
     def _look(self) -> None:
-        """Ask every query that was seen; one that ended still knows its last progress."""
+        """Read the progress of every query seen; an ended query still has its last progress."""
         try:
             for query in self._spark.streams.active:
                 self.seen.setdefault(str(query.id), query)
@@ -155,7 +155,7 @@ class Watch:
                 shown = query_progress(progress and json.loads(progress.json), query.name or key, query.isActive)
                 found.append({**shown, "total_rows": sum(batches.values())})
             self._status["queries"] = found
-        except Exception as error:  # the session is going down: the last numbers stay
+        except Exception as error:  # the session is stopping: keep the last progress
             self._status.setdefault("notes", str(error)[:200])
 
 
@@ -176,13 +176,13 @@ _NOT_OPTIONS: Final = frozenset({"path", "format", "outputMode", "partitionBy", 
 
 
 def _start_once(writer: Any, start: Callable[[], Any]) -> Any:
-    """Take what is there and stop, whatever trigger the file asks for."""
+    """Process the available data and stop, whatever trigger the file sets."""
     writer.trigger(availableNow=True)
     return start()
 
 
 def _describe(writer: Any) -> dict[str, Any]:
-    """A query that a dry run does not start: its columns, and whether it could be started."""
+    """Describe a query that a dry run does not start: its columns, and whether it could start."""
     from ottla.spark.sink.exactly_once_plan import _private, _wants_exactly_once, check_plan
 
     jvm_writer = writer._jwrite

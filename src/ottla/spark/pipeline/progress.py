@@ -1,4 +1,4 @@
-"""How streaming queries are doing, from Spark's own progress reports: rows per second, and lag per source."""
+"""The progress of streaming queries from Spark's own reports: rows per second, and lag per source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def query_progress(progress: dict[str, Any] | None, name: str, active: bool) -> dict[str, Any]:
-    """One query in a few numbers."""
+    """Return one query's progress."""
     if progress is None:
         return {"name": name, "active": active, "batch": None, "rows_per_second": 0.0, "rows": 0, "sources": []}
     return {
@@ -17,12 +17,12 @@ def query_progress(progress: dict[str, Any] | None, name: str, active: bool) -> 
         "rows": progress.get("numInputRows", 0),
         "rows_per_second": round(float(progress.get("processedRowsPerSecond") or 0.0), 1),
         "at": progress.get("timestamp"),
-        "sources": [source_progress(each) for each in progress.get("sources", [])],
+        "sources": [source_progress(source) for source in progress.get("sources", [])],
     }
 
 
 def source_progress(source: dict[str, Any]) -> dict[str, Any]:
-    """One source: what came in, and how many records wait."""
+    """Return one source's input rate and lag."""
     return {
         "source": _named(source),
         "rows": source.get("numInputRows", 0),
@@ -44,7 +44,7 @@ def lag(end: Any, latest: Any) -> int | None:
 
 
 def _named(source: dict[str, Any]) -> str:
-    """The topics that a source reads; what Spark calls it, if it reads none."""
+    """Return the topics that a source reads, or Spark's description if it reads none."""
     topics = {topic for name in ("endOffset", "latestOffset") for topic, _ in _offsets(source.get(name)) or ()}
     return ", ".join(sorted(topics)) or str(source.get("description", "?"))
 
@@ -59,7 +59,7 @@ def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
         return None
     found = {}
     for topic, partitions in given.items():
-        if not topic:  # our source keeps topics' ids here
+        if not topic:  # topic ids of the format "ottla"
             continue
         if not isinstance(partitions, dict):
             return None

@@ -117,7 +117,7 @@ _TOPICS: Final = "orders:3\nspending:3\n"
 
 
 def make_pipeline(folder: Path, *, declarative: bool) -> list[Path]:
-    """Write a new pipeline; the files."""
+    """Write a new pipeline and return its files."""
     if folder.exists() and any(folder.iterdir()):
         raise PipelineError(f"{folder} is not empty; give a new name")
     files = {"topics.txt": _TOPICS}

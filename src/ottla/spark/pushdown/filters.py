@@ -1,6 +1,6 @@
-"""What Spark's filters on topic, partition, offset and timestamp leave of a read.
+"""Narrow a read by Spark's filters on topic, partition, offset and timestamp.
 
-Filters only narrow what is opened, decoded and sent; Spark applies each of them again to the rows.
+Filters only reduce what is opened, decoded and sent; Spark applies each of them to the rows again.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
     from ottla.spark.options import Options
 
-# The option by which `pushdown_rule` marks the scan that it makes for one query; no other may be narrowed by filters.
+# The option with which `rule` marks the scan that it makes for one query: filters may narrow only such a scan.
 PUSHED: Final = "spark.ottla.pushed"
 _MAX: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_pushed(options: Options) -> bool:
-    """Whether this reader is one that filters are handed to; `filterPushdown=false` keeps them from all readers."""
+    """Return whether filters may narrow this reader; `filterPushdown=false` disables that for all readers."""
     return options.boolean("filterPushdown", True) and options.text(PUSHED) is not None
 
 
 @dataclass(slots=True)
 class Limits:
-    """Topics (None is all), and ranges with both ends: partitions, offsets, and times in ms."""
+    """Topics (None is all), and inclusive ranges of partitions, offsets, and times in ms."""
 
     topics: frozenset[str] | None = None
     partitions: tuple[int, int] = (0, _MAX)
@@ -36,7 +36,7 @@ class Limits:
     times: tuple[int, int] = (-_MAX, _MAX)
 
     def partition(self, topic: str, partition: int) -> bool:
-        """Whether a partition can have rows that pass."""
+        """Return whether a partition can have matching rows."""
         return (
             (self.topics is None or topic in self.topics)
             and (self.numbers is None or partition in self.numbers)
@@ -45,27 +45,27 @@ class Limits:
 
     @property
     def earliest(self) -> int | None:
-        """The earliest time that passes, if there is a limit."""
+        """The earliest matching time, if limited."""
         return None if self.times[0] == -_MAX else self.times[0]
 
     @property
     def latest(self) -> int | None:
-        """The latest time that passes, if there is a limit."""
+        """The latest matching time, if limited."""
         return None if self.times[1] == _MAX else self.times[1]
 
     @property
     def timed(self) -> bool:
-        """Whether times are limited at all."""
+        """Whether times are limited."""
         return self.times != (-_MAX, _MAX)
 
     def take(self, filters: Iterable[Any]) -> None:
-        """Note what is of use in a conjunction of filters."""
+        """Apply the usable filters of a conjunction."""
         from pyspark.sql import datasource as spark
 
-        for each in filters:
-            name = ".".join(getattr(each, "attribute", ()))
-            value: Any = getattr(each, "value", None)
-            match each:
+        for condition in filters:
+            name = ".".join(getattr(condition, "attribute", ()))
+            value: Any = getattr(condition, "value", None)
+            match condition:
                 case spark.EqualTo() | spark.EqualNullSafe():
                     self._among(name, (value,))
                 case spark.In():
@@ -90,17 +90,17 @@ class Limits:
             self.numbers = numbers if self.numbers is None else self.numbers & numbers
 
     def _between(self, name: str, low: int | None, high: int | None) -> None:
-        """Narrow a range; a strict bound is taken as one that includes its end, which leaves no row out."""
+        """Narrow a range; a strict bound is taken as inclusive, which drops no row."""
         if low is None or high is None:
             return
         field = {"partition": "partitions", "offset": "offsets", "timestamp": "times"}.get(name)
         if field is not None:
-            now: tuple[int, int] = getattr(self, field)
-            setattr(self, field, (max(now[0], low), min(now[1], high)))
+            limits: tuple[int, int] = getattr(self, field)
+            setattr(self, field, (max(limits[0], low), min(limits[1], high)))
 
 
 def _number(name: str, value: Any, *, down: bool) -> int | None:
-    """A bound as a number; a time in milliseconds, which is what records count, rounded away from what is asked for."""
+    """Return a bound as a number; times become milliseconds, rounded so that no matching record is lost."""
     if name in ("partition", "offset"):
         return value if type(value) is int else None
     if name == "timestamp" and isinstance(value, datetime):

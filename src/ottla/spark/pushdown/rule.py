@@ -1,13 +1,13 @@
-"""Has Spark push filters and used columns into ottla's batch reads, and stay right when a DataFrame is used again.
+"""Push filters and used columns into ottla's batch reads, correctly even when a DataFrame is used again.
 
 Spark 4.1 to 4.3 keep what a Python source planned for pushed filters with the DataFrame's relation: every later query
-over the same relation, and the other side of a join, then reads what those filters left. So Spark's own push-down stays
-off, and a rule at the end of the optimizer gives each filtered scan a source of its own, made anew with the filters
-that stand above it. Filters stay in the plan: a scan that is not narrowed is slower, never wrong. Of the columns, the
-rule leaves those that a query uses, which Spark does not tell a Python source.
+over the same relation, and the other side of a join, then reads only what those filters left. So Spark's own pushdown
+stays off, and a rule at the end of the optimizer gives each filtered scan a new source with the filters above it.
+Filters stay in the plan: a scan that is not narrowed is slower, never wrong. The rule also drops columns that a query
+does not use, which Spark does not tell a Python source.
 
-The rule is Java (`NarrowScans.java`), because only the JVM can take part in planning; Spark's own compiler of generated
-code, Janino, compiles it on the driver. With Spark Connect the client has no JVM to put it into: nothing is narrowed.
+The rule is Java (`NarrowScans.java`), because only the JVM takes part in planning; Janino, Spark's own compiler of
+generated code, compiles it on the driver. A Spark Connect client has no JVM: nothing is narrowed there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SOURCE: Final = Path(__file__).with_name("NarrowScans.java")
 
 
 def install(spark: SparkSession) -> bool:
-    """Add the rule to a session's optimizer, once; False where it cannot be had, and nothing is narrowed."""
+    """Add the rule to a session's optimizer, once; return False if it cannot be installed, and nothing is narrowed."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     java: Any = getattr(spark, "_jsparkSession", None)
@@ -34,11 +34,11 @@ def install(spark: SparkSession) -> bool:
         return False
     methods = java.experimental()
     rules = methods.extraOptimizations()
-    if any(rules.apply(at).getClass().getName() == _CLASS for at in range(rules.size())):
+    if any(rules.apply(index).getClass().getName() == _CLASS for index in range(rules.size())):
         return True
     try:
         methods.__getattr__("extraOptimizations_$eq")(rules.appended(_compiled(spark)))
-    except (Py4JError, TypeError, OSError):  # another Spark, a JVM without the compiler, an ottla without the source
+    except (Py4JError, TypeError, OSError):  # another Spark version, no Janino, or no source file
         return False
     return True
 
@@ -55,6 +55,6 @@ def _compiled(spark: SparkSession) -> Any:
 def _strings(spark: SparkSession, *values: str) -> Any:
     gateway: Any = spark.sparkContext._gateway
     array = gateway.new_array(gateway.jvm.java.lang.Object, len(values))
-    for at, value in enumerate(values):
-        array[at] = value
+    for index, value in enumerate(values):
+        array[index] = value
     return array

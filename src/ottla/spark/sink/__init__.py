@@ -1,1 +1,1 @@
-"""Writes to topics with format "ottla": rows to records, and the exactly-once writer."""
+"""Writers of the format "ottla": rows to records, and the exactly-once sink."""

@@ -1,12 +1,12 @@
-"""The exactly-once sink: each task's rows of a micro-batch in one transaction that also says which batch it was.
+"""The exactly-once sink: a transaction per task holds the rows of a micro-batch and the number of the batch.
 
-docs/exactly-once.md has the design and what happens at each crash point. In short, an attempt of a task
+docs/exactly-once.md has the design and every crash point. In short, an attempt of a task
 
-1. fences every earlier attempt (InitProducerId of the transactional id of query and task),
-2. looks whether the batch was committed (the offset of the task's bookkeeping group, stable reads only),
+1. fences every earlier attempt (InitProducerId with the transactional id of query and task),
+2. checks whether the batch was committed (the offset of the task's bookkeeping group, stable reads only),
 3. sends its rows, records batch and fingerprint in that group, and commits: one transaction for all three.
 
-The driver, which alone knows how many tasks a batch has, then looks for tasks of an earlier run that it has no more.
+The driver, which alone knows how many tasks a batch has, then checks for tasks of an earlier run that no longer exist.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _PREFIX: Final = "ottla-sink"
 _BATCH_PROPERTY: Final = "streaming.sql.batchId"
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
-_RUN_PROPERTY: Final = "spark.jobGroup.id"  # another one each time that a query is started
+_RUN_PROPERTY: Final = "spark.jobGroup.id"  # changes with each start of a query
 _NOT_MINE: Final = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -46,20 +46,20 @@ _NOT_MINE: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-_OFFSET_FETCH: Final = 9  # from 10 on topics have ids in place of names
+_OFFSET_FETCH: Final = 9  # from 10 on topics have ids in attempt of names
 
 
 class RowsNotReproducedError(RuntimeError):
-    """A batch was run again and gave a task other rows than those that are committed."""
+    """A batch ran again and a task has other rows than those that are committed."""
 
 
 class TakenOverError(RuntimeError):
-    """Somebody else goes on with a task's transaction, or the broker has ended it."""
+    """Another attempt took over a task's transaction, or the broker aborted it."""
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPlace:
-    """Which part of which micro-batch of which query."""
+class TaskAttempt:
+    """The query, batch and task number of this attempt."""
 
     query: str
     batch: int
@@ -68,27 +68,27 @@ class TaskPlace:
 
     @property
     def transactional_id(self) -> str:
-        """The same for every attempt and every batch; also the name of the bookkeeping group."""
+        """The same id for every attempt and every batch; also the name of the bookkeeping group."""
         return f"{_PREFIX}-{self.query}-{self.task}"
 
     @classmethod
-    def here(cls) -> TaskPlace:
-        """The task that this Python worker runs."""
+    def here(cls) -> TaskAttempt:
+        """Return the task that this Python worker runs."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
         query, batch = (context and context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _BATCH_PROPERTY))
         if context is None or query is None or batch is None:
-            raise RuntimeError("exactlyOnce works in a task of a streaming query, which says query and batch id")
+            raise RuntimeError("exactlyOnce needs a task of a streaming query, with a query id and a batch id")
         return cls(query, int(batch), context.partitionId(), context.getLocalProperty(_RUN_PROPERTY) or "")
 
 
 @dataclass(slots=True)
 class Fingerprint:
-    """What a task wrote, whatever the order: how many rows, a sum over where they went, and one over their values.
+    """What a task wrote, in any order: the number of rows, a sum over their destinations, one over their values.
 
-    A row goes by topic, partition column and key, and by its value where it has no key. The values of rows with keys
-    are counted apart: they may differ in a harmless way (a sum of floating-point numbers taken in another order).
+    A row's destination is its topic, partition column and key, and its value if it has no key. Values of rows with keys
+    are summed apart: they may differ harmlessly (a sum of floating-point numbers in another order).
     """
 
     rows: int = 0
@@ -96,11 +96,12 @@ class Fingerprint:
     values: int = 0
 
     def add(self, row: OutgoingRecord) -> None:
-        """Count one row."""
-        said = f"{row.topic}/{'' if row.partition is None else row.partition}/{row.key is None:d}".encode()
+        """Add one row."""
+        destination = f"{row.topic}/{'' if row.partition is None else row.partition}/{row.key is None:d}".encode()
         value = row.value or b""
         self.rows += 1
-        self.total = (self.total + zlib.crc32(value if row.key is None else row.key, zlib.crc32(said))) & (2**64 - 1)
+        checksum = zlib.crc32(value if row.key is None else row.key, zlib.crc32(destination))
+        self.total = (self.total + checksum) & (2**64 - 1)
         self.values = (self.values + zlib.crc32(value, zlib.crc32(row.key or b""))) & (2**64 - 1)
 
     def __str__(self) -> str:
@@ -109,7 +110,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The last batch that a task has committed, with the fingerprint of its rows, and the run that did."""
+    """The last batch that a task has committed, the fingerprint of its rows, and the run."""
 
     batch: int
     fingerprint: str
@@ -118,45 +119,45 @@ class Committed:
 
     @classmethod
     def parse(cls, offset: int, metadata: str) -> Committed:
-        """Read a group's commit."""
+        """Parse a group's commit."""
         rows, total, values, run = (*metadata.split(":", 3), "", "", "", "")[:4]
         return cls(offset - 1, f"{rows}:{total}", values, run)
 
     @property
     def rows(self) -> str:
-        """How many rows, as text."""
+        """The number of rows, as text."""
         return self.fingerprint.partition(":")[0]
 
 
 @dataclass
 class WrittenOnce(Written):
-    """What a task says of itself; `first` where it is the task's first batch of this run that has a commit."""
+    """A task's commit message; `first` if it is the task's first batch of this run with a commit."""
 
     query: str = ""
     first: bool = False
 
 
 class ExactlyOnceTask:
-    """One attempt at one task; each step is a method, so that a test can end the process before or after it."""
+    """One attempt at one task; each step is a method, so that a test can kill the process around it."""
 
-    def __init__(self, plan: SinkPlan, place: TaskPlace) -> None:
+    def __init__(self, plan: SinkPlan, attempt: TaskAttempt) -> None:
         self.plan = plan
-        self.place = place
+        self.attempt = attempt
 
     def run(self, rows: Iterator[OutgoingRecord]) -> Written:
-        """Write the rows if no attempt before this one did."""
+        """Write the rows unless an earlier attempt committed them."""
         with self.plan.connected() as client:
             first = next(rows, None)
             if first is None:
-                # Nothing to write, so nothing to fence; but rows that are committed must not have vanished.
-                return self.finish(self.look(client), Fingerprint())
+                # Nothing to write and nothing to fence; but an earlier attempt must not have committed rows.
+                return self.finish(self.last_committed(client), Fingerprint())
             producer = self.plan.producer(
-                client, transactional_id=self.place.transactional_id, first_partition=self.place.task
+                client, transactional_id=self.attempt.transactional_id, first_partition=self.attempt.task
             )
             self.fence(producer)
-            before = self.look(client)
+            before = self.last_committed(client)
             written = Fingerprint()
-            if before is not None and before.batch >= self.place.batch:
+            if before is not None and before.batch >= self.attempt.batch:
                 for row in _chain(first, rows):
                     written.add(row)
                 return self.finish(before, written)
@@ -176,28 +177,28 @@ class ExactlyOnceTask:
                 self._explain(error)
                 raise
             return WrittenOnce(
-                written.rows, query=self.place.query, first=before is None or before.run != self.place.run
+                written.rows, query=self.attempt.query, first=before is None or before.run != self.attempt.run
             )
 
     def _explain(self, error: BaseException) -> None:
-        """Say what the errors mean that a producer gets whose transaction is no longer its own."""
+        """Turn fencing errors into `TakenOverError`."""
         if isinstance(error, KafkaError) and error.code in _NOT_MINE:
-            place = self.place
+            attempt = self.attempt
             raise TakenOverError(
-                f"task {place.task} of batch {place.batch} of query {place.query} lost its transaction: another "
+                f"task {attempt.task} of batch {attempt.batch} of query {attempt.query} lost its transaction: another "
                 "attempt took over, or it was open for longer than kafka.transaction.timeout.ms "
-                f"({self.plan.transaction_timeout_ms}). The next attempt looks what is committed and writes the rest"
+                f"({self.plan.transaction_timeout_ms}). The next attempt writes what is not committed"
             ) from error
 
     def fence(self, producer: Producer) -> None:
-        """End and lock out every earlier attempt; when this returns, each of them is committed or never will be."""
+        """Fence every earlier attempt: when this returns, each is committed or never will be."""
         producer.initialize()
 
-    def look(self, client: Client) -> Committed | None:
-        """The last batch that this task committed in any attempt."""
-        group = self.place.transactional_id
+    def last_committed(self, client: Client) -> Committed | None:
+        """Return the last batch that this task committed in any attempt."""
+        group = self.attempt.transactional_id
 
-        def ask() -> Committed | None:
+        def fetch() -> Committed | None:
             connection = client.node(client.coordinator(group))
             version = min(connection.best_version(9), _OFFSET_FETCH)
             if version < 8:
@@ -205,58 +206,59 @@ class ExactlyOnceTask:
             request = OffsetFetchRequest(
                 groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], require_stable=True
             )
-            answer = connection.send(request, OffsetFetchResponse, version=version).groups[0]
-            if answer.error_code:
-                raise KafkaError(answer.error_code, f"offsets of {group}")
-            found = None
-            for topic in answer.topics:
-                for each in topic.partitions:
-                    if each.error_code:
-                        raise KafkaError(each.error_code, f"offsets of {group}")
-                    if each.committed_offset > 0 and (found is None or each.committed_offset > found.batch + 1):
-                        found = Committed.parse(each.committed_offset, each.metadata or "")
-            return found
+            response = connection.send(request, OffsetFetchResponse, version=version).groups[0]
+            if response.error_code:
+                raise KafkaError(response.error_code, f"offsets of {group}")
+            latest = None
+            for topic in response.topics:
+                for partition in topic.partitions:
+                    if partition.error_code:
+                        raise KafkaError(partition.error_code, f"offsets of {group}")
+                    offset = partition.committed_offset
+                    if offset > 0 and (latest is None or offset > latest.batch + 1):
+                        latest = Committed.parse(offset, partition.metadata or "")
+            return latest
 
-        def attempt() -> Committed | None:
+        def fetch_from_current_coordinator() -> Committed | None:
             try:
-                return ask()
+                return fetch()
             except (KafkaError, ConnectionFailedError):
                 client.forget_coordinator(group)
                 raise
 
-        return client.retrying(attempt)
+        return client.retrying(fetch_from_current_coordinator)
 
     def send(self, producer: Producer, row: OutgoingRecord) -> None:
-        """Take one row; it goes out with the next full batch."""
+        """Add one row to the next produce batch."""
         producer.send(row.topic, row.key, row.value, row.headers, row.partition)
 
     def flush(self, producer: Producer) -> None:
-        """Send what waits; all rows are acknowledged then, and none is committed."""
+        """Send all pending rows: they are acknowledged, and not committed."""
         producer.flush()
 
     def record(self, producer: Producer, topic: str, written: Fingerprint) -> None:
-        """Say within the transaction that this batch is done; the offset is that of the next batch."""
-        place = self.place
-        said = f"{written}:{written.values:x}:{place.run}"
-        producer.add_offsets(place.transactional_id, {(topic, 0): (place.batch + 1, said)})
+        """Commit the number of the next batch within the transaction, as the bookkeeping group's offset."""
+        attempt = self.attempt
+        metadata = f"{written}:{written.values:x}:{attempt.run}"
+        producer.add_offsets(attempt.transactional_id, {(topic, 0): (attempt.batch + 1, metadata)})
 
     def commit(self, producer: Producer) -> None:
         """Commit rows and record together."""
         producer.commit()
 
     def finish(self, before: Committed | None, now: Fingerprint) -> Written:
-        """The batch is committed already: hold its rows against those of this run."""
-        place = self.place
-        if before is None or before.batch < place.batch:
-            return WrittenOnce(0, query=place.query)
-        if before.batch > place.batch:
+        """Compare the rows of this run with those that are already committed."""
+        attempt = self.attempt
+        if before is None or before.batch < attempt.batch:
+            return WrittenOnce(0, query=attempt.query)
+        if before.batch > attempt.batch:
             raise RowsNotReproducedError(
-                f"batch {place.batch} of query {place.query} is asked for, but batch {before.batch} is "
-                "committed: two runs share a checkpoint, or an old checkpoint was put back"
+                f"batch {attempt.batch} of query {attempt.query} was requested, but batch {before.batch} is "
+                "committed: two runs share a checkpoint, or an old checkpoint was restored"
             )
         if before.fingerprint != str(now):
             raise RowsNotReproducedError(
-                f"batch {place.batch} of query {place.query} was run again and task {place.task} has "
+                f"batch {attempt.batch} of query {attempt.query} ran again and task {attempt.task} has "
                 f"{now.rows} rows ({now}) where {before.rows} ({before.fingerprint}) are "
                 "committed: the plan does not give the same rows to the same task twice. This task wrote nothing. Make "
                 "it reproducible (no rand, uuid or unordered limit; the same input files), or put .coalesce(1) before "
@@ -265,32 +267,32 @@ class ExactlyOnceTask:
         if before.values and before.values != f"{now.values:x}":
             warn(
                 "ottla",
-                f"batch {place.batch} of query {place.query} was run again and task {place.task} has the same keys "
-                "with other values: those that are committed stay",
+                f"batch {attempt.batch} of query {attempt.query} ran again and task {attempt.task} has the same keys "
+                "with other values: the committed ones stay",
             )
-        return WrittenOnce(now.rows, committed_before=True, query=place.query, first=before.run != place.run)
+        return WrittenOnce(now.rows, committed_before=True, query=attempt.query, first=before.run != attempt.run)
 
 
 def check_tasks(plan: SinkPlan, query: str, tasks: int, batch: int) -> None:
-    """Raise if a task that this batch no longer has is committed: its rows are then in other tasks, a second time."""
+    """Raise if a task that this batch no longer has is committed: its rows are now in other tasks as well."""
     prefix = f"{_PREFIX}-{query}-"
     with plan.connected() as client:
         for listed in client.retrying(lambda: list_groups(client)):
             number = listed.group.removeprefix(prefix)
             if not listed.group.startswith(prefix) or not number.isdigit() or int(number) < tasks:
                 continue
-            found = ExactlyOnceTask(plan, TaskPlace(query, batch, int(number))).look(client)
-            if found is not None and found.batch >= batch:
+            committed = ExactlyOnceTask(plan, TaskAttempt(query, batch, int(number))).last_committed(client)
+            if committed is not None and committed.batch >= batch:
                 raise RowsNotReproducedError(
-                    f"batch {batch} of query {query} was run again with {tasks} tasks, and task {number} of an earlier "
-                    f"run has committed {found.rows} rows of it, which may now be in the topic twice: the plan does "
-                    "not cut a batch in the same way again (another number of cores, or other input files). Once the "
-                    f"topic is put right, `ottla group delete {listed.group}` lets the query go on"
+                    f"batch {batch} of query {query} ran again with {tasks} tasks, and task {number} of an earlier "
+                    f"run has committed {committed.rows} rows of it, which may now be in the topic twice: the plan "
+                    "does not split a batch in the same way again (another number of cores, or other input files). "
+                    f"Repair the topic, then `ottla group delete {listed.group}` lets the query continue"
                 )
 
 
 class ExactlyOnceWriter(DataSourceStreamArrowWriter):
-    """Writes each row of a query once, as readers with isolation level read_committed see it."""
+    """Write each row of a query once, as read_committed consumers see it."""
 
     task = ExactlyOnceTask
 
@@ -298,20 +300,22 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
         self.plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write one task's rows, unless an earlier attempt has committed them."""
-        return self.task(self.plan, TaskPlace.here()).run(rows_of(iterator, self.plan.layout, self.plan.topic))
+        """Write one task's rows, unless an earlier attempt committed them."""
+        return self.task(self.plan, TaskAttempt.here()).run(rows_of(iterator, self.plan.layout, self.plan.topic))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Every task has committed its own part; what is left is to see that there were as many as in an earlier run.
+        """Check that the batch has as many tasks as in an earlier run.
 
-        Only a run's first batch can be one that an earlier run left half done.
+        Every task has committed its own part. Only a run's first batch can be one that an earlier run left incomplete.
         """
-        query = next((each.query for each in messages if isinstance(each, WrittenOnce) and each.first), None)
+        query = next(
+            (message.query for message in messages if isinstance(message, WrittenOnce) and message.first), None
+        )
         if query is not None:
             check_tasks(self.plan, query, len(messages), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing to undo: what was committed is known by its batch id, what was not is fenced by the next attempt."""
+        """Do nothing: committed parts are known by their batch id, the next attempt fences open ones."""
 
 
 def _chain(first: OutgoingRecord, rest: Iterator[OutgoingRecord]) -> Iterator[OutgoingRecord]:
@@ -320,7 +324,7 @@ def _chain(first: OutgoingRecord, rest: Iterator[OutgoingRecord]) -> Iterator[Ou
 
 
 def _abort(producer: Producer) -> None:
-    """Let readers go on at once; if this fails, the next attempt or the transaction's timeout does it."""
+    """Abort the transaction, so that readers need not wait for the next attempt or for the transaction timeout."""
     try:
         producer.abort()
     except (KafkaError, ConnectionFailedError):

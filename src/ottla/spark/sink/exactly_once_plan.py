@@ -1,8 +1,7 @@
-"""Refuses a streaming plan that may give a task other rows when a batch is run again.
+"""Refuse a streaming plan that may give a task other rows when a batch runs again.
 
-Spark shows a Python sink neither plan nor session, so the plan is looked at where the query starts: `watch` puts the
-check before `DataStreamWriter.start`. With Spark Connect the plan is on the server and only the fingerprints of
-`exactly_once` notice.
+Spark passes a Python sink neither plan nor session, so `watch` checks the plan in `DataStreamWriter.start`. With Spark
+Connect the plan is on the server, and only the fingerprints of `exactly_once` detect a difference.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-# Operators whose rows depend on the order in which rows arrive, with what to do instead.
+# Operators whose rows depend on the order of their input, with an alternative.
 _OPERATORS: Final = {
     "Sample": "which rows it takes depends on their order; filter by a hash of a column instead",
     "GlobalLimit": "which rows are the first depends on the order in which tasks deliver them",
     "LocalLimit": "which rows are the first depends on the order in which tasks deliver them",
     "Tail": "which rows are the last depends on the order in which tasks deliver them",
 }
-# Sources that cannot read the same rows a second time.
+# Sources that cannot read the same rows again.
 _FORGETFUL: Final = ("socket", "textsocket")
 _AGGREGATES: Final = "org.apache.spark.sql.catalyst.expressions.aggregate."
 _SORTED: Final = "spark.sql.execution.sortBeforeRepartition"
@@ -36,11 +35,11 @@ _MARK: Final = "_ottla_watches"
 
 
 class PlanRefusedError(OptionError):
-    """The plan cannot be written exactly once; the message says which part of it and why."""
+    """The plan cannot be written exactly once; the message names the operator and the reason."""
 
 
 def watch() -> None:
-    """Have every query that asks for exactlyOnce checked when it starts."""
+    """Check every query with exactlyOnce when it starts."""
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     start = DataStreamWriter.start
@@ -63,19 +62,19 @@ def watch() -> None:
 
 
 def check_plan(frame: DataFrame) -> None:
-    """Raise `PlanRefusedError` if a batch of this plan may not come out the same twice."""
+    """Raise `PlanRefusedError` if a batch of this plan may have other rows when it runs again."""
     spark = frame.sparkSession
     problems = list(_problems(frame._jdf.queryExecution().analyzed(), spark.conf.get(_SORTED, "true") == "true"))
     if problems:
         raise PlanRefusedError(
-            "exactlyOnce is refused, because a batch that is run again may give other rows to its tasks: "
+            "exactlyOnce is refused, because a batch that runs again may give other rows to its tasks: "
             + "; ".join(dict.fromkeys(problems))
         )
 
 
 @contextmanager
 def _without_adaptive_execution(spark: SparkSession) -> Iterator[None]:
-    """A query takes its settings when it starts; with this one the tasks of a batch would depend on sizes."""
+    """Disable adaptive execution while a query starts: with it, the tasks of a batch depend on sizes."""
     before = spark.conf.get(_ADAPTIVE, None)
     spark.conf.set(_ADAPTIVE, "false")
     try:
@@ -88,9 +87,9 @@ def _without_adaptive_execution(spark: SparkSession) -> Iterator[None]:
 
 
 def check_parallelism(frame: DataFrame, checkpoint: str) -> None:
-    """Refuse to finish a batch of files on another number of cores, by which Spark cuts files into tasks.
+    """Refuse to finish a batch of files with another parallelism, by which Spark splits files into tasks.
 
-    The number is kept in the checkpoint at each start; a batch that is yet to begin may be cut in any way.
+    The checkpoint holds the parallelism of each start; a batch that has not begun may be split in any way.
     """
     if not _reads_files(frame._jdf.queryExecution().analyzed()):
         return
@@ -118,12 +117,12 @@ def check_parallelism(frame: DataFrame, checkpoint: str) -> None:
 def _reads_files(node: Any) -> bool:
     if node.nodeName().startswith("StreamingRelation") and node.sourceName().startswith("FileSource"):
         return True
-    return any(_reads_files(_at(node.children(), at)) for at in range(node.children().size()))
+    return any(_reads_files(_item(node.children(), index)) for index in range(node.children().size()))
 
 
 def _last_batch(jvm: Any, files: Any, root: Any, log: str) -> int:
     folder = jvm.org.apache.hadoop.fs.Path(root, log)
-    names = [each.getPath().getName() for each in files.listStatus(folder)] if files.exists(folder) else []
+    names = [status.getPath().getName() for status in files.listStatus(folder)] if files.exists(folder) else []
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
@@ -132,20 +131,20 @@ def _wants_exactly_once(jvm_writer: Any, named: dict[str, Any]) -> bool:
 
 
 def _checkpoint(spark: SparkSession, jvm_writer: Any, named: dict[str, Any]) -> str | None:
-    """Where a query keeps its checkpoint, unless it is a folder that nobody comes back to."""
+    """Return the checkpoint folder of a query, unless it is a temporary one."""
     given = _option(jvm_writer, named, "checkpointLocation")
     root = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
     name = _option(jvm_writer, named, "queryName")
     return given or (f"{root}/{name}" if root and name else None)
 
 
-def _option(jvm_writer: Any, named: dict[str, Any], wanted: str) -> str | None:
-    """What a query's writer was told, by its options or with `start`."""
+def _option(jvm_writer: Any, named: dict[str, Any], option: str) -> str | None:
+    """Return an option of a query's writer, set by `option` or by `start`."""
     for name, value in named.items():
-        if name.lower() == wanted.lower() and value is not None:
+        if name.lower() == option.lower() and value is not None:
             return str(value)
-    found = _private(jvm_writer, "extraOptions").get(wanted)
-    return str(found.get()) if found.isDefined() else None
+    value = _private(jvm_writer, "extraOptions").get(option)
+    return str(value.get()) if value.isDefined() else None
 
 
 def _private(target: Any, name: str) -> Any:
@@ -159,24 +158,24 @@ def _problems(node: Any, repartition_is_sorted: bool) -> Iterator[str]:
     if name in _OPERATORS:
         yield f"{name}: {_OPERATORS[name]}"
     if name in ("Repartition", "RepartitionByExpression") and not repartition_is_sorted and _round_robin(node):
-        yield f"repartition deals rows out in turn while {_SORTED} is false"
+        yield f"repartition distributes rows round-robin while {_SORTED} is false"
     if name.startswith("StreamingRelation") and node.sourceName().lower() in _FORGETFUL:
         yield f"the source {node.sourceName()} cannot read the same rows again"
-    for at in range(node.expressions().size()):
-        yield from _expressions(_at(node.expressions(), at))
-    for at in range(node.children().size()):
-        yield from _problems(_at(node.children(), at), repartition_is_sorted)
+    for index in range(node.expressions().size()):
+        yield from _expressions(_item(node.expressions(), index))
+    for index in range(node.children().size()):
+        yield from _problems(_item(node.children(), index), repartition_is_sorted)
 
 
 def _expressions(expression: Any) -> Iterator[str]:
-    """The innermost expressions that say something else each time they are asked."""
+    """Yield the innermost nondeterministic expressions."""
     if expression.deterministic():
         return
-    children = [_at(expression.children(), at) for at in range(expression.children().size())]
-    inner = [each for each in children if not each.deterministic()]
-    for each in inner:
-        yield from _expressions(each)
-    # first or collect_list change values with the order of rows, but not which rows there are or where they go.
+    children = [_item(expression.children(), index) for index in range(expression.children().size())]
+    inner = [child for child in children if not child.deterministic()]
+    for child in inner:
+        yield from _expressions(child)
+    # The values of first and collect_list depend on the order of rows; the rows and their destinations do not.
     if not inner and not expression.getClass().getName().startswith(_AGGREGATES):
         yield f"{expression.sql()} is not deterministic"
 
@@ -185,5 +184,5 @@ def _round_robin(node: Any) -> bool:
     return (node.nodeName() == "Repartition" and node.shuffle()) or "RoundRobin" in node.toString()
 
 
-def _at(sequence: Any, position: int) -> Any:
-    return sequence.apply(position)
+def _item(sequence: Any, index: int) -> Any:
+    return sequence.apply(index)

@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as records: which columns a sink takes, of which types, and how they become bytes."""
+"""Rows of a DataFrame as records: the columns that a sink accepts, their types, and their encoding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OutgoingRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which of the columns that a sink knows a DataFrame has, by position."""
+    """The positions of the sink's columns in a DataFrame."""
 
     key: int | None
     value: int
@@ -45,7 +45,7 @@ class Layout:
 
 
 def read_layout(schema: StructType, *, topic_given: bool) -> Layout:
-    """Find the columns and check their types; others are left alone, as Spark's own sink does."""
+    """Find the columns and check their types; other columns are ignored, as in Spark's own sink."""
     found: dict[str, int] = {}
     for position, field in enumerate(schema.fields):
         name = field.name.lower()
@@ -64,12 +64,12 @@ def read_layout(schema: StructType, *, topic_given: bool) -> Layout:
             'For whole rows as JSON: .selectExpr("to_json(struct(*)) as value")'
         )
     if "topic" not in found and not topic_given:
-        raise OptionError('where to? Give .option("topic", "orders") or a column topic')
+        raise OptionError('no target: give .option("topic", "orders") or a column topic')
     return Layout(found.get("key"), found["value"], found.get("topic"), found.get("partition"), found.get("headers"))
 
 
 def rows_of(batches: Iterator[pa.RecordBatch], layout: Layout, topic: str | None) -> Iterator[OutgoingRecord]:
-    """The rows of Arrow batches as records; the topic of the options wins over the column, as in Spark's sink."""
+    """Yield the rows of Arrow batches as records; the option `topic` overrides the column, as in Spark's own sink."""
     for batch in batches:
         count = batch.num_rows
         keys = _bytes(batch, layout.key) if layout.key is not None else [None] * count
@@ -77,14 +77,14 @@ def rows_of(batches: Iterator[pa.RecordBatch], layout: Layout, topic: str | None
         topics = [topic] * count if topic is not None else batch.column(layout.topic).to_pylist()
         partitions = [None] * count if layout.partition is None else batch.column(layout.partition).to_pylist()
         headers = None if layout.headers is None else batch.column(layout.headers).to_pylist()
-        for at in range(count):
-            name = topics[at]
+        for index in range(count):
+            name = topics[index]
             if name is None:
-                raise ValueError(f"a row has no topic: column topic is null (value {_short(values[at])})")
+                raise ValueError(f"a row has no topic: column topic is null (value {_short(values[index])})")
             pairs: Sequence[tuple[str | bytes, bytes | None]] = ()
-            if headers is not None and headers[at]:
-                pairs = [(_header_name(each["key"]), each["value"]) for each in headers[at]]
-            yield OutgoingRecord(name, keys[at], values[at], pairs, partitions[at])
+            if headers is not None and headers[index]:
+                pairs = [(_header_name(header["key"]), header["value"]) for header in headers[index]]
+            yield OutgoingRecord(name, keys[index], values[index], pairs, partitions[index])
 
 
 def _bytes(batch: pa.RecordBatch, position: int) -> list[bytes | None]:

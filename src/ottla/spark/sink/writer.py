@@ -1,6 +1,6 @@
-"""Writing to topics with format "ottla": options, checks before the first row, and the batch and streaming writers.
+"""The writers of the format "ottla": options, checks before the first row, batch and streaming writers.
 
-Each task sends its rows with an idempotent producer of its own. What `exactlyOnce` adds is in `exactly_once`.
+Each task sends its rows with its own idempotent producer. `exactly_once` implements the option exactlyOnce.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPTIONS: Final = (
     "kafka.batch.size",
     "kafka.transaction.timeout.ms",
 )
-# Settings of Kafka's Java producer that say how it spends threads and memory: taken, so that a job needs no change.
+# Settings of Kafka's Java producer that tune threads and memory: accepted and ignored, so that a job needs no change.
 _JAVA_ONLY: Final = (
     "kafka.linger.ms",
     "kafka.buffer.memory",
@@ -62,7 +62,7 @@ _CODECS: Final = tuple(kind.name.lower() for kind in CompressionType)
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """All that the options say; goes to the executors."""
+    """The parsed options; sent to the executors."""
 
     bootstrap: str
     topic: str | None
@@ -79,7 +79,7 @@ class SinkPlan:
 
     @classmethod
     def parse(cls, given: Any, schema: StructType) -> SinkPlan:
-        """Check options and columns, before anything is sent."""
+        """Parse and check options and columns before anything is sent."""
         options = Options("ottla", given, (*OPTIONS, *_JAVA_ONLY), prefixes=SECURITY_PREFIXES)
         bootstrap = options.required("kafka.bootstrap.servers", "localhost:9092")
         topic = options.text("topic")
@@ -106,13 +106,13 @@ class SinkPlan:
         )
 
     def client(self) -> Client:
-        """A connection with these settings."""
+        """Return a client with these settings."""
         return open_client(
             self.bootstrap, self.security, client_id=self.client_id, timeout=self.request_timeout_ms / 1000
         )
 
     def producer(self, client: Client, *, transactional_id: str | None = None, first_partition: int = 0) -> Producer:
-        """A producer with these settings."""
+        """Return a producer with these settings."""
         return Producer(
             client,
             transactional_id=transactional_id,
@@ -126,20 +126,20 @@ class SinkPlan:
         )
 
     def check_target(self) -> None:
-        """Raise now, on the driver, if no broker answers or the topic is not there."""
+        """Raise on the driver if no broker responds or the topic does not exist."""
         with self.connected() as client:
             client.topics([] if self.topic is None else [self.topic])
 
     @contextmanager
     def connected(self) -> Iterator[Client]:
-        """A connection, with one sentence for brokers that do not answer and for a topic that is not there."""
+        """Open a client; turn unreachable brokers and a missing topic into one sentence."""
         try:
             with reachable(self.bootstrap), self.client() as client:
                 yield client
         except KafkaError as error:
             said, _, missing = (error.message or "").partition(" ")
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or said != "topic":
-                raise  # of a partition, say
+                raise  # a missing partition, for example
             raise OptionError(
                 f"topic {missing} is not on {self.bootstrap}; create it first: "
                 f"ottla topic create {missing} -b {self.bootstrap}"
@@ -148,19 +148,17 @@ class SinkPlan:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task tells the driver."""
+    """The commit message of one task."""
 
     rows: int
     committed_before: bool = False
 
 
 def make_writer(options: Any, schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """The writer of `df.write.format("ottla")`."""
+    """Return the writer of `df.write.format("ottla")`."""
     plan = SinkPlan.parse(options, schema)
     if plan.exactly_once:
-        raise OptionError(
-            "exactlyOnce is for writeStream: a batch job that is run again has no batch id by which it is known"
-        )
+        raise OptionError("exactlyOnce is for writeStream: a batch job that runs again has no batch id to recognise it")
     if overwrite:
         raise OptionError('a topic cannot be overwritten, only appended to: use .mode("append")')
     plan.check_target()
@@ -168,18 +166,18 @@ def make_writer(options: Any, schema: StructType, overwrite: bool) -> DataSource
 
 
 def make_stream_writer(options: Any, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-    """The writer of `df.writeStream.format("ottla")`."""
+    """Return the writer of `df.writeStream.format("ottla")`."""
     from ottla.spark.sink.exactly_once import ExactlyOnceWriter
 
     plan = SinkPlan.parse(options, schema)
     if overwrite:
-        raise OptionError('a topic cannot hold the complete result anew: use outputMode("append") or "update"')
+        raise OptionError('a topic cannot be rewritten with the complete result: use outputMode("append") or "update"')
     plan.check_target()
     return ExactlyOnceWriter(plan) if plan.exactly_once else StreamWriter(plan)
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Appends a DataFrame to topics: each row once per attempt of its task."""
+    """Append a DataFrame to topics: each row once per attempt of its task."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self.plan = plan
@@ -190,7 +188,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Appends micro-batches to topics, at least once: a batch that Spark runs again is sent again."""
+    """Append micro-batches to topics, at least once: a batch that Spark runs again is sent again."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self.plan = plan
@@ -200,14 +198,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return send_rows(self.plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """All is acknowledged already."""
+        """Do nothing: all rows are already acknowledged."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """What was acknowledged stays, as with Spark's own sink."""
+        """Do nothing: acknowledged rows stay, as with Spark's own sink."""
 
 
 def send_rows(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Send rows with an idempotent producer; returns when all are acknowledged."""
+    """Send rows with an idempotent producer; return when all are acknowledged."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

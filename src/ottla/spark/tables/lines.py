@@ -1,6 +1,6 @@
-"""System tables of files with a JSON object a line: the event log, and captures of `ottla tap`.
+"""System tables of files with one JSON object per line: the event log, and captures of `ottla tap`.
 
-Big files are cut by bytes: a task reads the lines that begin in its part.
+Large files are split by bytes: a task reads the lines that begin in its part.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Row = dict[str, Any]
 
 
 class DamagedLineError(Exception):
-    """A line that is not what its file should hold."""
+    """A line does not hold what its file should."""
 
 
 class LinePart(InputPartition):
-    """Some bytes of a file."""
+    """A byte range of a file."""
 
     def __init__(self, path: str, start: int, end: int) -> None:
         super().__init__(None)
@@ -48,7 +48,7 @@ class LinePart(InputPartition):
 
 
 class LineTable(DataSource):
-    """A table made of files with a JSON object a line."""
+    """A table of files with one JSON object per line."""
 
     fields: ClassVar[tuple[pa.Field, ...]]
     what: ClassVar[str]
@@ -56,23 +56,23 @@ class LineTable(DataSource):
 
     @classmethod
     def decode(cls, line: bytes, settings: LineSettings) -> Row | None:
-        """What a line says; None for one that says nothing of its own. ValueError for what does not belong here."""
+        """Return the row of a line, or None if it has none; raise ValueError if the line does not belong here."""
         raise NotImplementedError
 
     @classmethod
     def arrow(cls) -> pa.Schema:
-        """The columns."""
+        """Return the columns."""
         return pa.schema(cls.fields)
 
     def schema(self) -> StructType:
-        """The columns; wrong options and missing files end here, at load()."""
+        """Return the columns; wrong options and missing files raise here, at load()."""
         self._settings()
         return spark_schema(self.arrow())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of all files."""
+        """Return a reader of all files."""
         if schema != spark_schema(self.arrow()):
-            raise OptionError(f"{self.name()} has columns of its own: leave .schema(...) out")
+            raise OptionError(f"{self.name()} has fixed columns: remove .schema(...)")
         return LineReader(type(self), self._settings())
 
     def _settings(self) -> LineSettings:
@@ -96,7 +96,7 @@ class LineTable(DataSource):
 
 @dataclass(frozen=True, slots=True)
 class LineSettings:
-    """What the options say."""
+    """The parsed options."""
 
     files: tuple[str, ...]
     bad_records: str
@@ -106,7 +106,7 @@ class LineSettings:
 
 
 def _find_files(path: str) -> list[str]:
-    """The files at a path: one, all of a folder, those of a pattern, or several with commas between."""
+    """Return the files at a path: one, those of a folder or a pattern, or several separated by commas."""
     found: list[str] = []
     for each in path.split(","):
         place = each.strip().removeprefix("file://")
@@ -121,14 +121,14 @@ def _find_files(path: str) -> list[str]:
 
 
 class LineReader(DataSourceReader):
-    """Cuts files into parts and reads their lines."""
+    """Split files into parts and read their lines."""
 
     def __init__(self, table: type[LineTable], settings: LineSettings) -> None:
         self._table = table
         self._settings = settings
 
     def partitions(self) -> list[InputPartition]:
-        """Parts of about the wanted size."""
+        """Return parts of about the requested size."""
         settings = self._settings
         sizes = {path: os.path.getsize(path) for path in settings.files}
         size = settings.part_bytes
@@ -140,7 +140,7 @@ class LineReader(DataSourceReader):
         return parts or [LinePart(settings.files[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part."""
+        """Yield the rows of one part."""
         assert isinstance(partition, LinePart)
         schema = self._table.arrow()
         rows: list[Row] = []
@@ -149,7 +149,7 @@ class LineReader(DataSourceReader):
                 row = self._table.decode(line, self._settings)
             except ValueError as error:
                 if not line.endswith(b"\n"):
-                    continue  # the last line of a file that is being written, or was when its writer died
+                    continue  # the incomplete last line of a file that is or was being written
                 if self._settings.bad_records == "drop":
                     continue
                 raise DamagedLineError(f"{partition.path} at byte {position}: {error}") from error
@@ -163,7 +163,7 @@ class LineReader(DataSourceReader):
 
 
 def _lines(part: LinePart) -> Iterator[tuple[int, bytes]]:
-    """The lines that begin within a part, with their positions."""
+    """Yield the lines that begin within a part, with their positions."""
     with open(part.path, "rb") as file:
         position = part.start
         if position:
@@ -179,7 +179,7 @@ def _lines(part: LinePart) -> Iterator[tuple[int, bytes]]:
 
 
 def _type_of(description: str) -> pa.DataType:
-    """A field's type from the words in which the event log declares it."""
+    """Return a field's type by its description in the event log."""
     word = description.partition(":")[0].strip()
     match word.removesuffix(" or null"):
         case "int":
@@ -200,7 +200,7 @@ def _type_of(description: str) -> pa.DataType:
 
 
 class EventsTable(LineTable):
-    """`ottla-events`: the event log, a column for each field that an event may have."""
+    """`ottla-events`: the event log, with a column for each field that an event may have."""
 
     what = "events.jsonl"
     fields = (
@@ -211,12 +211,12 @@ class EventsTable(LineTable):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "ottla-events"
 
     @classmethod
     def decode(cls, line: bytes, settings: LineSettings) -> Row | None:
-        """One event."""
+        """Return one event."""
         text = line.decode("utf-8", errors="replace").strip()
         try:
             event = json.loads(text)
@@ -236,7 +236,7 @@ class EventsTable(LineTable):
 
 
 class WireTable(LineTable):
-    """`ottla-wire`: the frames of a capture, with what they say."""
+    """`ottla-wire`: the frames of a capture, with their decoded messages."""
 
     what = "capture.jsonl"
     known = (*LineTable.known, "decode")
@@ -260,12 +260,12 @@ class WireTable(LineTable):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "ottla-wire"
 
     @classmethod
     def decode(cls, line: bytes, settings: LineSettings) -> Row | None:
-        """One frame; what it says is JSON, unless it was cut short or is no message."""
+        """Return one frame, with its message as JSON unless it is truncated or does not decode."""
         found = from_line(line)
         if found is None:
             return None

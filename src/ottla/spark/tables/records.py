@@ -1,6 +1,6 @@
-"""System tables of a log directory: cluster metadata, group commits, groups and transactions, as they were written.
+"""System tables of a log directory: cluster metadata, group commits, groups and transactions, record by record.
 
-Each is one of Kafka's own topics, read as `ottla-log` reads any topic and decoded record by record.
+Each is one of Kafka's internal topics, read as "ottla-log" reads any topic, with decoded records.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _READ: Final = Columns(
         pa.field("transactional", pa.bool_()),
     )
 )
-# What of ottla-log's options has a meaning here.
+# The options of ottla-log that apply here.
 _KNOWN: Final = tuple(
     name
     for name in KNOWN
@@ -68,30 +68,30 @@ Row = dict[str, Any]
 
 
 class RecordTable(DataSource):
-    """A table made of one of Kafka's own topics."""
+    """A table of one of Kafka's internal topics."""
 
     topic: ClassVar[str]
     fields: ClassVar[tuple[pa.Field, ...]]
 
     @classmethod
     def decode(cls, row: Row) -> Row | None:
-        """What a record says; None if it belongs to another table."""
+        """Return the row of a record, or None if it belongs to another table."""
         raise NotImplementedError
 
     @classmethod
     def arrow(cls) -> pa.Schema:
-        """The columns."""
+        """Return the columns."""
         return pa.schema([*_PLACE, *cls.fields])
 
     def schema(self) -> StructType:
-        """The columns; wrong options and a wrong path end here, at load()."""
+        """Return the columns; wrong options and a wrong path raise here, at load()."""
         self._plan()
         return spark_schema(self.arrow())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the whole table."""
+        """Return a reader of the whole table."""
         if schema != spark_schema(self.arrow()):
-            raise OptionError(f"{self.name()} has columns of its own: leave .schema(...) out")
+            raise OptionError(f"{self.name()} has fixed columns: remove .schema(...)")
         return RecordTableReader(type(self), self._plan())
 
     def _plan(self) -> Plan:
@@ -110,7 +110,7 @@ class RecordTable(DataSource):
 
 
 class RecordTableReader(DataSourceReader):
-    """Reads a topic and decodes its records."""
+    """Read a topic and decode its records."""
 
     def __init__(self, table: type[RecordTable], plan: Plan) -> None:
         self._table = table
@@ -118,14 +118,14 @@ class RecordTableReader(DataSourceReader):
         self._path = plan.path
 
     def partitions(self) -> list[InputPartition]:
-        """Those of the topic, and a metadata snapshot where the log does not begin at its beginning."""
+        """Return the topic's tasks, and a metadata snapshot if the log lacks its first records."""
         tasks = self._log.partitions()
         if self._table.topic == METADATA_TOPIC:
             tasks = [*(SnapshotTask(path) for path in _needed_snapshots(self._path)), *tasks]
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         if isinstance(partition, SnapshotTask):
             found = [self._table.decode(row) for row in _snapshot_rows(partition.path)]
             yield pa.RecordBatch.from_pylist([row for row in found if row is not None], schema=self._table.arrow())
@@ -150,7 +150,7 @@ class SnapshotTask(InputPartition):
 
 
 def _needed_snapshots(path: str) -> list[str]:
-    """The newest snapshot of each metadata log whose first records are no longer there."""
+    """Return the newest snapshot of each metadata log whose first records are deleted."""
     found = []
     for directory in find_log_directories(path):
         try:
@@ -178,7 +178,7 @@ def _as_json(content: Any) -> str | None:
 
 
 class MetadataTable(RecordTable):
-    """`ottla-metadata`: every change of the cluster's metadata."""
+    """`ottla-metadata`: every change of the cluster metadata."""
 
     topic = METADATA_TOPIC
     fields = (
@@ -192,12 +192,12 @@ class MetadataTable(RecordTable):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "ottla-metadata"
 
     @classmethod
     def decode(cls, row: Row) -> Row | None:
-        """Any record; secrets are hidden."""
+        """Return any record, without secrets."""
         found = explain("metadata", row["key"], row["value"])
         return {
             "leaderEpoch": row["leaderEpoch"],
@@ -210,7 +210,7 @@ class MetadataTable(RecordTable):
 
 
 class OffsetsTable(RecordTable):
-    """`ottla-offsets`: every commit of a group, and every offset that was removed."""
+    """`ottla-offsets`: every commit of a group, and every tombstone of an offset."""
 
     topic = "__consumer_offsets"
     fields = (
@@ -229,12 +229,12 @@ class OffsetsTable(RecordTable):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "ottla-offsets"
 
     @classmethod
     def decode(cls, row: Row) -> Row | None:
-        """A commit."""
+        """Return a commit."""
         same = {"transactional": row["transactional"], "producerId": row["producerId"]}
         try:
             key = decode_offsets_key(row["key"] or b"")
@@ -257,7 +257,7 @@ class OffsetsTable(RecordTable):
 
 
 class GroupsTable(RecordTable):
-    """`ottla-groups`: every change of a group and of its members, whichever protocol they use."""
+    """`ottla-groups`: every change of a group and its members, in all group protocols."""
 
     topic = "__consumer_offsets"
     fields = (
@@ -274,12 +274,12 @@ class GroupsTable(RecordTable):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "ottla-groups"
 
     @classmethod
     def decode(cls, row: Row) -> Row | None:
-        """A record about a group that is not a commit."""
+        """Return a group record that is not a commit."""
         found = explain("offsets", row["key"], row["value"])
         kind = found.get("type", "")
         if kind.endswith("OffsetCommit"):
@@ -325,12 +325,12 @@ class TransactionsTable(RecordTable):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "ottla-transactions"
 
     @classmethod
     def decode(cls, row: Row) -> Row | None:
-        """A state."""
+        """Return a transaction state."""
         try:
             key = decode_transaction_key(row["key"] or b"")
             if not isinstance(key, TransactionLogKey):
