@@ -84,3 +84,10 @@ def test_help_fits_into_80_columns(words: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(build(), [*words, "--help"], env={"COLUMNS": "80"}).stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert not any(line.endswith("...") for line in shown.partition("Commands:")[2].splitlines()), "a cut summary"
+
+
+@pytest.mark.parametrize(("word", "hint"), [("topics", "did you mean topic?"), ("xyzzy", "there are acl, analyze")])
+def test_unknown_command_suggests_a_name(word: str, hint: str) -> None:
+    result = CliRunner().invoke(build(), [word])
+    assert result.exit_code == 2
+    assert hint in " ".join(result.stderr.split())

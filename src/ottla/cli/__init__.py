@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import gc
 import importlib
 import os
@@ -65,6 +66,14 @@ class _LazyGroup(TyperGroup):
             self.add_command(typer.main.get_group(load(cmd_name)).commands[cmd_name])
         return self.commands[cmd_name]
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the subcommand of the command line; suggest names that are near to an unknown one."""
+        if args and args[0] not in self.names and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], list(self.names), n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(self.names)}"
+            ctx.fail(f"no command {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of subcommands without importing one."""
         with formatter.section("Commands"):
@@ -101,8 +110,7 @@ def _print_version(requested: bool) -> None:
 def load(name: str) -> typer.Typer:
     """Import a subcommand's module; return an app that has only this subcommand."""
     app = typer.Typer(rich_markup_mode=None)
-    # Two commands, so that typer makes a group of an app with one command as well.
-    app.callback()(lambda: None)
+    app.callback()(lambda: None)  # makes typer build a group for an app with one command too
     importlib.import_module(COMMANDS[name].module).register(app)
     return app
 
