@@ -1,4 +1,4 @@
-"""Fetch (1): responses compared with those of Apache Kafka 4.3.1."""
+"""Fetch: how long it waits and for what, how much it brings, and what a reader of committed records sees."""
 
 from __future__ import annotations
 
@@ -6,10 +6,284 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.k01_fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ottla.protocol.schema import Uuid
+from ottla.records.batch import iter_batches
+from ottla.records.builder import build_batch
+from ottla.records.control import ControlType
+from ottla.records.iterate import Record, iter_all_records
 from tests.conversations.broker import assert_as_kafka
+from tests.conversations.local_talk import LocalTalk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tests.conversations.side_by_side import Talk
+
+VERSION = 12  # topics by name
+BY_ID = 18
+
+
+@pytest.fixture
+def local() -> Iterator[LocalTalk]:
+    talk = LocalTalk({"fetch.max.bytes": "100000"})
+    talk.create("t", 2)
+    yield talk
+    talk.close()
+
+
+def write(local: LocalTalk, value: bytes = b"x", partition: int = 0, *, producer: int = -1, sequence: int = -1) -> int:
+    """Append a batch, of a transaction if a producer is named; its size."""
+    batch = build_batch(
+        [Record(0, local.world.clock.now_ms(), None, value)],
+        producer_id=producer,
+        producer_epoch=0 if producer >= 0 else -1,
+        base_sequence=sequence,
+        transactional=producer >= 0,
+    )
+    local.cluster.partitions["t", partition].append(batch)
+    return len(batch)
+
+
+def end(local: LocalTalk, producer: int, *, commit: bool) -> None:
+    partition = local.cluster.partitions["t", 0]
+    partition.log.append_marker(
+        ControlType.COMMIT if commit else ControlType.ABORT,
+        partition.state.leader_epoch,
+        producer_id=producer,
+        producer_epoch=0,
+        coordinator_epoch=0,
+    )
+
+
+def request(
+    offset: int = 0,
+    *,
+    wait: int = 0,
+    least: int = 1,
+    most: int = 1 << 20,
+    partition_most: int = 1 << 20,
+    committed: bool = False,
+    partitions: int = 1,
+    epoch: int = -1,
+    last_epoch: int = -1,
+    topic: str = "t",
+    topic_id: Uuid | None = None,
+) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=wait,
+        min_bytes=least,
+        max_bytes=most,
+        isolation_level=int(committed),
+        session_epoch=-1,
+        topics=[
+            FetchTopic(
+                **({"topic": topic} if topic_id is None else {"topic_id": topic_id}),  # type: ignore[arg-type]
+                partitions=[
+                    FetchPartition(
+                        partition=index,
+                        fetch_offset=offset,
+                        partition_max_bytes=partition_most,
+                        current_leader_epoch=epoch,
+                        last_fetched_epoch=last_epoch,
+                    )
+                    for index in range(partitions)
+                ],
+            )
+        ],
+    )
+
+
+def ask(local: LocalTalk, wanted: FetchRequest, version: int = VERSION) -> list[PartitionData]:
+    return local.quietly(wanted, FetchResponse, version=version).responses[0].partitions
+
+
+def waiting(local: LocalTalk, wanted: FetchRequest) -> Callable[[], FetchResponse]:
+    """Ask, and see that there is no answer yet."""
+    answer = local.start(wanted, FetchResponse, VERSION)
+    assert waits(local) > 0
+    return answer
+
+
+def waits(local: LocalTalk) -> int:
+    return len(local.cluster.partitions["t", 0].delayed)
+
+
+def values(data: PartitionData) -> list[bytes | None]:
+    """What a consumer would hand out: control batches and aborted transactions left out."""
+    aborted = {(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()}
+    found, skipping = [], set()
+    for header, record in iter_all_records(data.records or b"", control=True):
+        if (header.producer_id, header.base_offset) in aborted:
+            skipping.add(header.producer_id)
+        if header.is_control:
+            skipping.discard(header.producer_id)
+        elif header.producer_id not in skipping:
+            found.append(record.value)
+    return found
+
+
+# Waiting.
+
+
+def test_what_is_there_is_answered_at_once(local: LocalTalk) -> None:
+    write(local, b"there")
+    assert values(ask(local, request(wait=60_000))[0]) == [b"there"]
+    assert waits(local) == 0
+
+
+def test_an_empty_answer_comes_when_the_time_is_up(local: LocalTalk) -> None:
+    answer = waiting(local, request(wait=500))
+    local.world.clock.advance(0.49)
+    assert waits(local) == 1
+    local.world.clock.advance(0.02)
+    assert waits(local) == 0
+    assert values(answer().responses[0].partitions[0]) == []
+
+
+def test_bytes_are_counted_towards_min_bytes(local: LocalTalk) -> None:
+    one = write(local, bytes(100))
+    answer = waiting(local, request(wait=60_000, least=3 * one))
+    write(local, bytes(100))
+    local.pause()
+    assert waits(local) == 1
+    write(local, bytes(100))
+    local.pause()
+    assert waits(local) == 0
+    assert len(values(answer().responses[0].partitions[0])) == 3
+
+
+def test_bytes_of_all_partitions_count(local: LocalTalk) -> None:
+    one = write(local, bytes(100))
+    answer = waiting(local, request(wait=60_000, least=2 * one, partitions=2))
+    write(local, bytes(100), partition=1)
+    local.pause()
+    assert waits(local) == 0
+    assert [len(values(each)) for each in answer().responses[0].partitions] == [1, 1]
+
+
+def test_an_error_in_one_partition_ends_the_waiting(local: LocalTalk) -> None:
+    found = ask(local, request(99, wait=60_000))
+    assert found[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert waits(local) == 0
+
+
+def test_who_reads_committed_records_waits_for_the_commit(local: LocalTalk) -> None:
+    write(local, b"open", producer=7, sequence=0)
+    plain = ask(local, request(wait=60_000))
+    assert values(plain[0]) == [b"open"]
+    answer = waiting(local, request(wait=60_000, committed=True))
+    write(local, b"behind it")
+    local.pause()
+    assert waits(local) == 1, "what is not stable yet must not wake a reader of committed records"
+    end(local, 7, commit=True)
+    local.pause()
+    assert waits(local) == 0
+    found = answer().responses[0].partitions[0]
+    assert values(found) == [b"open", b"behind it"]
+    assert (found.last_stable_offset, found.high_watermark) == (3, 3)
+
+
+def test_only_stable_bytes_count_for_a_reader_of_committed_records(local: LocalTalk) -> None:
+    one = write(local, bytes(100), producer=7, sequence=0)
+    waiting(local, request(wait=60_000, least=2 * one, committed=True))
+    for sequence in range(1, 5):
+        write(local, bytes(100), producer=7, sequence=sequence)
+    local.pause()
+    assert waits(local) == 1
+    end(local, 7, commit=True)
+    local.pause()
+    assert waits(local) == 0
+
+
+# What is seen.
+
+
+def test_aborted_transactions_are_named_to_whoever_reads_committed_records(local: LocalTalk) -> None:
+    write(local, b"no", producer=7, sequence=0)
+    write(local, b"plain")
+    write(local, b"yes", producer=8, sequence=0)
+    end(local, 7, commit=False)
+    end(local, 8, commit=True)
+    write(local, b"open", producer=9, sequence=0)
+    found = ask(local, request(committed=True))[0]
+    assert values(found) == [b"plain", b"yes"]
+    assert [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()] == [(7, 0)]
+    assert (found.last_stable_offset, found.high_watermark) == (5, 6)
+    everything = ask(local, request())[0]
+    assert everything.aborted_transactions is None
+    assert len(list(iter_batches(everything.records))) == 6
+
+
+# How much.
+
+
+def test_one_batch_is_brought_even_if_it_is_larger_than_asked_for(local: LocalTalk) -> None:
+    write(local, bytes(5000))
+    write(local, bytes(5000))
+    found = ask(local, request(partition_most=10, most=10))
+    assert len(values(found[0])) == 1
+
+
+def test_only_the_first_partition_may_pass_the_limit(local: LocalTalk) -> None:
+    for partition in (0, 1):
+        write(local, bytes(5000), partition)
+    found = ask(local, request(most=100, partitions=2))
+    assert [len(values(each)) for each in found] == [1, 0]
+
+
+def test_the_limit_of_a_partition_ends_on_a_batch(local: LocalTalk) -> None:
+    one = write(local, bytes(1000))
+    for _ in range(9):
+        write(local, bytes(1000))
+    found = ask(local, request(partition_most=3 * one + 10))
+    assert len(values(found[0])) == 3
+
+
+def test_the_broker_has_a_limit_of_its_own(local: LocalTalk) -> None:
+    for _ in range(30):
+        write(local, bytes(10_000))
+    found = ask(local, request(most=1 << 30))
+    assert 5 <= len(values(found[0])) <= 10
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (request(5), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (request(-3), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (request(epoch=99), ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (request(topic="missing"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+    ids=["beyond the end", "before the start", "an epoch to come", "an unknown topic"],
+)
+def test_refusals(local: LocalTalk, wanted: FetchRequest, code: ErrorCode) -> None:
+    found = ask(local, wanted)[0]
+    assert found.error_code == code
+    assert not found.records
+
+
+def test_an_unknown_topic_id_is_told_for_every_partition(local: LocalTalk) -> None:
+    found = ask(local, request(partitions=2, topic_id=Uuid(bytes(range(16)))), BY_ID)
+    assert [each.error_code for each in found] == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
+
+
+def test_a_reader_whose_history_is_another_is_told_where_it_parts(local: LocalTalk) -> None:
+    write(local)
+    found = ask(local, request(1, last_epoch=0), VERSION)[0]
+    assert found.diverging_epoch.epoch == -1
+    ahead = ask(local, request(5, last_epoch=0), VERSION)[0]
+    assert (ahead.diverging_epoch.epoch, ahead.diverging_epoch.end_offset) == (0, 1)
 
 
 @pytest.mark.parametrize("name", ["fetch_sessions", "fetch_versions"])

@@ -32,7 +32,7 @@ def check_can_change_voters(cluster: BrokerRuntime, doing: str) -> None:
     if level < 1:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"BrokerRuntime doesn't support {doing} voter because the {KRAFT_VERSION} feature is {level}",
+            f"Cluster doesn't support {doing} voter because the {KRAFT_VERSION} feature is {level}",
         )
 
 
