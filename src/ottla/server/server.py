@@ -48,7 +48,7 @@ class NodeServer:
         self._ids = itertools.count(1)
         self.memory = FrameMemory(clock, self._queued_max_request_bytes)
         self.accepted = 0
-        self.hangs = False
+        self.paused = False
         self._sweeper: Timer | None = None
         self._empty: asyncio.Event | None = None
 
@@ -88,17 +88,17 @@ class NodeServer:
             listener.close()
         self._listeners.clear()
 
-    def hang(self) -> None:
+    def pause(self) -> None:
         """Stop reading and writing, as a stopped process does: clients can connect but get no response."""
-        self.hangs = True
+        self.paused = True
         for listener in self._listeners.values():
             listener.pause()
         for connection in self.connections:
             connection.hold()
 
     def resume(self) -> None:
-        """Continue after `hang`, with the bytes that arrived meanwhile."""
-        self.hangs = False
+        """Continue after `pause`, with the bytes that arrived meanwhile."""
+        self.paused = False
         for listener in self._listeners.values():
             listener.resume()
         for connection in list(self.connections):
@@ -149,7 +149,7 @@ class NodeServer:
         self.accepted += 1
         self.connections[connection] = None
         self.per_host[host] = self.per_host.get(host, 0) + 1
-        if self.hangs:
+        if self.paused:
             connection.hold()
         self._emit("connection.opened", connection=session.id, listener=listener, host=host, port=port)
         return session
@@ -212,7 +212,7 @@ class NodeServer:
     def _sweep(self) -> None:
         """Close connections idle for `connections.max.idle.ms`; reload changed certificates."""
         self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
-        if self.hangs:
+        if self.paused:
             return
         if self._tls:
             self._renew_certificates()

@@ -96,7 +96,7 @@ class PausedNodes:
         cluster = running.cluster
         if node in self._fencing or cluster is None:
             return
-        running.servers[node].hang()
+        running.servers[node].pause()
         self.node_clock(node).pause()
         seconds = cluster.nodes[node].config_int("broker.session.timeout.ms") / 1000
         self._fencing[node] = self._clock.call_later(seconds, fence_node, cluster, node)
