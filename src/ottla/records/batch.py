@@ -1,6 +1,6 @@
-"""The header of a record batch: read at a position of a buffer, checked, and stamped in place.
+"""The header of a record batch: parsed at a position of a buffer, checked, and stamped in place (DefaultRecordBatch).
 
-Knows the 61 bytes in front of the records and the CRC-32C; the records themselves are not opened here.
+Covers the 61 bytes before the records and the CRC-32C; `kernel` and `iterate` read the records.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 MAGIC: Final = 2
-LOG_OVERHEAD: Final = 12  # base offset and batch length: what stands before the bytes that the length counts
+LOG_OVERHEAD: Final = 12  # base offset and batch length, which the length does not count
 HEADER_SIZE: Final = 61
 MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
-ATTRIBUTES_POSITION: Final = 21  # the CRC covers everything from here to the batch's end
+ATTRIBUTES_POSITION: Final = 21  # the CRC covers everything from here on
 MAX_TIMESTAMP_POSITION: Final = 35
 
 NO_TIMESTAMP: Final = -1
@@ -48,14 +48,14 @@ _CRC_AND_ATTRIBUTES = struct.Struct(">Ih")
 
 
 class TimestampType(IntEnum):
-    """Who set the records' timestamps: the producer, or the broker when it appended them."""
+    """The source of the records' timestamps: CreateTime (the producer) or LogAppendTime (the broker)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
-    """One batch's header; `position` is where the batch starts in the buffer that it was read from."""
+    """The header of one batch; `position` is where the batch starts in its buffer."""
 
     base_offset: int
     batch_length: int
@@ -74,61 +74,61 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """The bytes of the whole batch, header included."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
     def end(self) -> int:
-        """The position behind the batch's last byte."""
+        """The position after the batch."""
         return self.position + LOG_OVERHEAD + self.batch_length
 
     @property
     def last_offset(self) -> int:
-        """The offset of the batch's last record, counted also where compaction removed it."""
+        """The offset of the last record, also if compaction removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """The offset that follows the batch."""
+        """The offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the batch's last record, or -1 where the producer is not idempotent."""
+        """The sequence number of the last record; -1 if the producer is not idempotent."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return increment_sequence(self.base_sequence, self.last_offset_delta)
 
     @property
     def compression(self) -> int:
-        """The codec's number, a `CompressionType` unless the bytes are hostile (5 to 7 mean nothing)."""
+        """The codec's number: a `CompressionType`, or 5 to 7 in an invalid batch."""
         return self.attributes & COMPRESSION_MASK
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whether timestamps are the producer's or the broker's."""
+        """CreateTime or LogAppendTime."""
         if self.attributes & LOG_APPEND_TIME_FLAG:
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch is part of a transaction (markers are, too)."""
+        """Whether the batch is part of a transaction; markers are, too."""
         return bool(self.attributes & TRANSACTIONAL_FLAG)
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds control records, which consumers never see."""
+        """Whether this is a control batch, which consumers skip."""
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether compaction wrote its delete horizon in place of the base timestamp."""
+        """Whether the base timestamp is the delete horizon that compaction wrote."""
         return bool(self.attributes & DELETE_HORIZON_FLAG)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers of this batch may go, or None where compaction has not decided it."""
+        """The delete horizon: when tombstones and markers of this batch may be removed; None if not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
@@ -138,21 +138,21 @@ class BatchHeader(NamedTuple):
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """Add to a sequence number, which starts again at 0 after 2**31 - 1."""
+    """Add to a sequence number, which wraps to 0 after 2**31 - 1."""
     if sequence > MAX_INT32 - increment:
         return increment - (MAX_INT32 - sequence) - 1
     return sequence + increment
 
 
 def decrement_sequence(sequence: int, decrement: int) -> int:
-    """Subtract from a sequence number, which goes on at 2**31 - 1 below 0."""
+    """Subtract from a sequence number, which wraps to 2**31 - 1 below 0."""
     if sequence < decrement:
         return MAX_INT32 - (decrement - sequence) + 1
     return sequence - decrement
 
 
 def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
-    """Read the header at a position; only that the 61 bytes are there is checked."""
+    """Return the header at a position; check only that its 61 bytes are there."""
     try:
         return BatchHeader._make((*HEADER.unpack_from(buffer, position), position))
     except struct.error:
@@ -163,9 +163,9 @@ def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
 
 
 def iter_batches(buffer: ReadableBuffer, position: int = 0, end: int | None = None) -> Iterator[BatchHeader]:
-    """Walk over whole batches one behind the other, and stop at a batch that is cut off.
+    """Yield the headers of consecutive whole batches; stop at a batch that is cut off.
 
-    A length no batch can have or another magic raises; contents are not checked (see `check_crc`).
+    Raise for an impossible length or another magic; contents are not checked (see `check_crc`).
     """
     if end is None:
         end = len(memoryview(buffer))
@@ -195,24 +195,24 @@ def _wrong_magic(magic: int, position: int) -> InvalidRecords:
 
 
 def compute_crc(buffer: ReadableBuffer, position: int, size: int) -> int:
-    """The CRC-32C of the batch of that size at that position, over all that follows its CRC field."""
+    """Return the CRC-32C of the batch of that size at that position, over everything after its CRC field."""
     return crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size])
 
 
 def check_crc(buffer: ReadableBuffer, header: BatchHeader) -> bool:
-    """Whether the batch's bytes are the ones its CRC was computed over."""
+    """Return whether the CRC of a batch is valid."""
     start = header.position + ATTRIBUTES_POSITION
     return crc32c(memoryview(buffer)[start : header.end]) == header.crc
 
 
 def stamp_offset(buffer: WriteableBuffer, position: int, base_offset: int, partition_leader_epoch: int) -> None:
-    """Write the offset and the leader epoch that the log gives a batch; the CRC covers neither."""
+    """Write base offset and leader epoch into a batch; the CRC covers neither."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + LOG_OVERHEAD, partition_leader_epoch)
 
 
 def stamp_timestamp(buffer: WriteableBuffer, position: int, timestamp_type: TimestampType, max_timestamp: int) -> bool:
-    """Write timestamp type and maximum, and the new CRC; where both stand already nothing is written."""
+    """Write timestamp type, largest timestamp and CRC into a batch, unless it has them already."""
     header = read_header(buffer, position)
     if header.timestamp_type == timestamp_type and header.max_timestamp == max_timestamp:
         return False

@@ -1,6 +1,6 @@
-"""Builds one record batch, from records or from the key and value of a control record.
+"""Builds one record batch, from records or for a control record (Kafka's MemoryRecordsBuilder).
 
-Offsets, producer fields and timestamps are the caller's; whether a log may take the batch is not asked here.
+The caller chooses offsets, producer fields and timestamps; `validate` decides whether a log takes the batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class BatchOptions(TypedDict, total=False):
-    """What a batch's header says beyond its records; each is a keyword of `BatchBuilder`."""
+    """The header fields of a batch besides its records; each is a keyword of `BatchBuilder`."""
 
     partition_leader_epoch: int
     producer_id: int
@@ -51,7 +51,7 @@ class BatchOptions(TypedDict, total=False):
 
 
 class BatchBuilder:
-    """Collects records and writes them as one batch."""
+    """Collects records and encodes them as one batch."""
 
     __slots__ = (
         "_base_timestamp",
@@ -106,7 +106,7 @@ class BatchBuilder:
 
     @property
     def uncompressed_size(self) -> int:
-        """Bytes that the batch would have without compression."""
+        """The bytes of the batch without compression."""
         return HEADER_SIZE + len(self._body)
 
     def append(
@@ -117,7 +117,7 @@ class BatchBuilder:
         timestamp: int = NO_TIMESTAMP,
         offset: int | None = None,
     ) -> int:
-        """Add a record behind the last one and return its offset; a gap is left by naming the offset."""
+        """Add a record and return its offset; an explicit offset may leave a gap."""
         if offset is None:
             offset = self._last_offset + 1
         elif offset <= self._last_offset:
@@ -138,7 +138,7 @@ class BatchBuilder:
         return offset
 
     def build(self, last_offset: int | None = None) -> bytearray:
-        """The batch's bytes; `last_offset` keeps the end of a batch whose last records compaction removed."""
+        """Return the batch's bytes; `last_offset` keeps the end of a batch whose last records compaction removed."""
         if last_offset is None:
             last_offset = self._last_offset
         elif last_offset < self._last_offset:
@@ -186,7 +186,7 @@ def seal_batch(
     base_sequence: int,
     record_count: int,
 ) -> bytearray:
-    """Put a header with the right length and CRC before records that are encoded (and compressed) already."""
+    """Put a header with length and CRC before records that are encoded (and compressed) already."""
     size = HEADER_SIZE + len(body)
     sealed = bytearray(HEADER_SIZE)
     sealed += body
@@ -212,7 +212,7 @@ def seal_batch(
 
 
 def build_batch(records: Iterable[Record], base_offset: int = 0, **options: Unpack[BatchOptions]) -> bytearray:
-    """One batch of these records, numbered from the base offset; options are those of `BatchBuilder`."""
+    """Return one batch of these records, with offsets from the base offset on; options are `BatchBuilder`'s."""
     builder = BatchBuilder(base_offset, **options)
     for record in records:
         builder.append(record.key, record.value, record.headers, record.timestamp)
@@ -230,7 +230,7 @@ def build_control_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     transactional: bool = False,
 ) -> bytearray:
-    """A batch with one control record."""
+    """Return a control batch with one record."""
     builder = BatchBuilder(
         base_offset,
         partition_leader_epoch=partition_leader_epoch,
@@ -253,7 +253,7 @@ def build_end_transaction_marker(
     base_offset: int = 0,
     partition_leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """The batch that commits or aborts a producer's transaction on one partition."""
+    """Return the control batch that commits or aborts a producer's transaction on a partition."""
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         raise ValueError(f"{control_type.name} does not end a transaction")
     return build_control_batch(

@@ -1,6 +1,6 @@
-"""Turns record batches into Arrow columns, for scans that look at whole logs; needs pyarrow.
+"""Decodes record batches into Arrow columns, for scans of whole logs; requires pyarrow.
 
-Runs wherever a scan runs (Spark executors import it), so it knows bytes and nothing of brokers, files or sockets.
+Runs on Spark executors, so it depends on bytes only: no broker, files or sockets.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 MAX_OFFSET: Final = 2**63 - 1
-TARGET_BYTES: Final = 2 * 1024 * 1024  # of records in one Arrow batch: some ten thousand rows, and still in cache
+TARGET_BYTES: Final = 2 * 1024 * 1024  # of records in one Arrow batch: about ten thousand rows, and still in cache
 _MAX_BYTES: Final = 2**31 - 1  # Arrow's binary columns count in int32
 _SMALLEST_RECORD: Final = 7
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 _TIMESTAMP_SCALES: Final = {"ms": 1, "us": 1000}
 
-# Columns that say the same for all records of a batch.
+# Columns with one value for all records of a batch.
 _BATCH_COLUMNS: Final = {
     "leader_epoch": pa.int32(),
     "producer_id": pa.int64(),
@@ -54,9 +54,9 @@ _BATCH_COLUMNS: Final = {
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that read_committed leaves out.
+    """An aborted transaction, whose records read_committed skips.
 
-    Its end is known from a log's transaction index; a fetch response leaves it to the marker in the log.
+    A transaction index gives its end; for a fetch response the marker in the log does.
     """
 
     producer_id: int
@@ -65,7 +65,7 @@ class AbortedTransaction(NamedTuple):
 
 
 def schema(*, headers: bool = True, batch_columns: bool = False, timestamp_unit: str = "ms") -> pa.Schema:
-    """The columns that a scan with these options has."""
+    """Return the columns of a scan with these options."""
     fields = [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -94,10 +94,10 @@ def iter_arrow(
     limit: int = MAX_DECOMPRESSED,
     target_bytes: int = TARGET_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Decode the whole batches of a buffer, about `target_bytes` of records at a time.
+    """Decode the whole batches of a buffer, about `target_bytes` of records per Arrow batch.
 
-    Records from the first to the last offset are taken, except control records and those of aborted transactions;
-    where times are given, in ms, only those from the first to the last of them.
+    Yield records from the first to the last offset (and timestamp in ms, if given), except control records and those of
+    aborted transactions.
     """
     shape = schema(headers=headers, batch_columns=batch_columns, timestamp_unit=timestamp_unit)
     scan = _Scan(buffer, first_offset, last_offset, aborted, verify_crc, limit, times)
@@ -123,7 +123,7 @@ def to_arrow(
     verify_crc: bool = True,
     limit: int = MAX_DECOMPRESSED,
 ) -> pa.RecordBatch:
-    """Decode all batches of a buffer at once, into one Arrow batch; options as in `iter_arrow`."""
+    """Decode all batches of a buffer into one Arrow batch; options as in `iter_arrow`."""
     scan = _Scan(buffer, first_offset, last_offset, aborted, verify_crc, limit)
     group = _Group(schema(headers=headers, batch_columns=batch_columns, timestamp_unit=timestamp_unit), scan)
     for part in scan.parts(_MAX_BYTES, runs=not (headers or batch_columns)):
@@ -132,9 +132,9 @@ def to_arrow(
 
 
 class _Part(NamedTuple):
-    """Batches one behind the other with nothing between them: one, or a run that the kernel reads where it stands."""
+    """Consecutive batches: one, or a run of uncompressed ones that the kernel reads in place."""
 
-    header: BatchHeader  # of the first, which speaks for all
+    header: BatchHeader  # of the first batch; all have the same
     stop: int
     rows: int
     size: int
@@ -142,7 +142,7 @@ class _Part(NamedTuple):
 
 
 class _Scan:
-    """Goes over the batches of a buffer that may hold records which a reader sees."""
+    """Finds the batches of a buffer that may hold records for the reader."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class _Scan:
         self._waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
 
     def parts(self, most: int, *, runs: bool) -> Iterator[_Part]:
-        """What there is to decode, runs of up to `most` bytes among it where they are wanted."""
+        """Yield what is to be decoded: single batches, and runs of up to `most` bytes if wanted."""
         view, scan = self.view, self.batches
         active: dict[int, AbortedTransaction] = {}
         refused = COMPRESSION_MASK | CONTROL_FLAG
@@ -193,14 +193,14 @@ class _Scan:
                     yield _Part(header, position, header.record_count, len(records), records)
 
     def check_crc(self, header: BatchHeader) -> None:
-        """Refuse a batch whose bytes are not what they were."""
+        """Raise if the CRC of a batch is invalid."""
         if self.verify_crc and not check_crc(self.view, header):
             raise InvalidRecords(
                 ErrorCode.CORRUPT_MESSAGE, f"the batch with base offset {header.base_offset} has a wrong CRC"
             )
 
     def _is_visible(self, header: BatchHeader, active: dict[int, AbortedTransaction]) -> bool:
-        """Whether a batch may hold records for the reader; `active` are the aborted transactions up to here."""
+        """Return whether a batch may hold records for the reader; `active` are the aborted transactions so far."""
         last = header.base_offset + header.last_offset_delta
         while self._waiting and self._waiting[-1].first_offset <= last:
             transaction = self._waiting.pop()
@@ -243,7 +243,7 @@ class _Group:
         with_headers = "headers" in self._shape.names
         if with_headers or self.size > _MAX_BYTES:
             room = self._measured()
-        else:  # no key and no value is longer than its record: room for all saves a walk over them
+        else:  # keys and values are no longer than their records: an upper bound saves a walk
             room = array("q", [sum(part.rows for part in self._parts), self.size, self.size, 0, 0, 0])
         writer = kernel.ColumnWriter(room, with_headers, scale, pa.allocate_buffer, *self._scan.times)
         added = [self._write(part, writer) for part in self._parts]
@@ -271,7 +271,7 @@ class _Group:
         return writer.rows - before
 
     def _measured(self) -> array[int]:
-        """What the columns need: to the byte, but at most for runs."""
+        """Return the sizes of the columns: exact, or for runs an upper bound."""
         scan = self._scan
         totals = array("q", bytes(8 * kernel.TOTALS_WIDTH))
         for part in self._parts:
@@ -301,7 +301,7 @@ class _Group:
 
 
 def _batch_column(field: pa.Field, values: list[int], rows: list[int]) -> pa.Array:
-    """One value for all rows of a batch."""
+    """Return a column with one value for all rows of a batch."""
     if len(set(values)) == 1:
         value = bool(values[0]) if field.type == pa.bool_() else values[0]
         return pa.repeat(pa.scalar(value, field.type), sum(rows))
@@ -340,7 +340,7 @@ def _header_lists(writer: kernel.ColumnWriter) -> pa.Array:
     names = _binary(writer.header_keys, pa.string())
     try:
         names.validate(full=True)
-    except pa.ArrowInvalid:  # a name that is not UTF-8 is read as Java reads it
+    except pa.ArrowInvalid:  # decode invalid UTF-8 as Java does
         raw = _binary(writer.header_keys).to_pylist()
         names = pa.array([name.decode(errors="replace") for name in raw], pa.string())
     pairs = pa.StructArray.from_arrays([names, _binary(writer.header_values)], fields=list(HEADERS.value_type))

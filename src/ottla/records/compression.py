@@ -1,7 +1,6 @@
 """The five codecs of record batches, each with its frame as Kafka's clients write it.
 
-Decompression is bounded: what a frame can grow to is read off its own structure first, and nothing is written
-past the limit, so a bomb costs no more than the limit whatever it claims.
+Decompression is bounded: the size of a frame is read off its structure first, and nothing is written past the limit.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Plain = bytes | bytearray | memoryview
 
 
 class CompressionType(IntEnum):
-    """A codec's number in a batch's attributes."""
+    """The number of a codec in a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -35,7 +34,7 @@ class CompressionType(IntEnum):
 # A batch of 1 MiB rarely holds more than a few MiB; a fetch or produce request never more than 100 MiB.
 MAX_DECOMPRESSED: Final = 128 * 1024 * 1024
 
-# The levels that mean "the codec's own choice" in Kafka's compression.<codec>.level.
+# The defaults of Kafka's compression.<codec>.level.
 GZIP_DEFAULT_LEVEL: Final = -1
 LZ4_DEFAULT_LEVEL: Final = 9
 ZSTD_DEFAULT_LEVEL: Final = 3
@@ -52,14 +51,14 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK: Final = 32 * 1024
 _XERIAL_MAGIC_AS_LENGTH: Final = struct.unpack(">i", _XERIAL_MAGIC[:4])[0]
-_SNAPPY_MAX_RATIO: Final = 64  # a copy of 64 bytes takes two bytes at least, so this is never reached
+_SNAPPY_MAX_RATIO: Final = 64  # a copy of 64 bytes takes at least two, so no valid block reaches it
 
 # Magic, independent blocks without checksums, blocks of at most 64 KiB, and the checksum of these two bytes.
 _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_BLOCK: Final = 64 * 1024
 _LZ4_BLOCK_SIZES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
-_LZ4_MAX_RATIO: Final = 255  # each byte of a match's length stands for at most as many
+_LZ4_MAX_RATIO: Final = 255  # each byte of a match length adds at most as many
 _LZ4_UNCOMPRESSED: Final = 0x80000000
 
 _ZSTD_MAGIC: Final = 0xFD2FB528
@@ -72,7 +71,7 @@ class DecompressionLimitError(InvalidRecords):
 
 
 def compress(codec: int, data: ReadableBuffer, level: int | None = None) -> bytes:
-    """Compress a batch's records; the level is in the codec's own scale, None for its default."""
+    """Compress a batch's records; `level` is on the codec's scale, None for its default."""
     if codec == CompressionType.NONE:
         return bytes(data)
     if codec == CompressionType.GZIP:
@@ -114,7 +113,7 @@ def _unknown_codec(codec: int) -> InvalidRecords:
 
 
 def _corrupt(reason: str) -> InvalidRecords:
-    # Kafka has no error of its own for records that do not decompress and answers its general one.
+    # Kafka answers UNKNOWN_SERVER_ERROR for records that do not decompress.
     return InvalidRecords(ErrorCode.UNKNOWN_SERVER_ERROR, f"failed to decompress records: {reason}")
 
 
@@ -142,7 +141,7 @@ def _decompress_gzip(data: memoryview, limit: int) -> Plain:
     pieces: list[bytes] = []
     size = members = 0
     rest: memoryview | bytes = data
-    while not members or (len(rest) > 1 and rest[0] == 0x1F and rest[1] == 0x8B):  # members may follow one another
+    while not members or (len(rest) > 1 and rest[0] == 0x1F and rest[1] == 0x8B):  # members may be concatenated
         member = zlib.decompressobj(wbits=31)
         members += 1
         while not member.eof:
@@ -178,7 +177,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> Plain:
     if not data:
         raise _corrupt("snappy: no data")
     if bytes(data[:8]) != _XERIAL_MAGIC:
-        blocks = [data]  # some clients write one raw block without the framing, and Kafka reads it
+        blocks = [data]  # some clients write one raw block without framing, which Kafka reads
     else:
         blocks = _xerial_blocks(data, limit)
     sizes = []
@@ -211,7 +210,7 @@ def _xerial_blocks(data: memoryview, limit: int) -> list[memoryview]:
         raise _corrupt("snappy: the header is cut off")
     while position < len(data):
         (size,) = _INT32.unpack_from(data, position)
-        if size == _XERIAL_MAGIC_AS_LENGTH:  # streams may be put one behind the other
+        if size == _XERIAL_MAGIC_AS_LENGTH:  # streams may be concatenated
             position += len(_XERIAL_HEADER)
             continue
         position += 4
@@ -257,7 +256,7 @@ def _decompress_lz4(data: memoryview, limit: int) -> Plain:
 
 
 def _lz4_bound(data: memoryview, limit: int) -> tuple[int, int]:
-    """The most that a frame can decompress to, and where it ends; the frame must be one that Kafka reads."""
+    """Return the largest size that a frame can decompress to, and its end; raise for a frame that Kafka cannot read."""
     if _UINT32_LE.unpack_from(data)[0] != _LZ4_MAGIC:
         raise _corrupt("lz4: not a frame")
     flags, block_descriptor = struct.unpack_from("BB", data, 4)
@@ -302,7 +301,7 @@ def _decompress_zstd(data: memoryview, limit: int) -> Plain:
 
 
 def _zstd_bound(data: memoryview, limit: int) -> int:
-    """The most that these frames can decompress to: the sizes they state, or what their blocks can hold."""
+    """Return the largest size that frames can decompress to: their stated sizes, or what their blocks can hold."""
     if not data:
         raise _corrupt("zstd: no data")
     bound = frames = 0

@@ -1,6 +1,6 @@
-"""Control records: their key, and the value of the two that end a transaction.
+"""Control records: their key, and the value of end-transaction markers (Kafka's EndTransactionMarker).
 
-The values of the quorum's control records are messages of their own and belong to `protocol`.
+The values of the quorum's control records are messages in `protocol`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MARKER = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """What a control record says; a reader passes over types it does not know."""
+    """The type of a control record; readers skip unknown types."""
 
     ABORT = 0
     COMMIT = 1
@@ -29,21 +29,21 @@ class ControlType(IntEnum):
 
 
 class EndTransactionMarker(NamedTuple):
-    """The end of a transaction on one partition, with the epoch of the coordinator that ended it."""
+    """The end of a transaction on one partition, with the coordinator epoch."""
 
     control_type: ControlType
     coordinator_epoch: int
 
 
 def control_key(control_type: ControlType) -> bytes:
-    """The key of a control record of that type."""
+    """Return the key of a control record of that type."""
     if control_type == ControlType.UNKNOWN:
         raise ValueError("an unknown control type cannot be written")
     return _KEY.pack(0, control_type)
 
 
 def parse_control_key(key: bytes | None) -> ControlType:
-    """The type that a control record's key names; later versions of the key only add to it."""
+    """Return the type in a control record's key; later versions of the key only add fields."""
     if key is None or len(key) < _KEY.size:
         raise InvalidRecords(
             ErrorCode.INVALID_RECORD, f"a control record's key has 4 bytes or more, not {len(key or b'')}"
@@ -58,12 +58,12 @@ def parse_control_key(key: bytes | None) -> ControlType:
 
 
 def marker_value(coordinator_epoch: int) -> bytes:
-    """The value of an end-transaction marker."""
+    """Return the value of an end-transaction marker."""
     return _MARKER.pack(0, coordinator_epoch)
 
 
 def parse_marker(key: bytes | None, value: bytes | None) -> EndTransactionMarker:
-    """The end-transaction marker that a control record holds."""
+    """Return the end-transaction marker in a control record."""
     control_type = parse_control_key(key)
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         raise InvalidRecords(ErrorCode.INVALID_RECORD, f"{control_type.name} does not end a transaction")

@@ -1,4 +1,4 @@
-"""The CRC-32C that record batches and producer snapshots carry, computed in hardware."""
+"""The CRC-32C of record batches and producer snapshots, computed in hardware."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 class Crc(Protocol):
-    """A checksum."""
+    """The checksum function."""
 
     def __call__(self, data: ReadableBuffer, value: int = 0, /) -> int:
-        """The checksum of bytes, or of more bytes behind those whose checksum is `value`."""
+        """Return the checksum of bytes; `value` is the checksum of the bytes before them."""
         ...
 
 
 def _load() -> Crc:
-    """The package's native function without the package's own start, which reads the metadata of installed packages.
+    """Return the native function of the crc32c package without importing the package.
 
-    That alone would be a tenth of the time a broker needs to be there.
+    Its import reads the metadata of all installed packages, a tenth of a broker's start.
     """
     package = importlib.util.find_spec("crc32c")
     places = None if package is None else package.submodule_search_locations

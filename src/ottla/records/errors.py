@@ -1,4 +1,4 @@
-"""What records raise: Kafka's error for a batch, and beside it Kafka's complaint about single records."""
+"""Errors of records: Kafka's error code for a batch, and its errors for single records."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["ErrorCode", "InvalidRecords", "RecordError"]
 
 
 class RecordError(NamedTuple):
-    """One record that made its batch fail, as Produce responses report it from version 8 on."""
+    """A record that made its batch fail, as Produce responses report it from version 8 on."""
 
     batch_index: int
     message: str
 
 
 class InvalidRecords(KafkaError):  # noqa: N818 - it names what arrived, as Kafka's InvalidRecordException does
-    """Bytes that are not a record batch, or one that a log does not take; `code` is the error that Kafka answers."""
+    """Bytes that are not a record batch, or a batch that a log refuses; `code` is Kafka's error."""
 
     message: str
 

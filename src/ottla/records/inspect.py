@@ -1,6 +1,6 @@
-"""Explains record batches byte by byte, for the inspector: header, records, and what control and internal records mean.
+"""Explains record batches byte by byte, for the inspector: header, records, control and internal records.
 
-It is generous where a broker is strict: it tells what is there until the bytes make no sense any more.
+More lenient than a broker: it shows what is there up to the first byte that makes no sense.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ LOGS = {"offsets": "offsets", "transactions": "transaction", "share": "share"}
 def batch_lines(
     frame: bytes | memoryview, start: int, end: int, depth: int = 0, values: str | None = None
 ) -> Iterator[Line]:
-    """The lines of the batches between two positions; `values` names the kind of internal records they hold."""
+    """Return the lines of the batches between two positions; `values` names the kind of internal records."""
     position = start
     index = 0
     while position < end:
         if end - position < HEADER_SIZE:
-            # A fetch may end with a part of a batch, which clients leave out.
+            # A fetch response may end with a partial batch, which clients ignore.
             yield Line(depth, f"PartOfBatch[{index}]", f"{end - position} bytes", position, end)
             return
         header = read_header(frame, position)
@@ -124,7 +124,7 @@ def _records_lines(
 
 
 class _Reader:
-    """Reads varints and bytes; `shown` stands in for positions where the bytes are not the frame's own."""
+    """Reads varints and bytes; `shown` replaces positions of bytes that are not the frame's own."""
 
     def __init__(
         self,
@@ -141,16 +141,16 @@ class _Reader:
         self.shown = shown
 
     def here(self, start: int | None = None) -> tuple[int, int]:
-        """Positions for a line that began at `start`."""
+        """Return the positions of a line that began at `start`."""
         return self.shown or (self.position if start is None else start, self.position)
 
     def fail(self, expected: str, field: str, position: int) -> ProtocolError:
-        """The error at a place in the batch."""
+        """Return the error at a position of the batch."""
         where = self.shown[0] if self.shown else position
         return ProtocolError(expected, path=f"{self.path}.{field}", position=where)
 
     def varint(self, field: str, bits: int = 32) -> int:
-        """A zigzag varint."""
+        """Read a zigzag varint."""
         start, value, shift = self.position, 0, 0
         while True:
             if self.position >= self.end:
@@ -166,7 +166,7 @@ class _Reader:
         return (value >> 1) ^ -(value & 1)
 
     def bytes(self, length: int, field: str) -> memoryview:
-        """So many bytes."""
+        """Read `count` bytes."""
         left = self.end - self.position
         if length > left:
             raise self.fail(f"expected {length} bytes, got {left}", field, self.position)
@@ -225,7 +225,7 @@ def _meaning(
     value: memoryview | None,
     value_start: int,
 ) -> Iterator[tuple[memoryview, int, tuple[type[Message], int, int]]]:
-    """The messages inside a record's key and value: data, where it is, and (class, version, bytes before it)."""
+    """Return the messages in a record's key and value: data, position, and (class, version, bytes before it)."""
     if header.is_control:
         if key is not None and value is not None and len(key) >= 4:
             kind = decode_control_key(key)

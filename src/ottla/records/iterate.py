@@ -1,6 +1,6 @@
-"""Reads the records of a batch one by one as Python objects, lazily.
+"""Reads the records of a batch one by one as Python objects.
 
-For coordinators, inspectors and tests; whole logs go through `kernel` and `columnar`, which make no objects.
+For coordinators, inspectors and tests; whole logs go through `kernel` and `columnar`, which create no objects.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Record(NamedTuple):
 def record_bytes(
     buffer: ReadableBuffer, header: BatchHeader, limit: int = MAX_DECOMPRESSED
 ) -> memoryview | bytes | bytearray:
-    """The bytes of a batch's records, decompressed where they are compressed, else a view of the buffer."""
+    """Return the bytes of a batch's records, decompressed; a view of the buffer if they are not compressed."""
     view = memoryview(buffer)[header.position + HEADER_SIZE : header.end]
     if len(view) != header.size - HEADER_SIZE:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, "the batch is longer than the buffer it stands in")
@@ -57,7 +57,7 @@ def record_bytes(
 def iter_records(
     buffer: ReadableBuffer, header: BatchHeader | None = None, limit: int = MAX_DECOMPRESSED
 ) -> Iterator[Record]:
-    """The records of the batch with that header (the first batch of the buffer where none is given)."""
+    """Yield the records of the batch with that header (default: the first batch of the buffer)."""
     if header is None:
         header = read_header(buffer)
     if header.record_count < 0:
@@ -80,7 +80,7 @@ def iter_records(
 
 
 def iter_all_records(buffer: ReadableBuffer, *, control: bool = False) -> Iterator[tuple[BatchHeader, Record]]:
-    """The records of all whole batches in a buffer, each with its batch; control batches only if wanted."""
+    """Yield the records of all whole batches in a buffer, each with its batch header."""
     for header in iter_batches(buffer):
         if control or not header.is_control:
             for record in iter_records(buffer, header):
@@ -88,7 +88,7 @@ def iter_all_records(buffer: ReadableBuffer, *, control: bool = False) -> Iterat
 
 
 def invalid_record(walk: kernel.RecordWalk) -> InvalidRecords:
-    """What to raise for a walk that stopped at an error."""
+    """Return the error of a walk that stopped."""
     return InvalidRecords(ErrorCode.INVALID_RECORD, f"record {walk.index} is invalid: {_WALK_ERRORS[walk.error]}")
 
 
@@ -97,5 +97,5 @@ def _field(data: memoryview, position: int, length: int) -> bytes | None:
 
 
 def _headers(walk: kernel.RecordWalk) -> tuple[tuple[str, bytes | None], ...]:
-    # As in Java, a name that is not UTF-8 is read with replacement characters.
+    # Decode a name that is not UTF-8 with replacement characters, as Java does.
     return tuple((name.decode(errors="replace"), value) for name, value in kernel.read_headers(walk))

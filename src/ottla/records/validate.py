@@ -1,12 +1,10 @@
-"""Decides whether a log may take a batch, by the rules of Kafka's LogValidator and with its error for each.
+"""Validates a batch by the rules of Kafka's LogValidator, with Kafka's error for each.
 
-Header rules are here, the walk over the records is the kernel's. Producer state (sequences that follow one another,
-transactions) is the log's own business.
+Header rules are here, the walk over the records is `kernel`'s, and producer state is `storage`'s.
 
-Where Kafka trips over a batch, or appends what no consumer can read, this refuses it as INVALID_RECORD: offset deltas
-must count up from 0 (Kafka does not look at them in uncompressed batches and answers UNKNOWN_SERVER_ERROR for the
-others), a record's length must be the length of its fields in compressed batches as well, and so on with a length that
-is no number.
+Where Kafka fails on a batch, or appends what no consumer can read, this answers INVALID_RECORD: offset deltas must
+count up from 0 (Kafka ignores them in uncompressed batches and answers UNKNOWN_SERVER_ERROR otherwise), and a record's
+length must equal the length of its fields in compressed batches as well.
 """
 
 from __future__ import annotations
@@ -49,10 +47,10 @@ if TYPE_CHECKING:
     from ottla.records.compression import Plain
 
 MAX_INT64: Final = 2**63 - 1
-_NONE: Final = int(CompressionType.NONE)  # looked up once: what follows is on the way of every batch
+_NONE: Final = int(CompressionType.NONE)  # looked up once, because every batch takes this path
 _LAST_CODEC: Final = int(CompressionType.ZSTD)
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
-_LEGACY_OVERHEAD: Final = 14  # the least that any batch of any format has behind its length
+_LEGACY_OVERHEAD: Final = 14  # the least bytes after the length, in any format
 
 
 # What one validation may cost while the event loop waits for it: about two milliseconds.
@@ -67,7 +65,7 @@ class ValidationDeferredError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRules:
-    """What a log asks of a batch: the topic's configs that matter here, and who appends."""
+    """The rules of a log for a batch: the topic configs that matter, and whether a client appends."""
 
     compacted: bool = False
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
@@ -76,29 +74,29 @@ class LogRules:
     max_message_bytes: int = 1_048_588
     compression: CompressionType | None = None  # None keeps what the producer chose
     compression_level: int | None = None
-    from_client: bool = True  # the coordinators may write control batches and name offsets, clients may not
+    from_client: bool = True  # coordinators may write control batches and set offsets, clients may not
     max_decompressed: int = MAX_DECOMPRESSED
 
 
 class ValidBatch(NamedTuple):
-    """A batch that a log may take; `batch` is what was given, or its re-encoding where the log wants another codec."""
+    """A batch that passed; `batch` is the one given, or re-encoded if the topic asks for another codec."""
 
     batch: memoryview
-    header: BatchHeader  # of the batch as it was given, at position 0
+    header: BatchHeader  # of the batch as given, at position 0
     rewritten: bool
     timestamp_type: TimestampType
     max_timestamp: int
     max_timestamp_delta: int  # the offset delta of the first record with the largest timestamp, -1 without timestamps
-    log_append_time: int  # -1 unless the log stamps its own time
-    timestamps_differ: bool  # whether type or maximum in the batch's header are not these
+    log_append_time: int  # -1 unless the topic uses LogAppendTime
+    timestamps_differ: bool  # whether the header has another timestamp type or maximum
 
     @property
     def record_count(self) -> int:
-        """How many offsets the batch takes."""
+        """The number of offsets that the batch takes."""
         return self.header.record_count
 
     def stamp(self, base_offset: int, partition_leader_epoch: int) -> memoryview:
-        """Write what the log decides into the batch (into a copy where its buffer is read-only) and return it."""
+        """Write offset, leader epoch and timestamps into the batch (a copy if its buffer is read-only) and return it."""
         batch = self.batch
         if batch.readonly:
             batch = memoryview(bytearray(batch))
@@ -187,7 +185,7 @@ def _decompress(codec: int, data: memoryview, limit: int, inline: bool) -> Plain
 
 
 def accept(batch: memoryview, rules: LogRules, now: int) -> ValidBatch:
-    """A batch that this process has just built: where the log takes it as it is, only its size is looked at."""
+    """Accept a batch that this process has built; check its size only, if the log takes it as it is."""
     header = read_header(batch)
     codec = rules.compression
     if rules.timestamp_type != _CREATE_TIME or (codec is not None and header.attributes & COMPRESSION_MASK != codec):
@@ -198,11 +196,11 @@ def accept(batch: memoryview, rules: LogRules, now: int) -> ValidBatch:
 
 
 def only_batch(view: memoryview) -> tuple[memoryview, BatchHeader]:
-    """The one whole batch of the current format that a buffer holds, without the bytes behind it."""
+    """Return the one whole batch of the current format in a buffer, without trailing bytes."""
     header = whole_batch_header(view)
     if header is not None:
         return view, header
-    # Something is wrong, or there are bytes behind the batch, which may be all right.
+    # The batch is invalid, or trailing bytes follow it.
     size = next_batch_size(view)
     if size is None:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, "a partition to produce to needs one whole record batch")
@@ -225,7 +223,7 @@ def whole_batch_header(view: memoryview) -> BatchHeader | None:
 
 
 def next_batch_size(view: memoryview) -> int | None:
-    """The size of the batch that a buffer starts with; None where none is whole."""
+    """Return the size of the batch at the start of a buffer; None if it is not whole."""
     if len(view) < LOG_OVERHEAD:
         return None
     length = int.from_bytes(view[8:12], "big", signed=True)
@@ -277,7 +275,7 @@ def _too_large(size: int, rules: LogRules) -> InvalidRecords:
 
 
 def _rejected(walk: kernel.RecordWalk, header: BatchHeader, rules: LogRules, now: int) -> InvalidRecords:
-    """Walk once more over records that broke the log's rules, now to say which and why."""
+    """Walk again over records that broke the rules, and return the error with a reason for each."""
     if walk.error:
         return invalid_record(walk)
     walk.rewind()
@@ -312,7 +310,7 @@ def _int64(value: int) -> int:
 
 
 def _recompress(plain: Plain, header: BatchHeader, codec: int, rules: LogRules, max_timestamp: int) -> memoryview:
-    """The batch in the codec that the topic asks for; its records stay byte for byte."""
+    """Return the batch in the topic's codec; its records stay byte for byte."""
     attributes = header.attributes & KNOWN_ATTRIBUTES & ~(COMPRESSION_MASK | LOG_APPEND_TIME_FLAG)
     if rules.timestamp_type == TimestampType.LOG_APPEND_TIME:
         attributes |= LOG_APPEND_TIME_FLAG

@@ -1,6 +1,6 @@
-"""The topic configs that the storage layer obeys, with Kafka's names and defaults.
+"""The topic configs that storage obeys, with Kafka's names and defaults (Kafka's LogConfig).
 
-Checking what a user may set is the cluster's work; this holds values that were already accepted.
+Validation of what a user sets is the cluster's; the values here were accepted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(slots=True, frozen=True)
 class LogConfig:
-    """How one log keeps its data. Immutable: a running log is given a new one."""
+    """The configs of one log. Immutable: a running log gets a new one."""
 
     cleanup_policy: tuple[str, ...] = ("delete",)
     compression_type: str = "producer"
@@ -46,27 +46,27 @@ class LogConfig:
 
     @property
     def compact(self) -> bool:
-        """Whether old values of a key are removed."""
+        """Whether `cleanup.policy` has `compact`."""
         return "compact" in self.cleanup_policy
 
     @property
     def delete(self) -> bool:
-        """Whether old segments are removed by time and size."""
+        """Whether `cleanup.policy` has `delete`."""
         return "delete" in self.cleanup_policy
 
     @property
     def max_segment_ms(self) -> int:
-        """After how long a segment rolls; compaction may ask for it earlier."""
+        """The age at which a segment rolls: `segment.ms`, or `max.compaction.lag.ms` if that is shorter."""
         return min(self.max_compaction_lag_ms, self.segment_ms) if self.compact else self.segment_ms
 
     @property
     def log_append_time(self) -> bool:
-        """Whether the broker's clock, not the producer's, stamps the records."""
+        """Whether `message.timestamp.type` is LogAppendTime."""
         return self.message_timestamp_type == "LogAppendTime"
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
-        """The config that topic properties (`segment.bytes`, ...) describe over `defaults`; other keys are not ours."""
+        """Return the config of topic properties (`segment.bytes`, ...) over `defaults`; ignore other keys."""
         values: dict[str, object] = {}
         base = defaults if defaults is not None else cls()
         for field in fields(cls):

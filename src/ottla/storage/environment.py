@@ -1,6 +1,6 @@
-"""What the logs of one log directory share: the world, the open files, the loaded indexes, and whether it still works.
+"""What the logs of one log directory share: world, open files, loaded indexes, and whether it is online.
 
-Not which logs there are: that is `directory`.
+The logs themselves are `directory`'s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULT_INDEX_BYTES = 64 << 20
 
 
 class LoadedIndexes:
-    """Bounds the memory of closed segments' indexes: the least recently used are dropped and read again when needed."""
+    """Bounds the memory of closed segments' indexes: unloads the least recently used until they are needed again."""
 
     __slots__ = ("_bytes", "_costs", "limit")
 
@@ -35,7 +35,7 @@ class LoadedIndexes:
         self._costs: OrderedDict[Segment, int] = OrderedDict()
 
     def loaded(self, segment: Segment, cost: int) -> None:
-        """Note that a closed segment holds indexes of so many bytes, and make room for them."""
+        """Note that a closed segment has loaded indexes of `cost` bytes; unload others beyond the limit."""
         self.forget(segment)
         self._costs[segment] = cost
         self._bytes += cost
@@ -45,17 +45,17 @@ class LoadedIndexes:
             oldest.unload_indexes()
 
     def used(self, segment: Segment) -> None:
-        """A closed segment's indexes were looked at."""
+        """Note that the indexes of a closed segment were used."""
         if segment in self._costs:
             self._costs.move_to_end(segment)
 
     def forget(self, segment: Segment) -> None:
-        """A segment went, or is written to again."""
+        """Stop counting a segment that was deleted or takes appends again."""
         self._bytes -= self._costs.pop(segment, 0)
 
 
 class StorageEnvironment:
-    """The world as the logs of one directory see it."""
+    """The world of the logs of one directory."""
 
     __slots__ = (
         "_timers",
@@ -96,12 +96,12 @@ class StorageEnvironment:
         self._timers: dict[Timer, Callable[[], None]] = {}
 
     def check(self) -> None:
-        """Raise if the directory is offline."""
+        """Raise KAFKA_STORAGE_ERROR if the directory is offline."""
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory is offline: {self.failure}.")
 
     def fail(self, error: OSError) -> KafkaError:
-        """Take the directory offline, for good, and return what to answer."""
+        """Take the directory offline until restart; return the error to answer."""
         if self.failure is None:
             self.failure = error
             if self.on_failure is not None:
@@ -114,7 +114,7 @@ class StorageEnvironment:
             self.on_problem(problem)
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Do something after a delay, or when the directory is closed; at once while it is being loaded."""
+        """Call `action` after a delay, or when the directory is closed; at once while the directory is being loaded."""
         if self.immediate:
             action()
             return
@@ -127,14 +127,14 @@ class StorageEnvironment:
         self._timers[timer] = action
 
     def run_all_now(self) -> None:
-        """Do at once what was to be done later."""
+        """Run all deferred actions."""
         while self._timers:
             timer, action = self._timers.popitem()
             timer.cancel()
             action()
 
     def forget_all(self) -> None:
-        """Let what was to be done later not happen; the next start does it."""
+        """Cancel all deferred actions; the next start makes up for them."""
         while self._timers:
             self._timers.popitem()[0].cancel()
 
@@ -152,7 +152,7 @@ class StorageEnvironment:
             file.close()
 
     def remove_if_exists(self, path: str) -> bool:
-        """Delete a file that may be gone already."""
+        """Delete a file if it exists."""
         self.files.drop(path)
         try:
             self.disk.remove(path)
@@ -161,7 +161,7 @@ class StorageEnvironment:
         return True
 
     def open_if_exists(self, path: str) -> File | None:
-        """Open a file that need not be there, outside the bounded set; the caller closes it."""
+        """Open a file if it exists, outside the bounded set; the caller closes it."""
         try:
             return self.disk.open(path)
         except FileNotFoundError:

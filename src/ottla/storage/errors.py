@@ -1,18 +1,18 @@
-"""What storage raises beside `KafkaError`: damage that recovery repairs, and a log directory that is gone."""
+"""Errors of storage besides `KafkaError`: damage that recovery repairs, and a cleaning that was stopped."""
 
 from __future__ import annotations
 
 
 class CorruptIndexError(ValueError):
-    """An index file that contradicts itself or its log; it is rebuilt."""
+    """An index file contradicts itself or its log; it is rebuilt."""
 
 
 class CorruptSnapshotError(ValueError):
-    """A producer-state snapshot that cannot be used; an older one or the log is."""
+    """A producer snapshot is damaged; recovery uses an older one, or the log."""
 
 
 class CorruptLogError(ValueError):
-    """Bytes of a log that are not a batch; `position` is where in the file."""
+    """The bytes at `position` of a log file are not a batch."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -20,4 +20,4 @@ class CorruptLogError(ValueError):
 
 
 class CleaningAbortedError(Exception):
-    """A cleaning was asked to stop; what it made so far is thrown away."""
+    """A cleaning was told to stop; its output is deleted."""

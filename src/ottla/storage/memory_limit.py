@@ -1,4 +1,4 @@
-"""Refuses appends before the logs of a broker without a data directory take more memory than they may."""
+"""The limit of logs in memory: refuses appends before a broker without data directory exceeds its memory."""
 
 from __future__ import annotations
 

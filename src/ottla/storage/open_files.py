@@ -1,6 +1,6 @@
 """A bounded set of open files: any number of logs share a few hundred descriptors.
 
-The loop's alone. Threads open files of their own; a handle that a thread reads through is pinned first.
+For the event loop alone: threads open their own files, or read through a handle that was pinned first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DEFAULT_LIMIT = 512
 
 
 class OpenFile:
-    """An open file in the set, and how many still need it open."""
+    """An open file of the set, and how many users need it open."""
 
     __slots__ = ("file", "pins")
 
@@ -25,7 +25,7 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Files by path, least recently used first; one that is pinned is never closed to make room."""
+    """Open files by path, least recently used first; a pinned file is never closed to make room."""
 
     __slots__ = ("_disk", "_entries", "limit")
 
@@ -38,42 +38,42 @@ class OpenFiles:
         return len(self._entries)
 
     def get(self, path: str, *, create: bool = False) -> File:
-        """The file at a path, opened if it is not; it may be closed again by the next call of this."""
+        """Return the file at a path, opening it if needed; the next call may close it."""
         return self._entry(path, create).file
 
     def pin(self, path: str) -> OpenFile:
-        """The file at a path, open until `unpin`."""
+        """Return the file at a path, and keep it open until `unpin`."""
         entry = self._entry(path, False)
         entry.pins += 1
         return entry
 
     def unpin(self, path: str, entry: OpenFile) -> None:
-        """Give back a pinned file; if its path was dropped meanwhile it is closed now."""
+        """Release a pinned file; close it if its path was dropped meanwhile."""
         entry.pins -= 1
         if entry.pins == 0 and self._entries.get(path) is not entry:
             entry.file.close()
 
     def drop(self, path: str) -> None:
-        """Close a file whose name is about to change or go; pinned handles stay good until they are given back."""
+        """Close a file that is about to be renamed or deleted; pinned handles stay valid until released."""
         entry = self._entries.pop(path, None)
         if entry is not None and entry.pins == 0:
             entry.file.close()
 
     def rename(self, old: str, new: str) -> None:
-        """Keep the handle of a file that was renamed: it still reads and writes the same bytes."""
+        """Keep the handle of a file that was renamed."""
         entry = self._entries.pop(old, None)
         if entry is not None:
             self.drop(new)
             self._entries[new] = entry
 
     def drop_under(self, folder: str) -> None:
-        """Close all files in a folder."""
+        """Close all files of a folder."""
         prefix = folder + "/"
         for path in [path for path in self._entries if path.startswith(prefix)]:
             self.drop(path)
 
     def close(self) -> None:
-        """Close all."""
+        """Close all files."""
         for path in list(self._entries):
             self.drop(path)
 

@@ -1,8 +1,8 @@
-"""The native kernel: looks at batches and records in place, and moves them, without a Python object for each record.
+"""The native kernel: reads and moves batches and records in place, without a Python object for each record.
 
-`walk` goes over records and checks them, `encode` writes them, `keys` is compaction's, `columns` makes Arrow columns;
-the rules are the callers'. `setup.py` joins the four into one module, `_compiled`, so that the compilers inline
-calls between them; without it they run as they stand.
+`walk` iterates over records and checks them, `encode` writes them, `keys` serves compaction, `columns` fills Arrow
+columns; the callers decide the rules. `setup.py` joins the four into one module, `_compiled`, so that the compilers
+inline calls between them; without it they run uncompiled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrow columns of records: what they need, which batches can be read in one run, and the columns themselves.
+"""Arrow columns of records: their sizes, runs of batches that can be read at once, and the columns themselves.
 
 The C types of the compiled form are in `columns.pxd`.
 """
@@ -36,7 +36,7 @@ TOTALS_WIDTH = 6
 def measure(
     walk: RecordWalk, base_offset: int, first_offset: int, last_offset: int, totals: MutableSequence[int]
 ) -> bool:
-    """Add up what columns of a batch's records need, counting records from the first to the last offset."""
+    """Add up the sizes of the columns of a batch's records, from the first to the last offset."""
     rows = 0
     keys = 0
     values = 0
@@ -58,7 +58,7 @@ def measure(
 
 
 def _measure_headers(walk: RecordWalk, totals: MutableSequence[int]) -> None:
-    # The walk has been over these bytes, so every length in them holds.
+    # The walk has checked these bytes, so every length is valid.
     position = walk.headers_position
     for _ in range(walk.header_count):
         packed = _varint(walk._data, position, walk._position)
@@ -75,10 +75,10 @@ def _measure_headers(walk: RecordWalk, totals: MutableSequence[int]) -> None:
 
 
 class BatchScan:
-    """Finds runs of plain batches: whole and uncompressed ones, whose records are read where they stand.
+    """Finds runs of plain batches: whole and uncompressed, so that their records are read in place.
 
-    Batches of a run have the same attributes. `look` puts a header's fields into the attributes, and `walk` is
-    what goes over the records.
+    Batches of a run have the same attributes. `look` copies a header's fields into the attributes; `walk` iterates over
+    the records.
     """
 
     def __init__(self, data: Bytes) -> None:
@@ -96,7 +96,7 @@ class BatchScan:
         self.record_bytes = 0
 
     def look(self, position: int) -> bool:
-        """Read the header at a position; False where no whole batch of the current format begins."""
+        """Read the header at a position; return False if no whole batch of the current format begins there."""
         data = self.walk._data
         left = self.walk._size - position
         if position < 0 or left < 61 or data[position + 16] != 2:
@@ -115,10 +115,10 @@ class BatchScan:
         return True
 
     def run(self, position: int, most: int, refused: int, first_offset: int, last_offset: int) -> int:
-        """Where the run of plain batches from a position on ends; `rows` and `record_bytes` are what it has.
+        """Return the end of the run of plain batches from a position on; set `rows` and `record_bytes`.
 
-        It has no more than `most` bytes unless it is one batch, none of the `refused` attributes, and no batch that
-        lies wholly outside the offsets from the first to the last.
+        A run has at most `most` bytes unless it is one batch, none of the `refused` attributes, and no batch wholly
+        outside the offsets from the first to the last.
         """
         start = position
         attributes = 0
@@ -143,10 +143,10 @@ class BatchScan:
         return position
 
     def next_in_time(self, position: int, earliest: int, latest: int) -> int:
-        """The position of the first batch, from one on, that may hold data of some time, or behind all whole batches.
+        """Return the position of the first batch from here on that may hold records of the time range, or the end.
 
-        A header has the latest time of its batch and not the earliest, except where the broker stamped all alike.
-        Records are walked over where that decides it; whether a compressed batch is wanted is left to the caller.
+        A header has the largest timestamp of its batch, not the smallest, unless it is LogAppendTime; records are read
+        where that decides. Compressed batches are always returned.
         """
         while self.look(position):
             if self.max_timestamp >= earliest and not (
@@ -164,7 +164,7 @@ class BatchScan:
 
 
 def _integer(data: Bytes, position: int, size: int) -> int:
-    """A signed number, its highest byte first, as headers have it."""
+    """Return a signed big-endian number of `size` bytes."""
     value = 0
     for i in range(size):
         value = value << 8 | data[position + i]
@@ -174,7 +174,7 @@ def _integer(data: Bytes, position: int, size: int) -> int:
 
 
 class BinaryColumn:
-    """The buffers of one Arrow column of bytes: offsets, data, and a bit for each value that is not null."""
+    """The buffers of one Arrow column of bytes: offsets, data, and the validity bitmap."""
 
     def __init__(self, rows: int, size: int, allocate: Callable[[int], Buffer]) -> None:
         self.offsets = allocate(4 * (rows + 1))
@@ -211,10 +211,10 @@ class BinaryColumn:
 
 
 class ColumnWriter:
-    """Fills the buffers of Arrow columns with records, batch by batch, into room that `measure` counted.
+    """Fills the buffers of Arrow columns with records, batch by batch, in buffers of the sizes that `measure` counted.
 
-    `allocate` gives the room, which need not be zeroed: what lies behind the rows that were added is cut off. Records
-    before the earliest and behind the latest time are left out.
+    `allocate` returns a buffer, zeroed or not: rows that were not added are cut off. Records outside the time range are
+    skipped.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class ColumnWriter:
         first_offset: int,
         last_offset: int,
     ) -> int:
-        """Append the records of a batch from the first to the last offset, and return how many they were."""
+        """Append the records of a batch from the first to the last offset; return how many."""
         row = self.rows
         timestamp = base_timestamp
         while walk.advance():
@@ -293,9 +293,9 @@ class ColumnWriter:
         first_offset: int,
         last_offset: int,
     ) -> int:
-        """Append the records of a run's batches, each as its CRC is checked, and return how far that went.
+        """Append the records of a run's batches after checking each CRC; return the position reached.
 
-        Short of `stop` a batch has a wrong CRC there, or a record that the walk has an `error` of.
+        Short of `stop`, the batch there has a wrong CRC, or a record for which the walk has an `error`.
         """
         while position < stop and scan.look(position):
             if crc is not None and crc(scan._view[position + 21 : scan.end]) != scan.crc:
@@ -331,7 +331,7 @@ class ColumnWriter:
 
 
 def fill(column: MutableSequence[int], first: int, stop: int, value: int) -> None:
-    """Write one int64 into the rows of a column from the first to before `stop`."""
+    """Set the rows of an int64 column from `first` to before `stop` to one value."""
     if not 0 <= first <= stop <= len(column):
         raise IndexError("rows that the column does not have")
     for row in range(first, stop):

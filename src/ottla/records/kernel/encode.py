@@ -21,8 +21,8 @@ def encode_record(
     value: bytes | None,
     headers: Sequence[tuple[str | bytes, bytes | None]],
 ) -> None:
-    """Write one record behind `out`."""
-    body = bytearray(1)  # attributes, none of which is in use
+    """Append one encoded record to `out`."""
+    body = bytearray(1)  # attributes, all unused
     _write_varint(body, timestamp_delta)
     _write_varint(body, offset_delta)
     _write_bytes(body, key)

@@ -1,4 +1,4 @@
-"""Compaction's work on records: a map from the hash of each key to its latest offset, and the copy of what stays.
+"""Compaction's work on records: a map from the hash of each key to its latest offset, and the copy of what remains.
 
 The C types of the compiled form are in `keys.pxd`.
 """
@@ -24,7 +24,7 @@ SLOT_WIDTH = 3
 
 
 def _add(a: int, b: int) -> int:
-    """A sum in 64 unsigned bits."""
+    """Return a sum modulo 2**64."""
     a += b
     if not cython.compiled:
         a &= 0xFFFFFFFFFFFFFFFF
@@ -46,7 +46,7 @@ _INIT3 = 0x7465646279746573
 
 
 class KeyHash:
-    """SipHash-2-4 with 128 bits under a secret seed, so that nobody can choose keys that collide."""
+    """SipHash-2-4 with 128 bits and a secret seed, so that clients cannot choose colliding keys."""
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != 16:
@@ -58,7 +58,7 @@ class KeyHash:
         self._high = 0
 
     def digest(self, key: Bytes) -> tuple[int, int]:
-        """The two halves of one key's hash; for the many, `put_keys` and `mark_latest` use it from within."""
+        """Return the two halves of one key's hash."""
         walk = RecordWalk(key, 0, len(key), 0)
         self._hash(walk._data, 0, len(key))
         return self._low, self._high
@@ -115,7 +115,7 @@ class KeyHash:
         self._high = self._v0 ^ self._v1 ^ self._v2 ^ self._v3
 
     def _slot(self, slots: MutableSequence[int], size: int) -> int:
-        """Where the key hashed last stands in the map, or the empty slot it would take; -1 where the map is full."""
+        """Return the slot of the key that was hashed last, or the empty slot for it; -1 if the map is full."""
         slot = self._low % size
         for _ in range(size):
             at = slot * 3
@@ -129,10 +129,10 @@ class KeyHash:
     def put_keys(
         self, walk: RecordWalk, base_offset: int, first_offset: int, slots: MutableSequence[int], room: int
     ) -> int:
-        """Enter the keys of a batch's records, from an offset on, and return how many new ones the map took.
+        """Add the keys of a batch's records from an offset on; return how many were new.
 
-        At most `room` new keys are taken: a walk that stands before its end stopped at a record (`offset_delta`) that
-        would have needed one more.
+        At most `room` new keys are added: a walk that did not reach its end stopped at a record (`offset_delta`) that
+        needed one more.
         """
         taken = 0
         size = len(slots) // 3
@@ -153,7 +153,7 @@ class KeyHash:
         return taken
 
     def latest_offset(self, key: Bytes, slots: MutableSequence[int]) -> int:
-        """The latest offset that was entered for a key, or -1."""
+        """Return the latest offset of a key in the map, or -1."""
         walk = RecordWalk(key, 0, len(key), 0)
         self._hash(walk._data, 0, len(key))
         at = self._slot(slots, len(slots) // 3)
@@ -165,10 +165,10 @@ class KeyHash:
     def mark_latest(
         self, walk: RecordWalk, base_offset: int, slots: MutableSequence[int], marks: MutableSequence[int]
     ) -> int:
-        """For each record of a batch, mark what compaction may do; returns the number of records walked over.
+        """Mark what compaction may do with each record of a batch; return the number of records.
 
-        The mark is 0 for a record without a key or with a later one for its key, 1 for the latest, 2 for the latest
-        that is a tombstone.
+        0: the record has no key, or its key has a later record; 1: the latest record of its key; 2: the latest, and a
+        tombstone.
         """
         if len(marks) < walk.count:
             raise IndexError("too few marks for the batch's records")
@@ -188,10 +188,10 @@ class KeyHash:
 
 
 def copy_records(walk: RecordWalk, marks: Sequence[int], timestamp_shift: int, out: bytearray | memoryview) -> int:
-    """Copy the records with a mark into `out` and return the bytes written.
+    """Copy the marked records into `out` and return the bytes written.
 
-    The shift is added to their timestamp deltas, for a batch that gets another base timestamp. `out` needs room for
-    all records and 16 bytes more for each.
+    `timestamp_shift` is added to their timestamp deltas, for a batch that gets another base timestamp. `out` must have
+    space for all records and 16 bytes more for each.
     """
     if len(marks) < walk.count or len(out) < walk._end - walk._position + 16 * walk.count:
         raise IndexError("too few marks or too little room for the batch's records")

@@ -1,4 +1,4 @@
-"""The walk over a batch's records in place, and the checks of Kafka's LogValidator on them.
+"""Iterates over a batch's records in place, and checks them as Kafka's LogValidator does.
 
 The C types of the compiled form are in `walk.pxd`.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Whether the compiled form is running.
 COMPILED = bool(cython.compiled)
 
-# Why a walk stopped before the batch's end; 0 is "it did not".
+# Why a walk stopped before the batch's end; 0: it did not.
 BAD_RECORD_LENGTH = 1
 BAD_TIMESTAMP_DELTA = 2
 BAD_OFFSET_DELTA = 3
@@ -36,7 +36,7 @@ RECORD_SIZE_MISMATCH = 9
 TRAILING_BYTES = 10
 OFFSET_GAP = 11
 
-# What `index_records` writes for each record, one behind the other.
+# What `index_records` writes for each record, in this order.
 INDEX_WIDTH = 8
 (
     INDEX_OFFSET_DELTA,
@@ -54,9 +54,9 @@ _MASK32 = 0xFFFFFFFF
 
 
 def _varint(data: Bytes, position: int, end: int) -> int:
-    """A varint of 32 bits and its length in bytes, as raw << 3 | length; 0 where there is none.
+    """Return a varint of 32 bits and its length in bytes, as raw << 3 | length; 0 if there is none.
 
-    As in Java, what its fifth byte has beyond the 32 bits is dropped; a sixth byte makes it none.
+    As in Java, bits of the fifth byte beyond the 32 are dropped; a sixth byte is an error.
     """
     if position >= end:
         return 0
@@ -71,7 +71,7 @@ def _varint(data: Bytes, position: int, end: int) -> int:
 
 
 def _long_varint(data: Bytes, position: int, end: int) -> int:
-    # Apart from `_varint`, so that compilers put the short ones, which are nearly all, where they are called.
+    # A function of its own, so that compilers inline `_varint` for the short ones, which are nearly all.
     value = 0
     length = 0
     while length < 5 and position + length < end:
@@ -84,17 +84,17 @@ def _long_varint(data: Bytes, position: int, end: int) -> int:
 
 
 def _signed(packed: int) -> int:
-    """The signed number in what `_varint` returned."""
+    """Return the signed number in a result of `_varint`."""
     return _decoded(packed >> 3)
 
 
 def _decoded(raw: int) -> int:
-    """The signed number that a varint's bits stand for."""
+    """Return the signed number of a varint's bits (zigzag)."""
     return (raw >> 1) ^ -(raw & 1)
 
 
 def _varlong_end(data: Bytes, position: int, end: int) -> int:
-    """Where the varint of up to 64 bits at a position ends; 0 where there is none."""
+    """Return the end of the varint of up to 64 bits at a position; 0 if there is none."""
     length = 0
     while length < 10 and position + length < end:
         length += 1
@@ -104,7 +104,7 @@ def _varlong_end(data: Bytes, position: int, end: int) -> int:
 
 
 def _varlong(data: Bytes, position: int, stop: int) -> int:
-    """The signed number of the varint that stands from a position to `stop`."""
+    """Return the signed number of the varint from a position to `stop`."""
     value = 0
     shift = 0
     while position < stop:
@@ -118,9 +118,9 @@ def _varlong(data: Bytes, position: int, stop: int) -> int:
 
 
 def _behind_later(data: Bytes, position: int, end: int) -> int:
-    """Where a record ends that is no earlier than its batch's base; 0 for one that needs a closer look, as few do.
+    """Return the end of a record that is no earlier than its batch's base timestamp; 0 if that needs a full decode.
 
-    Such a look is for lengths and times of more than two bytes, times before the base, and all that is wrong.
+    A full decode is needed for lengths and deltas of more than two bytes, negative deltas, and errors.
     """
     if end - position < 6:
         return 0
@@ -147,7 +147,7 @@ def _shifted(byte: int, shift: int) -> int:
 
 
 def _wrapped(value: int) -> int:
-    """A sum or difference of two int64 as Java has it, which wraps around where Python goes on counting."""
+    """Return a sum or difference of two int64 with Java's wrap-around."""
     if not cython.compiled:
         value = (value + 0x8000000000000000 & 0xFFFFFFFFFFFFFFFF) - 0x8000000000000000
     return value
@@ -161,10 +161,10 @@ def _copy(target: bytearray | memoryview, at: int, source: Bytes, start: int, le
 
 
 class RecordWalk:
-    """A walk over `count` records that stand, uncompressed, from `start` to `end` of a buffer.
+    """Iterates over `count` uncompressed records from `start` to `end` of a buffer.
 
-    `advance` puts the next record's fields into the attributes; `error` says why a walk could not go on and `index`
-    at which record. Positions are the buffer's; a length of -1 means null.
+    `advance` copies the next record's fields into the attributes; `error` is the reason why a walk stopped, and `index`
+    the record. Positions are the buffer's; a length of -1 means null.
     """
 
     def __init__(self, data: Bytes, start: int, end: int, count: int) -> None:
@@ -199,20 +199,20 @@ class RecordWalk:
         self.rejected = 0
 
     def rewind(self) -> None:
-        """Stand before the first record again."""
+        """Return to the position before the first record."""
         self._position = self._start
         self.index = 0
         self.error = 0
 
     def _stand(self, start: int, end: int, count: int) -> None:
-        """Stand before the records of another batch in the same buffer, which a `BatchScan` found to be there."""
+        """Move to the records of another batch in the same buffer, which a `BatchScan` has found."""
         self._start = start
         self._end = end
         self.count = count
         self.rewind()
 
     def advance(self) -> bool:
-        """Go to the next record; False at the end of the batch and at an error."""
+        """Read the next record; return False at the end of the batch and at an error."""
         if self.index >= self.count or self.error:
             return False
         if self._advance_plainly():
@@ -227,8 +227,8 @@ class RecordWalk:
             return False
         self.record_position = self._position
         self._body_position = position
-        end = position + length  # from here on nothing of the record lies behind its own end
-        position += 1  # attributes, none of which is in use
+        end = position + length  # no field may lie beyond the record's end
+        position += 1  # attributes, all unused
 
         packed = _varint(data, position, end)
         if 0 < packed & 7 < 5:  # in all of its 64 bits
@@ -299,14 +299,14 @@ class RecordWalk:
         return True
 
     def _advance_plainly(self) -> bool:
-        """Go to the next record if it is like nearly all: without headers, and its numbers have a byte or two.
+        """Read the next record if it has no headers and no number of more than two bytes, as nearly all do.
 
-        Where it is not, or where anything is wrong with it, the walk stands where it stood. Each number is read with a
-        branch of its own: processors guess it right, and then need not wait for one number to find the next.
+        Otherwise, and on any error, leave the walk unchanged. Each number has its own branch, which processors predict
+        well.
         """
         data = self._data
         position = self._position
-        if self._end - position < 10:  # for what stands before a key
+        if self._end - position < 10:  # for the fields before the key
             return False
         high = 0  # has 0x80 once there was a third byte
 
@@ -383,9 +383,9 @@ class RecordWalk:
         return True
 
     def is_later(self, base_timestamp: int, latest: int) -> bool:
-        """Whether all records are later than a time; nothing but their timestamps is looked at.
+        """Return whether all records are later than a time, by their timestamps only.
 
-        What cannot be read is not later, so that it is decoded, and refused by then.
+        An unreadable record counts as not later, so that it is decoded and refused.
         """
         if base_timestamp <= latest:
             return False
@@ -445,10 +445,10 @@ def check_records(
     before: int,
     after: int,
 ) -> bool:
-    """Walk over all records and hold each to a log's rules; True where all of them may be appended.
+    """Check all records against a log's rules; return whether all of them may be appended.
 
-    The timestamps count as the batch's own where they are fixed, and must lie from `before` ms ago to `after` ms ahead
-    where the range is checked. The walk then knows the largest timestamp, and how many records the rules `rejected`.
+    Where timestamps are fixed, the batch's counts for every record; where the range is checked, timestamps must lie
+    from `before` ms ago to `after` ms ahead. Sets the walk's largest timestamp and the number of `rejected` records.
     """
     largest = -1
     largest_index = -1
@@ -478,7 +478,7 @@ def check_records(
 
 
 def index_records(walk: RecordWalk, table: MutableSequence[int]) -> int:
-    """Write INDEX_WIDTH numbers for each record into a table of int64, and return how many records there were."""
+    """Write INDEX_WIDTH numbers for each record into a table of int64; return the number of records."""
     if len(table) < walk.count * INDEX_WIDTH:
         raise IndexError("the table is too small for the batch's records")
     row = 0
@@ -496,7 +496,7 @@ def index_records(walk: RecordWalk, table: MutableSequence[int]) -> int:
 
 
 def read_headers(walk: RecordWalk) -> list[tuple[bytes, bytes | None]]:
-    """The headers of the record that a walk stands at, as Python objects."""
+    """Return the headers of the walk's current record, as Python objects."""
     headers: list[tuple[bytes, bytes | None]] = []
     position = walk.headers_position
     for _ in range(walk.header_count):

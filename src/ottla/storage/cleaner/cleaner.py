@@ -1,7 +1,7 @@
-"""The work of compaction on closed segments, which may run in a thread: the latest offset of each key, then the copy.
+"""The cleaning of closed segments (Kafka's Cleaner): map each key to its latest offset, then copy what remains.
 
-Reads and writes through handles of its own and changes nothing that the loop owns; `compaction` decides what to clean
-and swaps the result in. The rules are those of Kafka's Cleaner and of its record filter.
+Runs in a worker: it has its own file handles and changes nothing that the event loop owns. `compaction` decides what to
+clean and swaps the result in.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DEFAULT_DEDUPE_BYTES = 128 << 20
 
 
 class SourceSegment(NamedTuple):
-    """A closed segment as the cleaner sees it: names and numbers, taken on the loop."""
+    """A closed segment as the cleaner sees it: names and numbers, copied on the loop."""
 
     base_offset: int
     path: str
@@ -61,7 +61,7 @@ class SourceSegment(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """A live producer's last data offset (-1 if it has none in its epoch) and its epoch."""
+    """A live producer's epoch and its last data offset, -1 if it has none in that epoch."""
 
     last_data_offset: int
     producer_epoch: int
@@ -69,14 +69,14 @@ class LastRecord(NamedTuple):
 
 @dataclass(slots=True)
 class CleaningStats:
-    """Counters of one cleaning."""
+    """The counters of one cleaning."""
 
     bytes_read: int = 0
 
 
 @dataclass(slots=True)
 class CleaningPlan:
-    """Everything that a cleaning needs to know, taken on the loop."""
+    """The input of a cleaning, copied on the loop."""
 
     env: StorageEnvironment
     folder: str
@@ -94,13 +94,15 @@ class CleaningPlan:
 
 
 class _Transactions:
-    """Which transactions a walk through the log is in, to tell aborted data and markers that nothing needs any more."""
+    """The transactions that overlap a position of the log (CleanedTransactionMetadata): which data is aborted, which
+    markers are obsolete.
+    """
 
     __slots__ = ("_aborted", "_committed", "_ongoing", "kept")
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._aborted = deque(sorted(aborted, key=lambda entry: entry.first_offset))
-        self._ongoing: dict[int, tuple[AbortedTxn, bool]] = {}  # by producer: the transaction, and if data was seen
+        self._ongoing: dict[int, tuple[AbortedTxn, bool]] = {}  # producer id -> transaction, has data
         self._committed: set[int] = set()
         self.kept = TransactionIndex()
 
@@ -110,7 +112,7 @@ class _Transactions:
             self._ongoing.setdefault(entry.producer_id, (entry, False))
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Whether a data batch belongs to an aborted transaction."""
+        """Return whether a data batch belongs to an aborted transaction."""
         self._consume(header.last_offset)
         if not header.is_transactional:
             return False
@@ -122,10 +124,10 @@ class _Transactions:
         return False
 
     def on_control(self, header: BatchHeader, control: ControlType | None) -> bool:
-        """Whether a control batch marks the end of a transaction of which no data is left."""
+        """Return whether a control batch is the marker of a transaction without remaining data."""
         self._consume(header.last_offset)
         if control is None:
-            return True  # compaction has emptied it before
+            return True  # an earlier compaction emptied it
         if control == ControlType.ABORT:
             ongoing = self._ongoing.pop(header.producer_id, None)
             if ongoing is not None and ongoing[1]:
@@ -141,7 +143,7 @@ class _Transactions:
 
 
 class Cleaning:
-    """One cleaning of one log: `build_map`, then `clean` for each of `groups`."""
+    """One cleaning of one log: call `build_map`, then `clean` for each of `groups`."""
 
     def __init__(self, plan: CleaningPlan) -> None:
         self.plan = plan
@@ -155,7 +157,7 @@ class Cleaning:
     # The map -----------------------------------------------------------------------------------------------------
 
     def build_map(self) -> None:
-        """Find the latest offset of each key in the dirty part, and group the segments that are to be copied."""
+        """Map each key of the dirty section to its latest offset, and group the segments to copy."""
         plan = self.plan
         dirty = _holding(plan.segments, plan.first_dirty_offset, plan.first_uncleanable_offset)
         counted = sum(header.record_count for source in dirty for _, _, header in self._batches(source, check=False))
@@ -199,7 +201,7 @@ class Cleaning:
     # The copy ----------------------------------------------------------------------------------------------------
 
     def clean(self, group: list[SourceSegment]) -> Segment:
-        """Copy what is left of a group of segments into one with the mark `.cleaned`, durably."""
+        """Copy the remaining records of a group of segments into one segment marked `.cleaned`, and fsync it."""
         plan = self.plan
         env = plan.env
         made = Segment(env, plan.folder, group[0].base_offset, CLEANED_SUFFIX)
@@ -247,7 +249,7 @@ class Cleaning:
     def _filter(
         self, chunk: memoryview, at: int, header: BatchHeader
     ) -> tuple[bytes | bytearray | memoryview, int] | None:
-        """What is left of a batch, with its largest timestamp; None if nothing is."""
+        """Return what remains of a batch, with its largest timestamp; None if nothing does."""
         plan = self.plan
         whole = chunk[at : at + header.size]
         if header.magic != MAGIC:
@@ -278,7 +280,7 @@ class Cleaning:
         return keep_marked_records(records, header, marks, horizon)
 
     def _mark(self, records: memoryview, header: BatchHeader, horizon: int | None, marks: bytearray) -> bool:
-        """Mark the records that stay; whether a tombstone is among them."""
+        """Mark the records that remain; return whether a tombstone is among them."""
         walk = kernel.RecordWalk(records, 0, len(records), header.record_count)
         if header.is_control or header.base_offset > self._latest_offset:
             marks[:] = b"\x01" * len(marks)
@@ -297,7 +299,7 @@ class Cleaning:
         return tombstones
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """Whether a batch stays even when it is empty: a live producer's last one, or the last of this cleaning."""
+        """Return whether a batch stays even if empty: a live producer's last batch, or the last of this cleaning."""
         if header.producer_id >= 0:
             last = self.plan.last_records.get(header.producer_id)
             if last is not None:
@@ -311,7 +313,9 @@ class Cleaning:
     # Reading -----------------------------------------------------------------------------------------------------
 
     def _batches(self, source: SourceSegment, *, check: bool = True) -> Iterator[tuple[memoryview, int, BatchHeader]]:
-        """The batches of a segment with the bytes they are in; a wrong CRC or a cut raises with its place."""
+        """Yield the batches of a segment with the bytes that hold them; raise with the position for a bad CRC or a torn
+        batch.
+        """
         file = self.plan.env.disk.open(source.path, writable=False)
         try:
             position, chunk_size = 0, _CHUNK
@@ -342,7 +346,7 @@ class Cleaning:
 
 
 def _holding(segments: list[SourceSegment], start: int, end: int) -> list[SourceSegment]:
-    """The segments that may hold offsets of [start, end)."""
+    """Return the segments that may hold offsets of [start, end)."""
     found = []
     for number, source in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end
@@ -354,7 +358,7 @@ def _holding(segments: list[SourceSegment], start: int, end: int) -> list[Source
 def group_by_size(
     segments: list[SourceSegment], config: LogConfig, first_uncleanable_offset: int
 ) -> list[list[SourceSegment]]:
-    """Neighbouring segments that fit into one, by bytes, by index sizes and by the range of offsets."""
+    """Group neighbouring segments that fit into one, by bytes, index sizes and offset range."""
     groups: list[list[SourceSegment]] = []
     size = index = time_index = 0
     for number, source in enumerate(segments):
@@ -377,7 +381,7 @@ def group_by_size(
 
 
 def _control_type(chunk: memoryview, header: BatchHeader, at: int) -> ControlType | None:
-    """What a control batch says; None if it is empty."""
+    """Return the type of a control batch; None if it is empty."""
     for record in iter_records(chunk, header._replace(position=at)):
         try:
             return parse_control_key(record.key)

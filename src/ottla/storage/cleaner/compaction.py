@@ -1,6 +1,6 @@
-"""Which compacted log is dirtiest, what of it may be cleaned, and how a cleaned segment takes the place of old ones.
+"""Compaction's decisions (Kafka's LogCleanerManager): the dirtiest log, its cleanable section, and the swap.
 
-All of this runs on the loop; the work between is `cleaner`'s and may be done in a thread.
+Runs on the loop; the copy in between is `cleaner`'s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class Cleanable:
-    """What could be cleaned of a log: offsets [first_dirty, first_uncleanable), and how dirty that makes the log."""
+    """The cleanable section of a log, [first_dirty, first_uncleanable), and how dirty it makes the log."""
 
     log: Log
     first_dirty_offset: int
@@ -32,7 +32,7 @@ class Cleanable:
 
     @property
     def ratio(self) -> float:
-        """The dirty part of what is clean or could be."""
+        """The dirty bytes' share of the cleanable log."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -43,12 +43,12 @@ class Cleanable:
 
 
 def find_cleanable(log: Log, checkpoint: int | None, now_ms: int) -> Cleanable:
-    """What of a log could be cleaned now, after a cleaning that reached `checkpoint`."""
+    """Return what can be cleaned of a log whose last cleaning reached `checkpoint`."""
     start = log.log_start_offset
     dirty = start if checkpoint is None or not start <= checkpoint <= log.log_end_offset else checkpoint
     closed = log.segments[:-1]
     config = log.config
-    # Nothing that is not durable may replace a value that is: the copy of the newer one could be lost.
+    # A record that is not durable must not supersede one that is: a power loss could lose both.
     uncleanable = min(log.last_stable_offset, log.active_segment.base_offset, log.recovery_point)
     dirty_segments = [s for s in log.segments_from(dirty) if not s.active]
     if config.min_compaction_lag_ms > 0:
@@ -65,7 +65,7 @@ def find_cleanable(log: Log, checkpoint: int | None, now_ms: int) -> Cleanable:
 
 
 def begin(cleanable: Cleanable, now_ms: int, cancelled: Callable[[], bool] = lambda: False) -> Cleaning:
-    """Take what a cleaning has to know from the log; `build_map` and `clean` may then run in a thread."""
+    """Copy what a cleaning needs from the log; `build_map` and `clean` may then run in a worker."""
     log = cleanable.log
     sources = [
         SourceSegment(
@@ -101,13 +101,13 @@ def begin(cleanable: Cleanable, now_ms: int, cancelled: Callable[[], bool] = lam
 
 
 def swap_in(log: Log, made: Segment, group: list[SourceSegment]) -> bool:
-    """Put a cleaned segment in the place of those it was made from; False if the log has changed under it."""
+    """Replace segments by the cleaned one; return False if the log has changed meanwhile."""
     replaced = [log.segment_at(source.base_offset) for source in group]
     old = [segment for segment in replaced if segment is not None and not segment.active]
     if len(old) != len(group) or made.folder != log.folder:
         made.delete_files()
         return False
-    # Kafka's order: from here on a crash completes the swap, and what it replaces only goes once it is complete.
+    # In Kafka's order: after this a crash completes the swap, and old segments are deleted only when it is complete.
     made.change_mark(SWAP_SUFFIX)
     for segment in old:
         log.discard(segment)
@@ -119,7 +119,7 @@ def swap_in(log: Log, made: Segment, group: list[SourceSegment]) -> bool:
 
 
 def clean(cleanable: Cleanable, now_ms: int) -> int:
-    """Clean a log here and now and return the offset up to which it is clean."""
+    """Clean a log synchronously and return the offset up to which it is clean."""
     cleaning = begin(cleanable, now_ms)
     cleaning.build_map()
     for group in cleaning.groups:

@@ -1,6 +1,6 @@
-"""Appends to a log (Kafka's UnifiedLog.append): validation, offsets, producer state, the write, the indexes.
+"""Appends to a log (Kafka's UnifiedLog.append): validate, assign offsets, update producer state, write, index.
 
-The functions here are methods of `Log`.
+The functions of this module are methods of `Log`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class AppendResult(NamedTuple):
-    """What an append did: the offsets it got (or had, for a duplicate) and the broker's time if that counts."""
+    """The offsets of an append (for a duplicate, of its first append), and the LogAppendTime or -1."""
 
     first_offset: int
     last_offset: int
@@ -58,13 +58,15 @@ def append_as_leader(
     may_defer: bool = False,
     validated: ValidatedRecords | None = None,
 ) -> AppendResult:
-    """Validate batches, give them offsets and write them. A writable buffer is stamped in place.
+    """Validate a batch, assign its offsets and write it (Kafka's appendAsLeader). A writable buffer is stamped in
+    place.
 
-    `verified` says that the coordinator knows the transaction of a producer that has none open here, and
-    `supports_epoch_bump` that the producer begins each transaction with a new epoch (KIP-890). `parsed_header` is
-    the header of a client's one batch, where the caller has parsed it. With `may_defer`
-    raise `ValidationDeferredError`, and change nothing, where validation would take more than a few milliseconds:
-    run `validation_ahead` in a worker then, and append with its result as `validated`.
+    `verified`: the coordinator has confirmed the transaction of a producer that has none open in this log.
+    `supports_epoch_bump`: the producer begins each transaction with a new epoch (KIP-890). `parsed_header`: the header
+    of a client's batch, if the caller has parsed it.
+
+    With `may_defer`, raise `ValidationDeferredError` and change nothing if validation would take more than a few
+    milliseconds; then run `validation_ahead` in a worker, and append again with its result as `validated`.
     """
     if not log._loaded:
         log.load()
@@ -136,7 +138,7 @@ def validation_ahead(log: Log, records: Buffer) -> Callable[[], ValidatedRecords
 
 
 def _write_as_leader(log: Log, segment: Segment, batches: list[ValidBatch], offset: int, leader_epoch: int) -> None:
-    """Stamp batches with their offsets and the epoch, write them in one call, and index each."""
+    """Stamp batches with offsets and leader epoch, write them in one call, and index each."""
     if leader_epoch >= 0 and leader_epoch != log.epochs.latest:
         log.epochs.assign(leader_epoch, offset)
     interval = log.config.index_interval_bytes
@@ -161,7 +163,7 @@ def _write_as_leader(log: Log, segment: Segment, batches: list[ValidBatch], offs
 
 
 def append_raw(log: Log, records: Buffer, *, origin: AppendOrigin = AppendOrigin.REPLICATION) -> AppendResult:
-    """Write batches that have their offsets and leader epochs already; both must not go back."""
+    """Append batches that have offsets and leader epochs already (Kafka's appendAsFollower); neither may decrease."""
     if not log._loaded:
         log.load()
     log.env.check()
@@ -209,7 +211,7 @@ def append_marker(
     coordinator_epoch: int,
     transaction_version: int = 0,
 ) -> AppendResult:
-    """Write the control batch that commits or aborts a producer's transaction here."""
+    """Append the control batch that commits or aborts a producer's transaction."""
     batch = build_end_transaction_marker(
         control_type,
         producer_id=producer_id,
@@ -223,7 +225,7 @@ def append_marker(
 
 
 def has_ongoing_transaction(log: Log, producer_id: int, producer_epoch: int) -> bool:
-    """Whether a producer has an open transaction here in that epoch."""
+    """Return whether a producer has a transaction open in this log, in that epoch."""
     if not log._loaded:
         log.load()
     entry = log.producers.producers.get(producer_id)
@@ -243,7 +245,7 @@ def _stage_producer(
     supports_epoch_bump: bool = False,
     transaction_version: int = 0,
 ) -> AppendResult | None:
-    """Check a producer's batch; the result if it is one that the log has already."""
+    """Check a batch against its producer's state; return the first result if the batch is a duplicate."""
     producer_id = header.producer_id
     if origin is AppendOrigin.CLIENT:
         entry = log.producers.producers.get(producer_id)
@@ -296,7 +298,7 @@ def _appended(
 
 
 def finish_transaction(log: Log, segment: Segment, completed: CompletedTxn) -> None:
-    """Close a transaction whose marker is in `segment`; an aborted one goes into the index."""
+    """Close a transaction whose marker is in `segment`; add an aborted one to the transaction index."""
     if completed.aborted:
         stable = log.producers.last_stable_after(completed)
         entry = AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)

@@ -1,6 +1,6 @@
 """The files of one log: segments and producer snapshots, found by offset, replaced, moved and deleted.
 
-What is in them, and how far it may be read, is the log's business.
+Contents and offsets are `Log`'s.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LogFiles:
-    """A log's folder: the lists of what is there, kept in step with the names on the disk."""
+    """The folder of a log: its segments and producer snapshots, in step with the files (Kafka's LogSegments)."""
 
     __slots__ = ("_folder", "_new_names", "_segments", "bases", "config", "env", "snapshots", "txn_bases")
 
@@ -36,11 +36,11 @@ class LogFiles:
 
     @property
     def folder(self) -> str:
-        """Where the log's files are."""
+        """The folder of the log's files."""
         return self._folder
 
     def _take_names(self, names: list[str]) -> bool:
-        """Note segments and snapshots by their names; False if anything needs a closer look."""
+        """Note segments and snapshots by file name; return False if recovery has to look at the files."""
         indexed: set[int] = set()
         for name in names:
             file = parse_numbered(name)
@@ -64,32 +64,32 @@ class LogFiles:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """The bytes of all segments."""
         return sum(segment.size for segment in self._segments)
 
     @property
     def segments(self) -> list[Segment]:
-        """All segments, oldest first; the last is the one that is written to."""
+        """All segments, oldest first; the last one is active."""
         return self._segments
 
     def segments_from(self, offset: int) -> list[Segment]:
-        """The segment that holds an offset and all after it."""
+        """Return the segment that holds an offset and all after it."""
         return self._segments[max(bisect_right(self.bases, offset) - 1, 0) :]
 
     def segments_between(self, start: int, end: int) -> list[Segment]:
-        """The segments that may hold offsets of [start, end)."""
+        """Return the segments that may hold offsets of [start, end)."""
         if start >= end:
             return []
         first = max(bisect_right(self.bases, start) - 1, 0)
         return self._segments[first : bisect_left(self.bases, end)]
 
     def replace_segment_list(self, segments: list[Segment]) -> None:
-        """Take over the segments that recovery found or compaction made."""
+        """Replace the list of segments by those that recovery or compaction made."""
         self._segments = segments
         self.bases = [segment.base_offset for segment in segments]
 
     def remove_segments(self, gone: list[Segment]) -> None:
-        """Take segments out of the log; their files are renamed now and deleted after `file.delete.delay.ms`."""
+        """Remove segments from the log; rename their files now, delete them after `file.delete.delay.ms`."""
         bases = {segment.base_offset for segment in gone}
         self.replace_segment_list([s for s in self._segments if s.base_offset not in bases])
         self.txn_bases = [base for base in self.txn_bases if base not in bases]
@@ -99,13 +99,13 @@ class LogFiles:
         self._new_names = True
 
     def segment_at(self, base_offset: int) -> Segment | None:
-        """The segment with that base offset."""
+        """Return the segment with that base offset, or None."""
         slot = bisect_left(self.bases, base_offset)
         found = slot < len(self.bases) and self.bases[slot] == base_offset
         return self._segments[slot] if found else None
 
     def swap_segments(self, old: list[Segment], made: Segment) -> None:
-        """Let a cleaned segment stand where the ones it was made from stood."""
+        """Replace segments by the cleaned one that was made from them."""
         bases = {segment.base_offset for segment in old}
         kept = [segment for segment in self._segments if segment.base_offset not in bases]
         self.replace_segment_list(sorted([*kept, made], key=lambda segment: segment.base_offset))
@@ -116,7 +116,7 @@ class LogFiles:
             self.discard_snapshot(base, later=True)
 
     def discard(self, segment: Segment) -> None:
-        """Mark a segment's files as deleted and delete them later, when nobody reads them."""
+        """Rename a segment's files to `.deleted`, and delete them later, when no read has them pinned."""
         segment.active = False
         if segment.mark != DELETED_SUFFIX:
             segment.change_mark(DELETED_SUFFIX)
@@ -131,7 +131,7 @@ class LogFiles:
             self.env.fail(error)
 
     def discard_snapshot(self, offset: int, *, later: bool = False) -> None:
-        """Delete a producer snapshot that no segment needs any more, at once or together with its segment."""
+        """Delete a producer snapshot, at once or (`later`) with its segment."""
         if offset not in self.snapshots:
             return
         self.snapshots.remove(offset)
@@ -157,7 +157,7 @@ class LogFiles:
             self.env.files.drop(segment.log_path)
 
     def move_to(self, folder: str) -> None:
-        """Rename the log's folder; open files go on reading the same bytes."""
+        """Rename the log's folder; open files stay valid."""
         self.env.files.drop_under(self._folder)
         self.env.disk.rename(self._folder, folder)
         self._folder = folder
@@ -165,7 +165,7 @@ class LogFiles:
             segment.move_to(folder)
 
     def when_unpinned(self, action: Callable[[], None]) -> None:
-        """Do something once nobody reads any segment."""
+        """Call `action` once no read has any segment pinned."""
         waiting = len(self._segments)
 
         def one() -> None:
@@ -178,11 +178,11 @@ class LogFiles:
             segment.when_unpinned(one)
 
     def snapshot_path(self, offset: int) -> str:
-        """The path of the producer snapshot at an offset."""
+        """Return the path of the producer snapshot at an offset."""
         return f"{self._folder}/{offset_name(offset, SNAPSHOT_SUFFIX)}"
 
     def _sync_names(self) -> None:
-        """Make the names of new files durable."""
+        """Fsync the folder if it has new files."""
         if self._new_names:
             self.env.disk.sync_dir(self._folder)
             self._new_names = False

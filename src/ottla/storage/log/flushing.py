@@ -1,6 +1,6 @@
-"""Makes a log durable: fsync in the background and in the foreground, the recovery point, a clean stop.
+"""Flushes a log: fsync in the background or in the foreground, and the recovery point.
 
-The functions here are methods of `Log`.
+The functions of this module are methods of `Log`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def mark_durable(log: Log, offset: int) -> None:
-    """What is below `offset` survives a power loss; a high watermark that was held back moves up to it."""
+    """Note that everything below `offset` is fsynced; move a high watermark that waits for that."""
     if offset > log._durable_offset:
         log._durable_offset = offset
         if log._hold_high_watermark and offset > log._high_watermark:
@@ -22,9 +22,9 @@ def mark_durable(log: Log, offset: int) -> None:
 
 
 def flush(log: Log, done: Callable[[OSError | None], None] | None = None) -> None:
-    """Make what is appended so far durable, without blocking; `done` is called on the loop when it is.
+    """Fsync what is appended so far, without blocking; call `done` on the loop afterwards.
 
-    A failure takes the directory offline: a second fsync that succeeds would prove nothing.
+    A failure takes the directory offline: a second fsync that succeeds proves nothing.
     """
     if not log._loaded:
         log.load()
@@ -55,7 +55,7 @@ def flush(log: Log, done: Callable[[OSError | None], None] | None = None) -> Non
 
 
 def sync_now(log: Log) -> None:
-    """Make what is appended so far durable and wait for it: for the rare record that everything else rests on."""
+    """Fsync what is appended so far and wait for it: for metadata records, which are replayed only once durable."""
     log.env.check()
     try:
         log._sync_names()
@@ -71,7 +71,7 @@ def sync_now(log: Log) -> None:
 
 
 def flush_closed(log: Log) -> None:
-    """Make the closed segments durable behind the scenes, if they are not."""
+    """Fsync closed segments in the background, if that was not done."""
     if log.recovery_point < log.active_segment.base_offset:
         log.env.check()
         try:
@@ -81,7 +81,7 @@ def flush_closed(log: Log) -> None:
 
 
 def flush_before(log: Log, offset: int, snapshot: str | None) -> None:
-    """Make the closed segments durable behind the scenes; then recovery need not look at them again."""
+    """Fsync closed segments below `offset` in the background, then move the recovery point there."""
     paths = [path for s in log.segments_between(log.recovery_point, offset) for path in s.paths_to_sync()]
     if snapshot is not None:
         paths.append(snapshot)
@@ -144,7 +144,7 @@ def finish_flush(log: Log) -> None:
 
 
 def flush_now(log: Log) -> None:
-    """Make everything durable and wait for it, indexes included."""
+    """Fsync everything, indexes included, and wait for it."""
     paths = log.write_derived_files()
     if paths:
         log.sync_files(paths)

@@ -1,7 +1,7 @@
-"""The three sparse indexes of a segment: offset to position, timestamp to offset, and aborted transactions.
+"""The indexes of a segment: offset to position, timestamp to offset, and aborted transactions.
 
-They live in memory as plain columns and are turned into Kafka's bytes and back; reading and writing files is the
-segment's work. An index holds nothing that the log does not: what is missing or wrong is rebuilt from the log.
+In memory they are plain columns; `Segment` reads and writes the files. A missing or corrupt index is rebuilt from the
+log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SWAP = sys.byteorder == "little"
 
 
 class OffsetIndex:
-    """Entries (last offset of a batch, position of that batch), both growing; offsets are relative to the segment."""
+    """Entries (last offset of a batch, its position), both increasing; offsets are relative to the base offset."""
 
     __slots__ = ("base_offset", "positions", "relative")
 
@@ -37,7 +37,7 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: bytes, log_size: int) -> OffsetIndex:
-        """Read an index file; zeros that a crash left behind its end are cut off, other nonsense raises."""
+        """Decode an index file; cut trailing zeros that a crash left, and raise CorruptIndexError for other damage."""
         if len(data) % OFFSET_ENTRY:
             raise CorruptIndexError(f"offset index has {len(data)} bytes, not a multiple of {OFFSET_ENTRY}")
         cells = array("I")
@@ -57,7 +57,7 @@ class OffsetIndex:
         return index
 
     def encode(self) -> bytes:
-        """The index file's bytes."""
+        """Return the index file's bytes."""
         cells = array("I", bytes(OFFSET_ENTRY * len(self.relative)))
         cells[0::2] = self.relative
         cells[1::2] = self.positions
@@ -69,7 +69,7 @@ class OffsetIndex:
         return len(self.relative)
 
     def append(self, offset: int, position: int) -> None:
-        """Note that the batch at `position` ends with `offset`; an offset that does not grow is refused."""
+        """Add an entry: the batch at `position` ends with `offset`. Refuse an offset that does not increase."""
         relative = offset - self.base_offset
         if self.relative and relative <= self.relative[-1]:
             raise CorruptIndexError(f"offset {offset} is not above the index's last one")
@@ -78,28 +78,28 @@ class OffsetIndex:
 
     @property
     def last_offset(self) -> int:
-        """The last indexed offset, or the segment's base offset."""
+        """The last indexed offset, or the base offset."""
         return self.base_offset + (self.relative[-1] if self.relative else 0)
 
     def lookup(self, offset: int) -> int:
-        """A position from which the batch with `offset` is found going forward: that of the last entry not above it."""
+        """Return a position at or before the batch with `offset`: that of the last entry not above it."""
         slot = bisect_right(self.relative, offset - self.base_offset)
         return self.positions[slot - 1] if slot else 0
 
     def position_at_or_below(self, position: int) -> int:
-        """The last indexed batch border that is not above a position."""
+        """Return the last indexed batch border that is not above a position."""
         slot = bisect_right(self.positions, position)
         return self.positions[slot - 1] if slot else 0
 
     def offset_at(self, position: int) -> int | None:
-        """What an entry says is the last offset of the batch at exactly that position."""
+        """Return the last offset of the batch at exactly that position, if an entry has it."""
         slot = bisect_left(self.positions, position)
         if slot < len(self.positions) and self.positions[slot] == position:
             return self.base_offset + self.relative[slot]
         return None
 
     def offset_at_or_above(self, position: int) -> int | None:
-        """The offset of the first entry whose batch begins at or past a position: an upper bound for a fetch's end."""
+        """Return the offset of the first entry at or past a position: an upper bound of a fetch's end."""
         slot = bisect_left(self.positions, position)
         return self.base_offset + self.relative[slot] if slot < len(self.positions) else None
 
@@ -116,7 +116,7 @@ def _grows(column: array[int]) -> bool:
 
 
 def _first_zero(positions: array[int]) -> int:
-    """Where the trailing zeros of a growing column begin: its first entry may be a real zero."""
+    """Return where the trailing zeros of an increasing column begin; its first entry may be a real zero."""
     low, high = 1, len(positions)
     while low < high:
         middle = (low + high) // 2
@@ -128,7 +128,7 @@ def _first_zero(positions: array[int]) -> int:
 
 
 class TimeIndex:
-    """Entries (largest timestamp so far, offset of the batch that has it), both growing."""
+    """Entries (largest timestamp so far, offset of its batch), both increasing."""
 
     __slots__ = ("base_offset", "offsets", "timestamps")
 
@@ -139,7 +139,7 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: bytes) -> TimeIndex:
-        """Read a time index file; zeros that a crash left behind its end are cut off, other nonsense raises."""
+        """Decode a time index file; cut trailing zeros that a crash left; raise CorruptIndexError otherwise."""
         if len(data) % TIME_ENTRY:
             raise CorruptIndexError(f"time index has {len(data)} bytes, not a multiple of {TIME_ENTRY}")
         index = cls(base_offset)
@@ -156,7 +156,7 @@ class TimeIndex:
         return index
 
     def encode(self) -> bytes:
-        """The index file's bytes."""
+        """Return the index file's bytes."""
         base = self.base_offset
         return b"".join(
             _TIME.pack(timestamp, offset - base)
@@ -182,7 +182,7 @@ class TimeIndex:
         return (self.timestamps[-1], self.offsets[-1]) if self.timestamps else (-1, self.base_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """An offset from which a record with at least that timestamp is found by going forward."""
+        """Return an offset at or before the first record with at least that timestamp."""
         slot = bisect_right(self.timestamps, timestamp)
         return self.offsets[slot - 1] if slot else self.base_offset
 
@@ -195,7 +195,7 @@ class TimeIndex:
 
 
 class AbortedTxn(NamedTuple):
-    """An aborted transaction: who, its first and last (marker's) offset, and the last stable offset after it."""
+    """An aborted transaction: producer id, first offset, offset of its marker, and the last stable offset after it."""
 
     producer_id: int
     first_offset: int
@@ -204,7 +204,7 @@ class AbortedTxn(NamedTuple):
 
 
 class TransactionIndex:
-    """The aborted transactions whose markers are in a segment, by growing last offset."""
+    """The aborted transactions whose markers are in a segment, by increasing last offset."""
 
     __slots__ = ("_last_offsets", "entries")
 
@@ -214,7 +214,7 @@ class TransactionIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: bytes) -> TransactionIndex:
-        """Read a transaction index file; a torn last entry is dropped."""
+        """Decode a transaction index file; drop a torn last entry."""
         index = cls()
         for version, *fields in _ABORTED.iter_unpack(data[: len(data) - len(data) % _ABORTED.size]):
             if version != 0:
@@ -228,21 +228,21 @@ class TransactionIndex:
         return index
 
     def append(self, entry: AbortedTxn) -> None:
-        """Add the transaction that ended last."""
+        """Add a transaction whose marker follows all others."""
         self.entries.append(entry)
         self._last_offsets.append(entry.last_offset)
 
     @staticmethod
     def encode_entry(entry: AbortedTxn) -> bytes:
-        """One entry's bytes, as they are appended to the file."""
+        """Return one entry's bytes, to be appended to the file."""
         return _ABORTED.pack(0, *entry)
 
     def encode(self) -> bytes:
-        """The whole file's bytes."""
+        """Return the whole file's bytes."""
         return b"".join(map(self.encode_entry, self.entries))
 
     def collect(self, start: int, end: int, into: list[AbortedTxn]) -> bool:
-        """Add those that overlap [start, end); True if no later segment can have more of them."""
+        """Add transactions that overlap [start, end); return True if later segments have none."""
         for entry in self.entries[bisect_left(self._last_offsets, start) :]:
             if entry.first_offset < end:
                 into.append(entry)
@@ -251,7 +251,7 @@ class TransactionIndex:
         return False
 
     def truncate_to(self, offset: int) -> bool:
-        """Keep entries that end below `offset`; True if any went."""
+        """Keep entries that end below `offset`; return whether any was removed."""
         keep = bisect_left(self._last_offsets, offset)
         gone = keep < len(self.entries)
         del self.entries[keep:], self._last_offsets[keep:]

@@ -1,6 +1,6 @@
-"""Which leader epoch wrote which offsets: the cache behind `leader-epoch-checkpoint`.
+"""The leader epochs of a log and their start offsets: the cache behind `leader-epoch-checkpoint`.
 
-Pure state; the log decides when it is written to disk.
+State only; `Log` decides when it is written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochCache:
-    """Epochs in growing order, each with the offset of its first batch; both columns grow strictly."""
+    """Leader epochs in increasing order, each with its start offset (Kafka's LeaderEpochFileCache)."""
 
     __slots__ = ("_epochs", "_starts", "dirty")
 
@@ -32,7 +32,7 @@ class LeaderEpochCache:
         return len(self._epochs)
 
     def entries(self) -> list[tuple[int, int]]:
-        """All (epoch, start offset) pairs."""
+        """Return all (epoch, start offset) pairs."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     @property
@@ -46,7 +46,7 @@ class LeaderEpochCache:
         return (self._epochs[0], self._starts[0]) if self._epochs else None
 
     def assign(self, epoch: int, start: int) -> bool:
-        """Note that `epoch` begins at `start`; entries that contradict it go. True if anything changed."""
+        """Add `epoch` with its start offset, and remove entries that contradict it; return whether anything changed."""
         if epoch < 0 or start < 0:
             return False
         epochs, starts = self._epochs, self._starts
@@ -61,7 +61,7 @@ class LeaderEpochCache:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch` and where it ends, as OffsetForLeaderEpoch answers."""
+        """Return the largest epoch not above `epoch` and its end offset, as OffsetForLeaderEpoch answers."""
         epochs = self._epochs
         if epoch == UNDEFINED_EPOCH or not epochs:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -75,14 +75,14 @@ class LeaderEpochCache:
         return epochs[above - 1], self._starts[above]
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget epochs that begin at or past `end_offset`."""
+        """Remove epochs that start at or past `end_offset`."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
             del self._epochs[keep:], self._starts[keep:]
             self.dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that ended before `start_offset`; the one that holds it now begins there."""
+        """Remove epochs that end at or below `start_offset`; the one that holds it starts there now."""
         gone = bisect_right(self._starts, start_offset)
         if gone and (gone > 1 or self._starts[0] != start_offset):
             del self._epochs[: gone - 1], self._starts[: gone - 1]
@@ -90,7 +90,7 @@ class LeaderEpochCache:
             self.dirty = True
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all epochs."""
         if self._epochs:
             self._epochs.clear()
             self._starts.clear()

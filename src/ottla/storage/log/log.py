@@ -1,7 +1,7 @@
-"""One partition replica's log: appends, offsets, what segments roll by, flushing and truncation.
+"""One partition's log (Kafka's UnifiedLog): its offsets, its leader epochs, and how it is opened and read.
 
-Its files are `log_files`, reads are in `reading`, start-up in `recovery`, what goes away in `retention` and
-`compaction`. The log belongs to one loop; only closed segments may be looked at from threads.
+Appends, rolls, flushes and truncations are in modules of their own; `recovery` opens a log after an unclean stop. One
+event loop owns the log; threads may read closed segments only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 
 class Log(LogFiles):
-    """A partition's records from `log_start_offset` to `log_end_offset`. Opening it reads nothing but names."""
+    """The records of one partition from the log start offset to the log end offset (Kafka's UnifiedLog).
+
+    Opening a log after a clean stop reads file names only.
+    """
 
     __slots__ = (
         "_client_rules",
@@ -103,12 +106,12 @@ class Log(LogFiles):
         hold_high_watermark: bool = False,
         may_have_gaps: bool | None = None,
     ) -> Log:
-        """Open the log in a folder, or make an empty one there.
+        """Open the log in a folder, or create an empty one there.
 
-        After a clean stop only names are read now and the rest when it is needed; after any other the log is recovered
-        here, and `report` says what that did. `hold_high_watermark` keeps the high watermark at what is durable.
-        `may_have_gaps` says that the log is or was compacted; otherwise offsets that are missing between two segments
-        are damage, too: a power loss has taken the end of the first one.
+        After a clean stop this reads file names only, and the rest on first use. After an unclean stop it recovers the
+        log and sets `report`. `hold_high_watermark` keeps the high watermark at the durable offset. `may_have_gaps`
+        marks a log that is or was compacted; in any other log, offsets missing between two segments are damage, because
+        a power loss has cut off the end of a segment.
         """
         log = cls(
             env,
@@ -141,7 +144,7 @@ class Log(LogFiles):
         self.report = report if report.noteworthy else None
 
     def _is_empty_on_disk(self) -> bool:
-        """Whether the log never held a record, so that there is nothing to recover."""
+        """Return whether the log never held a record, so that there is nothing to recover."""
         base = self.bases[0]
         return (
             len(self.bases) == 1
@@ -152,7 +155,7 @@ class Log(LogFiles):
         )
 
     def load(self) -> None:
-        """Read what opening put off: where the log ends, its producers and its epochs."""
+        """Read what `open` deferred: the log end offset, producer state and leader epochs."""
         if self._loaded:
             return
         self.env.check()
@@ -166,7 +169,7 @@ class Log(LogFiles):
                 self.env.report(loss)
 
     def loaded_to(self, log_end_offset: int) -> None:
-        """Recovery's last word: the log is ready and ends there."""
+        """Set the log end offset that recovery found, and make the log ready for appends."""
         self._log_end_offset = self._high_watermark = self._durable_offset = log_end_offset
         self.recovery_point = min(self.recovery_point, log_end_offset)
         active = self._segments[-1]
@@ -175,50 +178,52 @@ class Log(LogFiles):
         self.epochs.assign(self._starting_epoch, log_end_offset)
 
     def set_log_start(self, offset: int) -> None:
-        """Where recovery found that the log begins."""
+        """Set the log start offset that recovery found."""
         self._log_start_offset = offset
 
     # Offsets -----------------------------------------------------------------------------------------------------
 
     @property
     def loaded(self) -> bool:
-        """Whether anything but names has been read yet."""
+        """Whether anything but file names has been read."""
         return self._loaded
 
     @property
     def checkpointed_high_watermark(self) -> int:
-        """The high watermark as far as it is known without loading: a log that nobody touched was flushed."""
+        """The high watermark for the checkpoint; the recovery point of a log that was not loaded, because it was
+        flushed.
+        """
         return self._high_watermark if self._loaded else self.recovery_point
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that can be read."""
+        """The first offset that consumers can read."""
         return self._log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         if not self._loaded:
             self.load()
         return self._log_end_offset
 
     @property
     def high_watermark(self) -> int:
-        """The end of what consumers may see."""
+        """The offset below which all consumers may read."""
         if not self._loaded:
             self.load()
         return self._high_watermark
 
     @property
     def durable_offset(self) -> int:
-        """The end of what an fsync is known to have covered since the log was opened (all that was found then)."""
+        """The offset below which every record was fsynced, or was there when the log was opened."""
         if not self._loaded:
             self.load()
         return self._durable_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what read_committed consumers may see: before it every transaction is decided."""
+        """The offset below which every transaction is decided: the limit of read_committed consumers."""
         if not self._loaded:
             self.load()
         first = self.producers.first_unstable_offset
@@ -228,7 +233,7 @@ class Log(LogFiles):
 
     @property
     def active_segment(self) -> Segment:
-        """The segment that is written to."""
+        """The segment that takes appends."""
         if not self._loaded:
             self.load()
         return self._segments[-1]
@@ -240,20 +245,20 @@ class Log(LogFiles):
             self.on_high_watermark(self)
 
     def move_to(self, folder: str) -> None:
-        """Rename the log's folder; a producer snapshot in progress is given up."""
+        """Rename the log's folder, and cancel a producer snapshot in progress."""
         self.producers.snapshot = None
         super().move_to(folder)
 
     # Durability --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop cleanly: everything is durable and the next start needs no scan."""
+        """Make everything durable and close the files, so that the next start needs no recovery."""
         self.producers.snapshot = None
         if self.env.failure is None:
             self.flush_now()
         self.close_files()
 
-    # Methods in modules of their own.
+    # Methods that other modules of this package define.
 
     append_as_leader = appending.append_as_leader
     append_raw = appending.append_raw
@@ -280,19 +285,19 @@ class Log(LogFiles):
         if self.epochs.dirty:
             path = f"{self._folder}/{LEADER_EPOCH_CHECKPOINT}"
             if self._log_end_offset == 0 and not self.env.disk.exists(path):
-                return  # epochs without records carry nothing: a stop with thousands of empty logs writes no files
+                return  # an empty log has no epochs to keep: stopping with thousands of them writes no files
             self.env.write_file(path, encode_epochs(self.epochs.entries()), sync=self.env.sync)
             self.epochs.dirty = False
 
     def start_epoch(self, leader_epoch: int) -> None:
-        """This replica leads in a new epoch, which begins at the log's end, whether or not anything is written."""
+        """Begin a leader epoch at the log end offset, whether or not anything is appended in it."""
         if self._loaded:
             self.epochs.assign(leader_epoch, self._log_end_offset)
         else:
             self._starting_epoch = leader_epoch
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """The largest epoch not above the asked one and where it ends; (-1, -1) if that is not known."""
+        """Return the largest epoch not above the given one and its end offset; (-1, -1) if unknown."""
         if not self._loaded:
             self.load()
         return self.epochs.end_offset_for(leader_epoch, self._log_end_offset)
@@ -308,7 +313,9 @@ class Log(LogFiles):
         min_one_batch: bool = True,
         aborted: bool = False,
     ) -> LogRead:
-        """The batches from an offset on, up to `max_bytes` and below `upper_bound` (the high watermark if None)."""
+        """Return the batches from an offset on, up to `max_bytes` and below `upper_bound` (default: the high
+        watermark).
+        """
         if not self._loaded:
             self.load()
         self.env.check()
@@ -334,7 +341,7 @@ class Log(LogFiles):
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}.")
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
-        """The aborted transactions that overlap [start, end)."""
+        """Return the aborted transactions that overlap [start, end)."""
         if not self._loaded:
             self.load()
         try:
@@ -345,7 +352,7 @@ class Log(LogFiles):
             raise self.env.fail(error) from error
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """What ListOffsets asks: the first record at or after a time, or one of its special timestamps."""
+        """Return the first record at or after a timestamp, or what a special timestamp of ListOffsets names."""
         if not self._loaded:
             self.load()
         self.env.check()
@@ -359,7 +366,7 @@ class Log(LogFiles):
     # What goes away ----------------------------------------------------------------------------------------------
 
     def advance_log_start(self, offset: int) -> bool:
-        """DeleteRecords: nothing below `offset` is readable any more. Segments go with the next retention run."""
+        """Move the log start offset up (DeleteRecords); the next retention run deletes segments below it."""
         if not self._loaded:
             self.load()
         if offset > self._high_watermark:
@@ -375,7 +382,7 @@ class Log(LogFiles):
         return True
 
     def delete_old_segments(self) -> int:
-        """Apply retention (and the log start offset) and return how many segments went."""
+        """Delete segments by retention and log start offset; return how many."""
         if not self._loaded:
             self.load()
         self.env.check()

@@ -1,6 +1,6 @@
-"""What a log remembers of its producers: last batches for idempotence, open transactions for the last stable offset.
+"""Producer state of a log (Kafka's ProducerStateManager): last batches for idempotence, open transactions.
 
-Pure state and rules; where snapshots are kept and when they are taken is the log's work. Formats are Kafka's.
+State and rules only; `Log` decides when snapshots are written. Formats are Kafka's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CRC_END = 6
 
 
 class AppendOrigin(IntEnum):
-    """Who appends: a client, a coordinator on its behalf, a leader's copy, or the quorum's leader."""
+    """The origin of an append: client, coordinator, replication, or the Raft leader."""
 
     CLIENT = 0
     COORDINATOR = 1
@@ -44,7 +44,7 @@ class AppendOrigin(IntEnum):
 
 
 class BatchMetadata(NamedTuple):
-    """What is kept of an idempotent batch, enough to answer its repetition."""
+    """The sequence numbers and offsets of an idempotent batch, to answer its duplicate (Kafka's BatchMetadata)."""
 
     last_sequence: int
     last_offset: int
@@ -63,7 +63,7 @@ class BatchMetadata(NamedTuple):
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction that a marker has just ended."""
+    """A transaction that a marker has ended."""
 
     producer_id: int
     first_offset: int
@@ -73,7 +73,7 @@ class CompletedTxn(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """One producer's state; `current_txn_first_offset` is -1 while it has no open transaction."""
+    """One producer's state (ProducerStateEntry); `current_txn_first_offset` is -1 without an open transaction."""
 
     producer_id: int
     producer_epoch: int = -1
@@ -93,7 +93,7 @@ class ProducerEntry:
         return self.batches[-1].last_offset if self.batches else -1
 
     def find_duplicate(self, producer_epoch: int, first: int, last: int) -> BatchMetadata | None:
-        """The retained batch with exactly these sequence numbers."""
+        """Return the retained batch with exactly these sequence numbers, or None."""
         if producer_epoch == self.producer_epoch:
             for batch in self.batches:
                 if batch.last_sequence == last and batch.first_sequence == first:
@@ -101,20 +101,20 @@ class ProducerEntry:
         return None
 
     def move_to_epoch(self, producer_epoch: int) -> None:
-        """A new epoch starts its own sequence: earlier batches are forgotten."""
+        """Begin an epoch, whose sequence starts anew: forget the batches of the one before."""
         if self.producer_epoch != producer_epoch:
             self.batches.clear()
             self.producer_epoch = producer_epoch
 
     def add_batch(self, batch: BatchMetadata) -> None:
-        """Remember a batch, and no more than the last five."""
+        """Retain a batch; keep the last five."""
         if len(self.batches) == BATCHES_TO_RETAIN:
             del self.batches[0]
         self.batches.append(batch)
 
 
 class ProducerAppend:
-    """One producer's part of an append, checked batch by batch; nothing changes until `ProducerState.update`."""
+    """One producer's batches of an append (ProducerAppendInfo); changes nothing until `ProducerState.update`."""
 
     __slots__ = ("_current", "_origin", "_supports_epoch_bump", "entry", "started")
 
@@ -137,7 +137,7 @@ class ProducerAppend:
         self.started: list[int] = []
 
     def append_data(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
-        """Check and note a data batch that will stand at `base_offset`."""
+        """Check a data batch that will stand at `base_offset`, and note it."""
         entry = self.entry
         self._check_epoch(header.producer_epoch, -1)
         if self._origin is AppendOrigin.CLIENT:
@@ -170,7 +170,7 @@ class ProducerAppend:
         timestamp: int,
         transaction_version: int = 0,
     ) -> CompletedTxn | None:
-        """Check and note the marker that ends a transaction; the transaction, if one was open here."""
+        """Check the marker that ends a transaction, and note it; return the transaction if one was open."""
         entry = self.entry
         self._check_epoch(producer_epoch, transaction_version)
         if entry.coordinator_epoch > marker.coordinator_epoch and self._origin is not AppendOrigin.REPLICATION:
@@ -202,7 +202,7 @@ class ProducerAppend:
         elif producer_epoch > known:
             return
         elif producer_epoch == known and (entry.current_txn_first_offset < 0 or producer_epoch == MAX_PRODUCER_EPOCH):
-            return  # a marker that was written already is written again (KIP-890)
+            return  # the coordinator repeats a marker (KIP-890)
         if self._origin is not AppendOrigin.REPLICATION:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -214,7 +214,7 @@ class ProducerAppend:
         if self._supports_epoch_bump and sequence != 0 and (current is None or not current.batches):
             raise _out_of_order(entry.producer_id, sequence, "a new producer epoch starts with sequence 0")
         if producer_epoch != entry.producer_epoch:
-            # A producer that this log has never seen (or has forgotten) may start anywhere.
+            # A producer that is unknown here (new or expired) may start with any sequence number.
             if sequence != 0 and entry.producer_epoch != -1:
                 raise _out_of_order(entry.producer_id, sequence, "a new producer epoch starts with sequence 0")
             return
@@ -238,7 +238,7 @@ def _out_of_order(producer_id: int, sequence: int, why: str) -> KafkaError:
 
 
 class ProducerState:
-    """All producers of a log, and the transactions that hold its last stable offset back."""
+    """All producers of a log, and the transactions that hold back its last stable offset (ProducerStateManager)."""
 
     __slots__ = ("_unreplicated", "expiration_ms", "map_end_offset", "ongoing", "producers", "snapshot")
 
@@ -246,16 +246,16 @@ class ProducerState:
         self.expiration_ms = expiration_ms
         self.map_end_offset = 0
         self.producers: dict[int, ProducerEntry] = {}
-        self.ongoing: OrderedDict[int, int] = OrderedDict()  # first offset, growing -> producer id
+        self.ongoing: OrderedDict[int, int] = OrderedDict()  # first offset, increasing -> producer id
         self.snapshot: SnapshotInProgress | None = None
-        self._unreplicated: dict[int, int] = {}  # first offset -> marker's offset, not below the high watermark
+        self._unreplicated: dict[int, int] = {}  # first offset -> offset of its marker, at or above the high watermark
 
     def prepare(self, producer_id: int, origin: AppendOrigin, *, supports_epoch_bump: bool = False) -> ProducerAppend:
         """Begin a producer's part of an append."""
         return ProducerAppend(self.producers.get(producer_id), producer_id, origin, supports_epoch_bump)
 
     def update(self, append: ProducerAppend) -> None:
-        """Take over what an append that is written now has changed."""
+        """Apply an append that has been written."""
         new = append.entry
         if self.snapshot is not None:
             self.snapshot.encode_producer(new.producer_id)
@@ -273,27 +273,27 @@ class ProducerState:
             self.ongoing[first_offset] = new.producer_id
 
     def last_stable_after(self, completed: CompletedTxn) -> int:
-        """The last stable offset once this transaction no longer counts."""
+        """Return the last stable offset after this transaction."""
         for first_offset, producer_id in self.ongoing.items():
             if producer_id != completed.producer_id:
                 return first_offset
         return completed.last_offset + 1
 
     def complete(self, completed: CompletedTxn, high_watermark: int) -> None:
-        """Close a transaction; until the high watermark passes its marker it still is not stable."""
+        """Close a transaction; it stays unstable until the high watermark passes its marker."""
         self.ongoing.pop(completed.first_offset, None)
         if completed.last_offset >= high_watermark:
             self._unreplicated[completed.first_offset] = completed.last_offset
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose markers are below the high watermark no longer hold anything back."""
+        """Release transactions whose markers are below the high watermark."""
         if self._unreplicated:
             for first_offset in [f for f, last in self._unreplicated.items() if last < high_watermark]:
                 del self._unreplicated[first_offset]
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest transaction begins that is not decided, or not yet visibly so."""
+        """The first offset of the oldest transaction that is open, or decided above the high watermark."""
         first = next(iter(self.ongoing)) if self.ongoing else None
         if self._unreplicated:
             other = min(self._unreplicated)
@@ -301,7 +301,7 @@ class ProducerState:
         return first
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forget producers that wrote nothing for long and have no open transaction."""
+        """Remove producers without open transaction that have written nothing for the expiration time."""
         latest = now_ms - self.expiration_ms
         expired = [
             producer_id
@@ -315,7 +315,7 @@ class ProducerState:
         return entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp >= self.expiration_ms
 
     def clear(self, map_end_offset: int) -> None:
-        """Forget everything; the state is that of an empty log that ends there."""
+        """Remove all producers; the state is that of an empty log that ends at this offset."""
         self.snapshot = None
         self.producers.clear()
         self.ongoing.clear()
@@ -323,7 +323,7 @@ class ProducerState:
         self.map_end_offset = map_end_offset
 
     def load(self, entries: Iterable[ProducerEntry], map_end_offset: int, now_ms: int) -> None:
-        """Start from a snapshot's entries, without those that have expired."""
+        """Load a snapshot's entries, except those that have expired."""
         self.clear(map_end_offset)
         transactions = []
         for entry in entries:
@@ -347,7 +347,7 @@ class ProducerState:
 class SnapshotInProgress:
     """A producer snapshot that is encoded in pieces: tens of thousands of producers take too long for one turn.
 
-    A producer that writes before its turn has come is encoded just before it changes.
+    A producer that writes before its turn is encoded just before its state changes.
     """
 
     __slots__ = ("_entries", "_packed", "offset")
@@ -398,7 +398,7 @@ def _snapshot_file(entries: list[bytes]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
-    """The entries of a `.snapshot` file."""
+    """Decode a `.snapshot` file; raise CorruptSnapshotError if it is damaged."""
     if len(data) < _SNAPSHOT_HEAD.size:
         raise CorruptSnapshotError(f"snapshot has only {len(data)} bytes")
     version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
@@ -418,7 +418,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
 
 
 def read_marker(buffer: bytes | bytearray | memoryview, header: BatchHeader) -> tuple[EndTransactionMarker, int] | None:
-    """The marker in a control batch with its timestamp, or None where compaction left the batch empty."""
+    """Return the marker in a control batch and its timestamp; None if compaction left the batch empty."""
     for record in iter_records(buffer, header):
         try:
             return parse_marker(record.key, record.value), record.timestamp

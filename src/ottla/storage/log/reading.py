@@ -1,6 +1,6 @@
-"""How a log is read: a byte range by offset, an offset by timestamp, the aborted transactions of a range.
+"""Reads a log: a byte range by offset, an offset by timestamp, the aborted transactions of a range.
 
-No record is parsed to serve a range; only the search by timestamp opens one batch.
+A fetch parses no record; only the search by timestamp opens one batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
 
 def read(log: Log, offset: int, max_bytes: int, upper_bound: int, *, min_one_batch: bool, aborted: bool) -> LogRead:
-    """The batches from `offset` on that end below `upper_bound`, in one segment, at most `max_bytes` of them."""
+    """Return the batches of one segment from `offset` on that end below `upper_bound`, at most `max_bytes` of them."""
     if offset < log.log_start_offset or offset > log.log_end_offset:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -70,7 +70,7 @@ def _nothing(offset: int, aborted: bool) -> LogRead:
 
 
 def _position_of(log: Log, slot: int, upper_bound: int, start: int) -> int:
-    """Where in a segment the batches below an offset end."""
+    """Return the position in a segment at which the batches below an offset end."""
     segment = log.segments[slot]
     if upper_bound >= log.log_end_offset:
         return segment.size
@@ -81,7 +81,7 @@ def _position_of(log: Log, slot: int, upper_bound: int, start: int) -> int:
 
 
 def _offset_above(log: Log, slot: int, position: int) -> int:
-    """An offset that no batch before a position of a segment reaches."""
+    """Return an offset that no batch before a position of a segment reaches."""
     offset = log.segments[slot].offset_index.offset_at_or_above(position)
     if offset is not None:
         return offset
@@ -89,10 +89,10 @@ def _offset_above(log: Log, slot: int, position: int) -> int:
 
 
 def aborted_transactions(log: Log, start: int, end: int) -> list[AbortedTxn]:
-    """The aborted transactions that overlap [start, end).
+    """Return the aborted transactions that overlap [start, end).
 
-    Only segments that have any are looked at, from the one with `start` on (a marker is never before its data), and
-    only until one says that everything below `end` was decided when it was written.
+    Look at segments that have any, from the one with `start` on (a marker follows its data), and stop at an entry whose
+    last stable offset is at or past `end`.
     """
     found: list[AbortedTxn] = []
     if not log.txn_bases or start >= end:
@@ -106,7 +106,7 @@ def aborted_transactions(log: Log, start: int, end: int) -> list[AbortedTxn]:
 
 
 def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
-    """The first record with at least a timestamp, or what one of ListOffsets' special timestamps names."""
+    """Return the first record at or after a timestamp, or what a special timestamp of ListOffsets names."""
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         earliest = log.epochs.earliest
         known = earliest is not None and earliest[1] <= log.log_start_offset
@@ -114,7 +114,7 @@ def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
     if timestamp == LATEST_TIMESTAMP:
         return TimestampOffset(-1, log.log_end_offset, log.epochs.latest)
     if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-        return TimestampOffset(-1, -1, -1)  # nothing is tiered
+        return TimestampOffset(-1, -1, -1)  # there is no tiered storage
     if timestamp == MAX_TIMESTAMP:
         return _offset_of_max_timestamp(log)
     if timestamp < 0:

@@ -1,4 +1,4 @@
-"""Which old segments go: below the log start offset, over `retention.bytes`, or past `retention.ms`."""
+"""Retention: deletes segments below the log start offset, beyond `retention.bytes` or older than `retention.ms`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def delete_old_segments(log: Log) -> int:
-    """Apply all three rules and return how many segments went; without `delete` only the first one counts."""
+    """Apply all three rules (without cleanup policy `delete`, only the first); return how many segments went."""
     gone = _delete_where(log, lambda segment, following: following is not None and following <= log.log_start_offset)
     if log.config.delete:
         gone += _delete_by_size(log)
@@ -44,7 +44,7 @@ def _delete_by_time(log: Log) -> int:
 
 
 def _delete_where(log: Log, rule: Callable[[Segment, int | None], bool]) -> int:
-    """Delete the oldest segments while the rule holds and the high watermark is past them."""
+    """Delete the oldest segments while the rule holds and they end below the high watermark."""
     deletable: list[Segment] = []
     segments = log.segments
     for slot, segment in enumerate(segments):

@@ -1,6 +1,6 @@
-"""Rolls a log's active segment, and writes the producer snapshot that belongs to each roll.
+"""Rolls a log's active segment, and writes the producer snapshot of each roll (ProducerStateManager.takeSnapshot).
 
-The functions here are methods of `Log`.
+The functions of this module are methods of `Log`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INLINE_PRODUCERS = 2000  # as many are encoded into a snapshot in one turn of th
 def segment_for(
     log: Log, size: int, max_timestamp: int, last_offset: int, now_ms: int, first_offset: int | None = None
 ) -> Segment:
-    """Return the segment that takes `size` more bytes: the active one, or a new one where that is full or too old.
+    """Return the segment that takes `size` more bytes: the active one, or a new one if that is full or too old.
 
     The rules are those of Kafka's LogSegment.shouldRoll.
     """
@@ -40,7 +40,7 @@ def segment_for(
 
 
 def roll(log: Log, next_offset: int | None = None) -> Segment:
-    """Close the active segment and begin another at the log's end (or at a later `next_offset`)."""
+    """Close the active segment and open a new one at the log end offset, or at a later `next_offset`."""
     if not log._loaded:
         log.load()
     log.env.check()
@@ -68,7 +68,7 @@ def _roll(log: Log, next_offset: int | None) -> Segment:
 
 
 def take_snapshot(log: Log, *, sync: bool = False) -> str | None:
-    """Write the producers' state as of the log's end, if no snapshot has it yet; its path."""
+    """Write a producer snapshot at the log end offset and return its path; None if there is one."""
     offset = log.producers.map_end_offset
     newest = log.snapshots[-1] if log.snapshots else log.bases[0] if log.bases else 0
     if offset <= newest:
@@ -83,7 +83,7 @@ def take_snapshot(log: Log, *, sync: bool = False) -> str | None:
 def _snapshot_at_roll(log: Log) -> str | None:
     """Write a producer snapshot and return its path; with many producers, begin to write it in pieces.
 
-    A roll during that has no snapshot of its own: recovery takes the one before, and replays from there.
+    A roll while a snapshot is in progress writes none: recovery loads the one before, and replays from there.
     """
     if len(log.producers.producers) <= INLINE_PRODUCERS or log.env.immediate:
         return log.take_snapshot()

@@ -1,6 +1,6 @@
-"""One segment of a log: its records' file, its indexes, and how a batch is found in it.
+"""One segment of a log (Kafka's LogSegment): its records' file, its indexes, and how a batch is found in it.
 
-A segment knows nothing of high watermarks or producers. What it holds is loaded when it is first needed.
+High watermark and producer state are `Log`'s. Contents are loaded on first use.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _INDEX_OBJECT_BYTES = 400
 
 
 class Segment:
-    """The records from one base offset up to the next segment's."""
+    """The records from one base offset up to the next segment's (Kafka's LogSegment)."""
 
     __slots__ = (
         "_bytes_since_index",
@@ -114,11 +114,11 @@ class Segment:
         return f"Segment({self.log_path!r})"
 
     def path(self, suffix: str) -> str:
-        """The path of one of the segment's files."""
+        """Return the path of one of the segment's files."""
         return f"{self.folder}/{offset_name(self.base_offset, suffix)}{self.mark}"
 
     def has_empty_files(self) -> bool:
-        """Whether the segment has no records and its index files are there and empty, as `create` left them."""
+        """Return whether the segment has no records and its index files are empty, as `create` left them."""
         if self.size or self.mark:
             return False
         try:
@@ -134,12 +134,12 @@ class Segment:
         return True
 
     def file(self) -> File:
-        """The records' file, for use now."""
+        """Return the records' file, for immediate use only: another call may close it."""
         return self.env.files.get(self.log_path)
 
     @property
     def size(self) -> int:
-        """Bytes of records."""
+        """The bytes of records."""
         if self._size < 0:
             self._size = self.env.disk.size(self.log_path)
         return self._size
@@ -148,7 +148,7 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """The offset index, read or rebuilt."""
+        """The offset index, read from its file or rebuilt."""
         if self._offset_index is None:
             self._load_indexes()
         elif not self.active:
@@ -158,7 +158,7 @@ class Segment:
 
     @property
     def time_index(self) -> TimeIndex:
-        """The time index, read or rebuilt."""
+        """The time index, read from its file or rebuilt."""
         if self._time_index is None:
             self._load_indexes()
         assert self._time_index is not None
@@ -166,7 +166,7 @@ class Segment:
 
     @property
     def txn_index(self) -> TransactionIndex:
-        """The index of aborted transactions; a segment without one has none."""
+        """The transaction index; empty for a segment without an index file."""
         if self._txn_index is None:
             try:
                 data = self.env.disk.read(self.path(TXN_INDEX_SUFFIX))
@@ -176,7 +176,7 @@ class Segment:
         return self._txn_index
 
     def has_readable_txn_index(self) -> bool:
-        """Whether the transaction index file can be decoded."""
+        """Return whether the transaction index file can be decoded."""
         try:
             return self.txn_index is not None
         except CorruptIndexError:
@@ -220,12 +220,12 @@ class Segment:
         return _INDEX_OBJECT_BYTES + entries
 
     def unload_indexes(self) -> None:
-        """Drop the indexes of a closed segment from memory; the files have them."""
+        """Drop the indexes of a closed segment from memory; the files keep them."""
         if not self.active:
             self._offset_index = self._time_index = None
 
     def rebuild_indexes(self, interval: int = 4096) -> None:
-        """Make both sparse indexes anew from the batches' headers, and write them."""
+        """Rebuild offset index and time index from the batch headers, and write them."""
         self.reset_indexes()
         for header in self.batches():
             if not self.can_hold(header.last_offset):
@@ -236,7 +236,7 @@ class Segment:
             self.env.indexes.loaded(self, self._index_cost())
 
     def reset_indexes(self) -> None:
-        """Start both sparse indexes empty."""
+        """Empty offset index and time index."""
         self._saved_size = -1
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
@@ -245,7 +245,7 @@ class Segment:
         self._bytes_since_index = 0
 
     def index_batch(self, last_offset: int, max_timestamp: int, position: int, size: int, interval: int) -> None:
-        """Take a batch into account: an index entry at most every `interval` bytes."""
+        """Note a batch that was appended; add an index entry at most every `interval` bytes."""
         if position == 0:
             self._first_timestamp = max_timestamp
         if max_timestamp > self._max_timestamp:
@@ -266,7 +266,7 @@ class Segment:
         self._bytes_since_index += size
 
     def write_indexes(self, *, sync: bool = False) -> None:
-        """Close the time index with the largest timestamp and write both sparse indexes to their files."""
+        """Add the largest timestamp to the time index and write both sparse indexes to their files."""
         if self._saved_size >= 0 and self._saved_size == self._size and not sync:
             return
         timestamp, offset = self.max_timestamp_and_offset()
@@ -276,11 +276,11 @@ class Segment:
         self._saved_size = self.size
 
     def written_elsewhere(self, size: int) -> None:
-        """The records' file was filled through another handle."""
+        """Set the size of a records' file that was written through another handle."""
         self._size = size
 
     def add_aborted(self, entry: AbortedTxn) -> None:
-        """Index an aborted transaction whose marker is in this segment."""
+        """Add an aborted transaction, whose marker is in this segment, to the transaction index."""
         index = self.txn_index
         file = self.env.disk.open(self.path(TXN_INDEX_SUFFIX), create=True)
         try:
@@ -290,7 +290,7 @@ class Segment:
         index.append(entry)
 
     def write_txn_index(self, index: TransactionIndex, *, sync: bool = False) -> None:
-        """Replace the index of aborted transactions; an empty one has no file."""
+        """Replace the transaction index; an empty one has no file."""
         self._txn_index = index
         path = self.path(TXN_INDEX_SUFFIX)
         if index.entries:
@@ -299,7 +299,7 @@ class Segment:
             self.env.disk.remove(path)
 
     def is_index_full(self, config: LogConfig) -> bool:
-        """Whether an index has reached `segment.index.bytes`."""
+        """Return whether an index has reached `segment.index.bytes`."""
         offsets, times = self._offset_index, self._time_index
         if offsets is None or times is None:
             offsets, times = self.offset_index, self.time_index
@@ -307,13 +307,13 @@ class Segment:
         return len(offsets.relative) >= size // OFFSET_ENTRY or len(times) >= size // TIME_ENTRY - 1
 
     def can_hold(self, offset: int) -> bool:
-        """Whether an offset is near enough to the base offset for the indexes' 31 bits."""
+        """Return whether an offset is within the indexes' 31 bits of the base offset."""
         return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     # Timestamps --------------------------------------------------------------------------------------------------
 
     def max_timestamp_and_offset(self) -> tuple[int, int]:
-        """The largest timestamp and the last offset of the first batch that has it; (-1, base) if there is none."""
+        """Return the largest timestamp and the last offset of its batch; (-1, base offset) without records."""
         if self._max_timestamp == -2:
             self._load_max_timestamp()
         return self._max_timestamp, self._offset_of_max_timestamp
@@ -321,7 +321,7 @@ class Segment:
     def _load_max_timestamp(self) -> None:
         timestamp, offset = self.time_index.last
         if self._max_timestamp != -2:
-            return  # the index was missing, and making it has told
+            return  # rebuilding the missing index has set it
         if timestamp >= 0:
             found = self.find(offset)
             if found is None or (found.magic == MAGIC and found.max_timestamp != timestamp):
@@ -330,7 +330,7 @@ class Segment:
         self._max_timestamp, self._offset_of_max_timestamp = timestamp, offset
 
     def first_timestamp(self) -> int:
-        """The largest timestamp of the first batch, by which `segment.ms` counts; -1 if there is none."""
+        """Return the largest timestamp of the first batch, from which `segment.ms` counts; -1 without records."""
         if self._first_timestamp is None:
             first = next(self.batches(window=_LOOKUP_WINDOW), None) if self.size else None
             if first is None:
@@ -339,20 +339,22 @@ class Segment:
         return self._first_timestamp
 
     def largest_timestamp(self) -> int:
-        """What retention goes by: the largest timestamp, or when the file was written if records have none."""
+        """Return the largest timestamp, by which retention decides; the file's time if records have none."""
         timestamp, _ = self.max_timestamp_and_offset()
         return timestamp if timestamp >= 0 else self.env.disk.modified_ms(self.log_path)
 
     # Records -----------------------------------------------------------------------------------------------------
 
     def append(self, *parts: Buffer) -> int:
-        """Write whole batches behind the last one and return their position; `index_batch` follows for each."""
+        """Append whole batches and return their position; call `index_batch` for each afterwards."""
         position = self._size if self._size >= 0 else self.size
         self._size = position + self.env.files.get(self.log_path).append(*parts)
         return position
 
     def batches(self, position: int = 0, end: int | None = None, window: int = _SCAN_WINDOW) -> Iterator[BatchHeader]:
-        """Headers of the whole batches from a batch border on; a header that cannot be one raises `CorruptLogError`."""
+        """Yield the headers of whole batches from a batch border on; raise `CorruptLogError` for bytes that are no
+        header.
+        """
         if end is None:
             end = self.size
         while end - position >= MIN_BATCH:
@@ -371,7 +373,7 @@ class Segment:
             position += at
 
     def find(self, offset: int, start: int = 0) -> BatchHeader | None:
-        """The first batch that ends at or past an offset, or None if the segment ends before."""
+        """Return the first batch that ends at or past an offset; None if the segment ends before."""
         position = max(self.offset_index.lookup(offset), start)
         for header in self._indexed_batches(position):
             if header.last_offset >= offset:
@@ -379,7 +381,7 @@ class Segment:
         return None
 
     def border_at_or_below(self, limit: int, start: int) -> int:
-        """The last batch border not above a position, going forward from a border at `start`."""
+        """Return the last batch border not above a position, searching from a border at `start`."""
         if limit >= self.size:
             return self.size
         border = max(start, self.offset_index.position_at_or_below(limit))
@@ -391,7 +393,7 @@ class Segment:
         return border
 
     def _indexed_batches(self, position: int) -> Iterator[BatchHeader]:
-        """Batches from where the index points; if it points elsewhere it is made anew, and the walk is whole."""
+        """Yield batches from an index entry's position on; rebuild the index and yield all if the entry is wrong."""
         indexed = self.offset_index.offset_at(position)
         walk = self.batches(position, window=_LOOKUP_WINDOW)
         if indexed is None:
@@ -406,21 +408,21 @@ class Segment:
         return self.batches(window=_LOOKUP_WINDOW)
 
     def next_offset(self) -> tuple[int, int]:
-        """The offset behind the last whole batch and that batch's end; (base offset, 0) for an empty segment."""
+        """Return the offset after the last whole batch and that batch's end; (base offset, 0) if empty."""
         offset, end = self.base_offset, 0
         for header in self.batches(self.offset_index.lookup(self.offset_index.last_offset)):
             offset, end = header.next_offset, header.position + header.size
         return offset, end
 
     def next_offset_by_scan(self) -> int:
-        """The offset behind the last whole batch, without the indexes."""
+        """Return the offset after the last whole batch, without using the indexes."""
         offset = self.base_offset
         for header in self.batches():
             offset = header.next_offset
         return offset
 
     def truncate(self, size: int) -> None:
-        """Cut the records' file, durably: what was cut off must not come back; indexes are the caller's."""
+        """Truncate the records' file and fsync it, so that the rest cannot come back; indexes are the caller's."""
         file = self.file()
         file.truncate(size)
         file.sync()
@@ -431,7 +433,7 @@ class Segment:
             self.created_ms = self.env.clock.now_ms()
 
     def truncate_to(self, offset: int) -> int:
-        """Drop all batches from the one that holds `offset` on; bytes dropped."""
+        """Delete the batch that holds `offset` and all after it; return the bytes deleted."""
         found = self.find(offset)
         size = self.size
         self.offset_index.truncate_to(offset)
@@ -447,10 +449,10 @@ class Segment:
                 self._max_timestamp, self._offset_of_max_timestamp = header.max_timestamp, header.last_offset
         return size - self.size
 
-    # Life and death ----------------------------------------------------------------------------------------------
+    # Lifecycle ----------------------------------------------------------------------------------------------
 
     def activate(self, config: LogConfig) -> None:
-        """Become the segment that is written to."""
+        """Make this the segment that takes appends."""
         self.active = True
         self.env.indexes.forget(self)
         self.created_ms = self.env.clock.now_ms()
@@ -458,7 +460,7 @@ class Segment:
         self.jitter_ms = self.env.random.below(jitter) if jitter > 0 else 0
 
     def deactivate(self) -> None:
-        """Stop being written to: the indexes go to disk and may leave memory."""
+        """Close the segment for appends: write its indexes, which may leave memory now."""
         self.write_indexes()
         self.active = False
         self.bound_memory()
@@ -474,7 +476,7 @@ class Segment:
         return entry
 
     def unpin(self, entry: OpenFile) -> None:
-        """Give a pin back; what waited for the last one happens."""
+        """Release a pin; the last one runs a deferred deletion."""
         self.env.files.unpin(self.log_path, entry)
         self._pins -= 1
         if self._pins == 0 and self._deferred is not None:
@@ -482,14 +484,14 @@ class Segment:
             deferred()
 
     def when_unpinned(self, action: Callable[[], None]) -> None:
-        """Do something once nobody reads here any more: now, or at the last `unpin`."""
+        """Call `action` now, or at the last `unpin`."""
         if self._pins == 0:
             action()
         else:
             self._deferred = action
 
     def change_mark(self, mark: str) -> None:
-        """Rename all of the segment's files to carry another mark (`.deleted`, `.swap`, or none)."""
+        """Rename all files of the segment to another mark (`.deleted`, `.swap`, or none)."""
         for suffix in SEGMENT_SUFFIXES:
             old = self.path(suffix)
             new = f"{self.folder}/{offset_name(self.base_offset, suffix)}{mark}"
@@ -502,23 +504,23 @@ class Segment:
         self.log_path = self.path(LOG_SUFFIX)
 
     def move_to(self, folder: str) -> None:
-        """The segment's files are in another folder now."""
+        """Note that the segment's files are in another folder."""
         self.folder = folder
         self.log_path = self.path(LOG_SUFFIX)
 
     def delete_files(self) -> None:
-        """Remove all of the segment's files."""
+        """Delete all files of the segment."""
         self.env.indexes.forget(self)
         for suffix in SEGMENT_SUFFIXES:
             self.env.remove_if_exists(self.path(suffix))
 
     def paths_to_sync(self) -> list[str]:
-        """The files that must be durable before the recovery point may pass this segment."""
+        """Return the files to fsync before the recovery point may pass this segment."""
         return [self.path(suffix) for suffix in SEGMENT_SUFFIXES]
 
 
 def parse_header(chunk: bytes | memoryview, at: int, chunk_position: int) -> BatchHeader:
-    """The header at `at` of bytes that were read at `chunk_position`, of format 2 or of the old ones."""
+    """Return the header at `at` of bytes that were read at `chunk_position`; formats 0, 1 and 2."""
     if len(chunk) - at >= HEADER_SIZE:
         fields = HEADER.unpack_from(chunk, at)
         if fields[3] == MAGIC:

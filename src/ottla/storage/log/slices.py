@@ -1,4 +1,4 @@
-"""A range of a segment's bytes that is sent as it is, and the answer of a read that holds one."""
+"""A byte range of a segment that is sent unparsed, and the result of a read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class FileSlice:
-    """Whole batches of one segment. While it is not released its segment's file is neither closed nor deleted.
+    """Whole batches of one segment; until it is released, the segment's file is neither closed nor deleted.
 
-    It is made and released on the loop; between, one thread may read from it.
+    Created and released on the loop; in between, one thread may read from it.
     """
 
     __slots__ = ("_entry", "_length", "_segment", "position")
@@ -32,7 +32,7 @@ class FileSlice:
         return self._length
 
     def read(self, position: int, count: int) -> bytes:
-        """Up to `count` bytes from a position within the slice."""
+        """Return up to `count` bytes from a position within the slice."""
         count = min(count, self._length - position)
         if count <= 0 or self._entry is None:
             return b""
@@ -42,20 +42,20 @@ class FileSlice:
             raise self._segment.env.fail(error) from error
 
     def read_all(self) -> bytes:
-        """All bytes."""
+        """Return all bytes."""
         return self.read(0, self._length)
 
     def batches(self) -> Iterator[BatchHeader]:
-        """The headers of its batches, with their positions in the segment."""
+        """Yield the headers of the batches, with their positions in the segment."""
         return self._segment.batches(self.position, self.position + self._length)
 
     def narrow(self, position: int, length: int) -> None:
-        """Keep only a part of it."""
+        """Reduce the slice to a part of it."""
         self.position += position
         self._length = length
 
     def release(self) -> None:
-        """Let the segment go. Releasing twice is fine."""
+        """Unpin the segment. A second release does nothing."""
         entry, self._entry = self._entry, None
         if entry is not None:
             self._segment.unpin(entry)
@@ -70,7 +70,7 @@ class FileSlice:
 
 
 class LogRead(NamedTuple):
-    """What a read found: the bytes, where they are, and for read_committed what was aborted among them."""
+    """The result of a read (FetchDataInfo): the batches, their offset, and aborted transactions for read_committed."""
 
     start_offset: int
     records: FileSlice | None
@@ -84,7 +84,7 @@ class LogRead(NamedTuple):
 
 
 class TimestampOffset(NamedTuple):
-    """A record's timestamp, its offset, and its leader epoch where one is known."""
+    """A record's timestamp, its offset, and its leader epoch if known (Kafka's TimestampAndOffset)."""
 
     timestamp: int
     offset: int

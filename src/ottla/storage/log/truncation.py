@@ -1,6 +1,6 @@
 """Truncates a log (Kafka's UnifiedLog.truncateTo and truncateFullyAndStartAt).
 
-The functions here are methods of `Log`.
+The functions of this module are methods of `Log`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def truncate_to(log: Log, offset: int) -> bool:
-    """Drop everything from an offset on; False if the log ends before it."""
+    """Delete all records from an offset on; return False if the log ends before it."""
     if not log._loaded:
         log.load()
     log.env.check()
@@ -42,7 +42,7 @@ def truncate_to(log: Log, offset: int) -> bool:
 
 
 def truncate_fully_and_start_at(log: Log, offset: int, log_start_offset: int | None = None) -> None:
-    """Drop everything and go on at an offset."""
+    """Delete all records and continue at an offset."""
     if not log._loaded:
         log.load()
     log.env.check()

@@ -1,4 +1,4 @@
-"""What a log asks of batches before it takes them, by its topic's config; the checks themselves are in `records`."""
+"""Validation of batches by a topic's config; the checks themselves are in `records.validate`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CODECS = {
 
 @lru_cache(maxsize=1024)
 def rules_for(config: LogConfig, from_client: bool) -> LogRules:
-    """A topic's config as rules for batches."""
+    """Return a topic's config as rules for batches."""
     codec = _CODECS[config.compression_type]
     levels = {
         CompressionType.GZIP: config.compression_gzip_level,
@@ -56,7 +56,7 @@ class ValidatedRecords(NamedTuple):
 def validate_as_leader(
     records: Buffer, rules: LogRules, now_ms: int, *, header: BatchHeader | None = None, inline: bool = False
 ) -> list[ValidBatch]:
-    """Check what is to get offsets: one batch of a client, which is not trusted, or one that a coordinator built.
+    """Validate a batch that gets offsets here: a client's, which is not trusted, or a coordinator's.
 
     With `inline` raise `ValidationDeferredError` for a client's batch that would hold the event loop for long.
     """
@@ -67,12 +67,12 @@ def validate_as_leader(
 
 
 def validate_ahead(records: Buffer, rules: LogRules, now_ms: int) -> ValidatedRecords:
-    """Validate a client's batch before its append, in a worker: nothing that the event loop owns is touched."""
+    """Validate a client's batch ahead of its append, in a worker; touch nothing that the event loop owns."""
     return ValidatedRecords(validate_as_leader(records, rules, now_ms), rules)
 
 
 def stamp_append_time(batches: list[ValidBatch], now_ms: int) -> list[ValidBatch]:
-    """Set LogAppendTime to the time of the append where batches were validated ahead of it."""
+    """Set LogAppendTime to the time of the append, for batches that were validated ahead of it."""
     return [
         batch
         if batch.log_append_time < 0
@@ -82,7 +82,7 @@ def stamp_append_time(batches: list[ValidBatch], now_ms: int) -> list[ValidBatch
 
 
 def validate_raw(records: Buffer, next_offset: int) -> list[BatchHeader]:
-    """Check batches that keep their offsets: whole, with right CRCs, and each behind the one before."""
+    """Check batches that keep their offsets: each is whole, has a valid CRC, and follows the one before."""
     headers = []
     for header in iter_batches(records):
         if not check_crc(records, header):
