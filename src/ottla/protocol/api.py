@@ -1,6 +1,6 @@
-"""Finds the classes of an API by its key; a message module is loaded when it is first asked for.
+"""Finds the classes of an API by its key; a message module is imported on first use.
 
-The table itself is generated (`api_table`); which versions a broker advertises is the handlers' business.
+The table is generated (`api_table`); the handlers decide which versions a broker advertises.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _responses: dict[int, type[Message]] = {}
 
 
 def find_api(key: int) -> Api | None:
-    """Return the API with this key, or None if Kafka has no such API (any more)."""
+    """Return the API with this key, or None if Kafka does not have it."""
     return _by_key.get(key)
 
 
@@ -69,7 +69,7 @@ def request_header_version(key: int, version: int) -> int:
 def response_header_version(key: int, version: int) -> int:
     """Return the version of the header before a response: 1 for flexible versions, else 0.
 
-    The answer to ApiVersions always has 0: its client cannot know yet what the broker speaks (KIP-511).
+    For ApiVersions it is always 0: the client does not know the broker's versions yet (KIP-511).
     """
     if key == ApiKey.API_VERSIONS:
         return 0

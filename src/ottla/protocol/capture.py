@@ -1,6 +1,6 @@
-"""Captured frames: what `ottla tap` writes down and `ottla decode` and the Spark tables read. One JSON object per line.
+"""Captured frames, one JSON object per line: written by `ottla tap`, read by `ottla decode` and the Spark tables.
 
-The first line says what the file is; every other line is a frame with where it came from. docs/tap.md has the fields.
+The first line names the format; every other line is a frame with its origin. docs/tap.md has the fields.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESPONSE = "response"
 
 
 class CapturedFrame(NamedTuple):
-    """One frame on its way between a client and a broker."""
+    """One frame between a client and a broker."""
 
     time_us: int
     connection: int
@@ -42,29 +42,29 @@ class CapturedFrame(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the frame was kept."""
+        """Whether the capture has the whole frame."""
         return len(self.frame) == self.size
 
 
 def header_line(**about: Any) -> str:
-    """The first line of a capture."""
+    """Return the first line of a capture."""
     return json.dumps({"format": FORMAT, "version": VERSION, **about}, ensure_ascii=False) + "\n"
 
 
 def to_line(frame: CapturedFrame) -> str:
-    """A frame as a line."""
+    """Return a frame as a line."""
     fields = frame._asdict()
     fields["frame"] = base64.b64encode(frame.frame).decode("ascii")
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def is_capture(data: bytes) -> bool:
-    """Whether a file that begins like this is a capture."""
+    """Return whether a file with this beginning is a capture."""
     return data.startswith(b'{"format": "' + FORMAT.encode() + b'"')
 
 
 def from_line(line: str | bytes) -> CapturedFrame | None:
-    """The frame of a line; None for the line that begins a file; ProtocolError for what is neither."""
+    """Return the frame of a line; None for the first line of a file; raise ProtocolError for anything else."""
     try:
         fields = json.loads(line)
         if fields.get("format") == FORMAT:
@@ -84,7 +84,7 @@ def _check_version(version: object) -> None:
 
 
 def read_capture(lines: Iterable[str | bytes]) -> Iterator[CapturedFrame]:
-    """The frames of a capture, in order; a last line that was cut off by a crash is left out."""
+    """Yield the frames of a capture, in order; ignore a last line that a crash cut off."""
     waiting: str | bytes | None = None
     for line in lines:
         if waiting is not None and (found := from_line(waiting)) is not None:

@@ -1,7 +1,7 @@
 """Compiles codecs on first use and turns their failures into ProtocolError.
 
-`Message` has the functions that others call (decode, decode_from, encode, encode_parts). The source of codecs is
-written by `compile_decode` and `compile_encode`.
+Callers use `Message` (decode, decode_from, encode, encode_parts); `compile_decode` and `compile_encode` write the
+source of the codecs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ottla.protocol.schema import Field, Message, Struct
 
-# What generated decoders run into on bytes that are not the message.
+# What generated decoders raise on invalid bytes.
 _FAILURES = (struct.error, IndexError, ValueError, OverflowError)
 
 
@@ -63,7 +63,7 @@ def _compile_decoder(cls: type[Message], version: int, view: bool) -> Callable[[
     @functools.cache
     def compiled(lenient: bool) -> Callable[[Any, int, bool], Any]:
         source = DecoderSource(cls, version, view, lenient)
-        # Strings that are no UTF-8 are so rare that the decoder for them is compiled when one is met.
+        # Invalid UTF-8 is rare: the lenient decoder is compiled when a string needs it.
         source.scope.update(
             failures=_FAILURES,
             explain=explain,
@@ -77,12 +77,12 @@ def _compile_decoder(cls: type[Message], version: int, view: bool) -> Callable[[
 
 
 def decoder_source(cls: type[Message], version: int) -> str:
-    """Return the generated source, for those who want to read it."""
+    """Return the generated source of a decoder, for reading."""
     return DecoderSource(cls, version, view=False).text
 
 
 def encoder_source(cls: type[Message], version: int) -> str:
-    """Return the generated source, for those who want to read it."""
+    """Return the generated source of an encoder, for reading."""
     return EncoderSource(cls, version).text
 
 
@@ -90,7 +90,7 @@ def encoder_source(cls: type[Message], version: int) -> str:
 
 
 def explain_encode(message: Message, version: int, error: Exception) -> ProtocolError:
-    """Return the error of a message that did not encode, with the path of the field to blame."""
+    """Return the error of a message that did not encode, with the path of the invalid field."""
     schema = message.__schema__
     if isinstance(error, ProtocolError):
         return error

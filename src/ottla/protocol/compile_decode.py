@@ -1,9 +1,8 @@
 """Writes the Python source that decodes one message in one version.
 
-Structures are unfolded into one function. Neighbouring fields of fixed size are read with one call, together with
-the first byte of the length that follows them. The source checks only what memory safety and a right answer need:
-a length that runs past the end is noticed by the next read or at the end of the message, and then `walk` looks
-for the byte to blame.
+Structures are inlined into one function. Consecutive fields of fixed size are read with one call, together with the
+first byte of the length after them. The source checks only what memory safety and a correct result need: the next read
+or the end of the message notices a length past the end, and `walk` then finds the invalid byte.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def _bad() -> None:
 
 
 def _read_unknown_tags(target: Struct, b: bytes | memoryview, p: int, end: int) -> int:
-    """Keep the tagged fields of a structure that knows none."""
+    """Keep the tagged fields of a structure that declares none."""
     count, p = read_uvarint(b, p)
     unknown = {}
     for _ in range(count):
@@ -54,9 +53,9 @@ def _read_unknown_tags(target: Struct, b: bytes | memoryview, p: int, end: int) 
 class DecoderSource:
     """The source of a decoder and the names that it uses.
 
-    The function takes (buffer, position, whole) and returns the message when `whole`, else the message and the
-    position after it. `view` says that the buffer is not bytes but a memoryview; `lenient` replaces what is no
-    UTF-8, as Java does: the strict decoder, which is faster, calls the lenient one when it meets some.
+    The function takes (buffer, position, whole) and returns the message if `whole`, else the message and the position
+    after it. `view`: the buffer is a memoryview. `lenient`: replace invalid UTF-8, as Java does; the strict decoder,
+    which is faster, calls the lenient one when it meets some.
     """
 
     def __init__(self, cls: type[Message], version: int, view: bool, lenient: bool = False) -> None:
@@ -186,7 +185,7 @@ class DecoderSource:
         return target
 
     def _default(self, field: Field, target: str) -> None:
-        """Give a field that is not in this version, or not in its place, its default."""
+        """Set a field that this version does not have to its default."""
         if field.kind == "array" and field.factory is not None:
             self._emit(f"{target} = []")
         elif field.kind == "struct" and field.factory is not None:
@@ -242,9 +241,9 @@ class DecoderSource:
     # -- lengths -------------------------------------------------------------------------------------------------
 
     def _length(self, kind: str, compact: bool, nullable: bool, target: str) -> str:
-        """Read a length, deal with null, open the branch of a value; return the variable with the length.
+        """Read a length, handle null, and open the branch of a value; return the variable with the length.
 
-        A compact one is one more than the length.
+        A compact length is stored as length + 1.
         """
         size = self._fresh("n")
         string = kind == "string"
@@ -259,7 +258,7 @@ class DecoderSource:
                 self._emit(f"if not 0 < {size} < 128:")
             self._emit(f"    {size}, p = {helper}(b, p, {size})")
             if kind == "array":
-                # A count below 128 is small enough to be found out by the first element that is not there.
+                # A count below 128 needs no check: reading the first missing element fails.
                 self._emit(f"    if {size} - 1 > end - p:")
                 self._emit("        bad()")
         if nullable:
@@ -315,7 +314,7 @@ class DecoderSource:
             self._indent -= 1
 
     def _loop(self, size: str, compact: bool) -> None:
-        """Open a loop over an array; iterating over a tuple that is there beats making a range."""
+        """Open a loop over an array; iterating over an existing tuple is faster than a range."""
         if compact:
             self._emit(f"for _ in TIMES[{size}] if {size} < 128 else range({size} - 1):")
         else:
@@ -346,7 +345,7 @@ class DecoderSource:
         return bool(present) and all(field.kind in FIXED for field in present)
 
     def _fixed_structs(self, cls: type[Struct], items: str, count: str) -> None:
-        """Read structures that are nothing but fixed fields in one sweep."""
+        """Read an array of structures that have fixed fields only with one call."""
         fields = [field for field in cls.__schema__.fields if field.present(self._version)]
         made = layout("".join(FIXED[field.kind][0] for field in fields))
         name = self._fresh("I")
@@ -374,7 +373,7 @@ class DecoderSource:
     # -- tagged fields -------------------------------------------------------------------------------------------
 
     def _tags(self, cls: type[Struct]) -> str:
-        """Write the function that reads the tagged fields of a structure; it is seldom called."""
+        """Write the function that reads the tagged fields of a structure; it is rarely called."""
         if all(field.tag is None for field in cls.__schema__.fields):
             return "read_unknown_tags"
         name = f"tags_{cls.__name__}"
@@ -425,7 +424,7 @@ class DecoderSource:
 
 
 def holds_records(cls: type[Struct]) -> bool:
-    """Whether a `records` field is in this structure or below it."""
+    """Return whether this structure, or one inside it, has a `records` field."""
     return any(
         field.kind == "records" or (field.struct is not None and holds_records(field.struct))
         for field in cls.__schema__.fields

@@ -1,7 +1,7 @@
 """Writes the Python source that encodes one message in one version.
 
 The function appends pieces to a list: fields of fixed size packed with one call, strings and bytes as they are.
-`records` values are never copied; where they stand in the list is noted, so that they can be sent on their own.
+`records` are not copied; their positions in the list are noted, so that they can be sent separately.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class EncoderSource:
             self._flush()
 
     def _differs(self, field: Field, source: str) -> str:
-        """An expression that is true when a field has another value than its default."""
+        """Return an expression that is true if a field differs from its default."""
         if field.default is None and field.factory is None:
             return f"{source} is not None"
         if field.kind == "array":
@@ -223,7 +223,7 @@ class EncoderSource:
     # -- tagged fields -------------------------------------------------------------------------------------------
 
     def _tag_buffer(self, cls: type[Struct], source: str) -> None:
-        """Close a structure: a zero, packed with what stands before it, or the function for the rare case."""
+        """Close a structure: write an empty tag buffer, or call the function for tagged fields."""
         tagged = [
             field
             for field in cls.__schema__.fields

@@ -1,4 +1,4 @@
-"""What Kafka says of an error to a client when it has nothing more particular to say."""
+"""Kafka's default message for each error code."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ _TEXTS: Final = {
 
 
 def error_text(code: ErrorCode) -> str | None:
-    """The words for a code; None for no error, and its name where there are no words for it here."""
+    """Return the default message of a code; None for NONE, the code's name if it has no message."""
     return None if code is ErrorCode.NONE else _TEXTS.get(code, code.name)

@@ -1,6 +1,6 @@
-"""The two ways in which a conversation goes wrong: bytes that are not Kafka's, and an error with a code.
+"""The two kinds of protocol failures: bytes that are not a message, and an error with a code.
 
-The codes themselves are in `error_codes`, which is generated.
+The codes are in `error_codes`, which is generated.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ __all__ = ["ErrorCode", "KafkaError", "ProtocolError"]
 
 
 class KafkaError(Exception):
-    """An error that is answered with a code; `message` is for the client, if a response has room for it."""
+    """An error that is answered with a code; `message` is for the client, if the response has a field for it."""
 
     def __init__(self, code: int, message: str | None = None) -> None:
         try:
             self.code = ErrorCode(code)
-        except ValueError:  # a newer broker may know more errors; Kafka's clients take them for this one too
+        except ValueError:  # an error of a newer broker; Kafka's clients treat it the same way
             self.code = ErrorCode.UNKNOWN_SERVER_ERROR
             message = message or f"error code {code}"
         self.message = message
@@ -28,15 +28,15 @@ class KafkaError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may try again without changing anything."""
+        """Whether a client may retry unchanged."""
         return self.code.retriable
 
 
 class ProtocolError(ValueError):
-    """Bytes that are not the message they should be, or a message that has no bytes in a version.
+    """Bytes that are not the expected message, or a message that a version cannot encode.
 
-    `path` names the field from the message down ("topics[0].partitions[2].records"), `position` is the byte
-    in the buffer that was given, and `expected` says what should have been there.
+    `path` names the field ("topics[0].partitions[2].records"), `position` is the byte in the buffer, and `expected`
+    what should be there.
     """
 
     def __init__(

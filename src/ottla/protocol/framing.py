@@ -1,6 +1,6 @@
-"""Frames: a length, a header, a message. Cuts them out of a stream, and writes and reads their contents.
+"""Frames: a length, a header, a message. Cuts them out of a stream, encodes and decodes them.
 
-Nothing here does I/O, and nothing decides which versions a broker speaks.
+No I/O; the handlers decide which versions a broker serves.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ MAX_FRAME_SIZE = 104857600
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """Read the header of a request (a frame without its length); return it and where the request begins.
+    """Decode the header of a request (a frame without its length); return it and the position of the request.
 
-    Fails for an API that does not exist, but not for a version that does not: ApiVersions must be answered in
-    any version.
+    Raise for an unknown API, but not for an unknown version: ApiVersions must be answered in any version.
     """
     if len(frame) < 4:
         raise ProtocolError(
@@ -113,10 +112,9 @@ def _led_by(prefix: bytes, parts: list[Any]) -> list[Any]:
 
 
 class FrameCutter:
-    """Takes bytes as they arrive and gives whole frames, without their length.
+    """Takes bytes as they arrive and yields whole frames, without their length.
 
-    Memory grows with the bytes that have arrived, not with the length that a frame announces. A frame that came
-    in one piece is a view of that piece.
+    Memory grows with the bytes received, not with the announced length. A frame received in one piece is a view of it.
     """
 
     __slots__ = ("_kept", "max_size")
@@ -127,13 +125,13 @@ class FrameCutter:
 
     @property
     def waiting(self) -> int:
-        """How many bytes of a frame that is not whole yet are kept."""
+        """The bytes of an unfinished frame."""
         return len(self._kept)
 
     def feed(self, data: Buffer) -> Iterator[memoryview]:
-        """Yield the frames that end in these bytes; ProtocolError at a length that no frame may have.
+        """Yield the frames that end in these bytes; raise ProtocolError for an invalid length.
 
-        The bytes are taken in by iterating to the end. After an error the stream has no borders any more.
+        Iterate to the end to consume the bytes. After an error the stream cannot be used.
         """
         view = memoryview(data)
         if self._kept:
@@ -149,7 +147,7 @@ class FrameCutter:
         self._kept += view[position:]
 
     def _finish_kept(self, view: memoryview) -> Generator[memoryview, None, memoryview]:
-        """Complete the frame whose beginning is kept; the result is the view of what follows it."""
+        """Complete the unfinished frame; return the view of what follows it."""
         kept = self._kept
         if len(kept) < 4:
             missing = 4 - len(kept)

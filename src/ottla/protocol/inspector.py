@@ -1,7 +1,7 @@
-"""Explains frames byte by byte: what `walk` finds, in lines that people and programs can read.
+"""Explains frames byte by byte: the nodes of `walk` as lines for people and programs.
 
-It knows headers, and which answer belongs to which request. How lines are printed is the command line's business, and
-what is inside a `records` field is told by whoever is handed in for it (`ottla.records.inspect`).
+Matches responses to requests and decodes headers. The command line prints the lines; the caller passes a function that
+explains `records` fields (`ottla.records.inspect`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 class _Null:
-    """A field that is null, told apart from a row that has no value."""
+    """A null field, as opposed to a row without a value."""
 
     def __repr__(self) -> str:
         return "null"
@@ -43,7 +43,7 @@ NULL = _Null()
 
 
 class Line(NamedTuple):
-    """One row of the tree: a name, a value if it has one, and the bytes of the frame that it stands for."""
+    """One row of the tree: a name, a value if it has one, and its bytes in the frame."""
 
     depth: int
     label: str
@@ -60,7 +60,7 @@ RecordsOpener = Callable[[bytes | memoryview, int, int, int], Iterator[Line]]
 
 @dataclass(slots=True)
 class Inspection:
-    """One frame, explained as far as it could be."""
+    """One frame, explained as far as possible."""
 
     frame: bytes
     kind: str
@@ -72,7 +72,7 @@ class Inspection:
 
     @property
     def name(self) -> str:
-        """What it is, for a title."""
+        """The title of the frame."""
         api = None if self.api_key is None else find_api(self.api_key)
         what = {"request": "Request", "response": "Response"}.get(self.kind, self.kind)
         if api is None:
@@ -81,7 +81,7 @@ class Inspection:
 
 
 class Inspector:
-    """Explains a conversation: it remembers requests, so that it can read their answers."""
+    """Explains a conversation: it remembers requests, to decode their responses."""
 
     def __init__(self, open_records: RecordsOpener | None = None) -> None:
         self._open_records = open_records
@@ -110,8 +110,8 @@ class Inspector:
     def frame(self, frame: bytes, *, api: int | None = None, version: int | None = None) -> Inspection:
         """Explain one frame with its length before it.
 
-        With `api` it is the answer of that API in that version. Else it is the answer to a request seen before, if its
-        correlation id says so and it reads as one; else a request.
+        With `api` the frame is the response of that API and version. Otherwise it is the response to a request seen
+        before, if its correlation id matches and it decodes as one; else a request.
         """
         if len(frame) < 12 and api is None and len(frame) < 8:
             return self._cut(frame, f"expected a header, got {max(len(frame) - 4, 0)} bytes after the size", 4)
@@ -151,7 +151,7 @@ class Inspector:
         return found
 
     def response(self, frame: bytes, key: int, version: int) -> Inspection:
-        """Explain the answer to a request of that API in that version."""
+        """Explain the response to a request of that API and version."""
         found = Inspection(frame, "response", key, version, None, [_size_line(frame)])
         if len(frame) >= 8:
             found.correlation_id = LENGTH.unpack_from(frame, 4)[0]
@@ -160,7 +160,7 @@ class Inspector:
             and len(frame) >= 10
             and int.from_bytes(frame[8:10], "big") == ErrorCode.UNSUPPORTED_VERSION
         ):
-            # KIP-511: this answer is in version 0, whatever was asked.
+            # KIP-511: this response is in version 0, whatever the request's version.
             found.version = version = 0
         position = self._header(found, ResponseHeader, response_header_version(key, version))
         if position is not None:
@@ -216,7 +216,7 @@ class Inspector:
 
 
 def _versions(key: int) -> range:
-    """Every version that a request has; none if there is no such API."""
+    """Return every version of a request; empty for an unknown API."""
     return range(0) if find_api(key) is None else request_class(key).__schema__.versions
 
 
@@ -228,7 +228,7 @@ def _size_line(frame: bytes) -> Line:
 
 
 def line_of(node: Node) -> Line:
-    """The row of one node, a level below the message that it belongs to."""
+    """Return the row of one node, one level below its message."""
     depth = node.depth + 1
     if node.kind == "array":
         count = NULL if node.value is None else node.value
@@ -244,7 +244,7 @@ def line_of(node: Node) -> Line:
 
 
 def _of_config(line: Line, before: list[Line]) -> Line:
-    """The same line, as a secret if it is the value of a config that holds a password."""
+    """Return the line, marked as secret if it is the value of a config that holds a password."""
     if line.label != "value" or not line.value:
         return line
     for each in reversed(before):
@@ -256,7 +256,7 @@ def _of_config(line: Line, before: list[Line]) -> Line:
 
 
 def _struct_label(name: str) -> str:
-    """`api_keys[0]` as `ApiKeys[0]`: an element of an array is named after the array."""
+    """Return `ApiKeys[0]` for `api_keys[0]`: an array element is named after the array."""
     stem, _, index = name.partition("[")
     return "".join(word.capitalize() for word in stem.split("_")) + "[" + index
 

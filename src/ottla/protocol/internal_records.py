@@ -1,4 +1,4 @@
-"""What Kafka's own records mean, as plain data: metadata, offsets, transactions, share groups, control records."""
+"""Kafka's internal records as plain data: metadata, offsets, transactions, share groups, control records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TRANSACTION_STATES = (
 
 
 def explain_control(key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    """A control record: which it is, and what it says."""
+    """Return the type and the fields of a control record."""
     try:
         kind = decode_control_key(key or b"")
         if isinstance(kind, UnknownRecord):
@@ -60,7 +60,7 @@ def explain_control(key: bytes | None, value: bytes | None) -> dict[str, Any]:
 
 
 def explain(kind: str, key: bytes | None, value: bytes | None, *, show_secrets: bool = False) -> dict[str, Any]:
-    """A record of one of Kafka's own topics; where it does not decode, `error` says why."""
+    """Return a record of an internal topic as plain data; `error` has the reason if it does not decode."""
     try:
         if kind == "metadata":
             return _metadata(value, show_secrets)
@@ -114,7 +114,7 @@ def _message(message: Message | UnknownRecord, version: int, show_secrets: bool)
 
 
 def _open(member: dict[str, Any], field: str, cls: type[Message]) -> None:
-    """Read what a consumer wrote into a classic group's member; what is no such thing stays as it is."""
+    """Decode the metadata that a consumer wrote into a classic group's member; keep anything else as it is."""
     try:
         data = base64.b64decode(member[field])
         version = int.from_bytes(data[:2], "big", signed=True)
@@ -127,7 +127,7 @@ def _open(member: dict[str, Any], field: str, cls: type[Message]) -> None:
 
 
 def as_plain(value: Any, version: int | None = None, *, show_secrets: bool = False) -> Any:
-    """A message as plain data: the fields that it has in a version (all, if none is given); bytes are base64."""
+    """Return a message as plain data: its fields in a version (default: all); bytes become base64."""
     if isinstance(value, Struct):
         found = {}
         hide_value = is_secret_config(getattr(value, "name", None))

@@ -1,6 +1,6 @@
-"""Keys and values of the records that Kafka writes for itself, with the small frame each kind has.
+"""Keys and values of Kafka's internal records, with the small frame of each kind.
 
-Metadata records carry three varints (frame version, type, version). Keys of coordinator records open with their
+Metadata records begin with three varints (frame version, type, version). Keys of coordinator records begin with their
 type, values with their version, each an int16. Control records have a key of version and type.
 """
 
@@ -195,7 +195,7 @@ def decode_share_value(key: Message | UnknownRecord | int, value: Buffer) -> Mes
 
 
 class ControlRecordType(IntEnum):
-    """What a control record says."""
+    """The type of a control record."""
 
     ABORT = 0
     COMMIT = 1
@@ -238,7 +238,7 @@ def encode_control_key(control_type: int) -> bytes:
 
 
 def decode_control_value(control_type: ControlRecordType, value: Buffer) -> Message:
-    """Read the value of a control record; an end of a transaction has its version before it, the others inside."""
+    """Decode the value of a control record; a marker has its version before it, the others inside."""
     cls = control_value_class(control_type)
     if control_type > ControlRecordType.COMMIT:
         return cls.decode(value, 0)

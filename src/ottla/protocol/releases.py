@@ -57,17 +57,17 @@ _FEATURES: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """A Kafka release that a broker can play."""
+    """A Kafka release whose API versions a broker can serve."""
 
     name: str
     newest: dict[int, int]
 
     def restrict(self, key: int, versions: range) -> range:
-        """The part of `versions` of an API that the release had; empty if it had none."""
+        """Return the part of `versions` of an API that the release had; empty if it had none."""
         return range(versions.start, min(versions.stop, self.newest.get(key, -1) + 1))
 
     def has_feature(self, name: str) -> bool:
-        """Whether its brokers knew a feature."""
+        """Return whether brokers of the release knew a feature."""
         since = _FEATURES.get(name)
         if since is None:
             return _order(self.name) >= _order("3.3")
@@ -75,13 +75,13 @@ class Release:
 
 
 def release_names() -> list[str]:
-    """The releases that can be played, oldest first."""
+    """Return the known releases, oldest first."""
     return list(_CHANGES)
 
 
 @cache
 def find_release(name: str) -> Release:
-    """A release by its name, such as 3.5 or 3.5.1; ValueError if it is not known."""
+    """Return a release by its name, such as 3.5 or 3.5.1; raise ValueError if it is unknown."""
     wanted = ".".join(name.removeprefix("v").split(".")[:2])
     newest: dict[int, int] = {}
     for each, changes in _CHANGES.items():

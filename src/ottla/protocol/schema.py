@@ -1,7 +1,7 @@
 """The schema language: a Kafka message is declared once, as a class whose fields are a table.
 
-What lives here is the declaration only: names, types, version ranges, defaults. How a declaration becomes
-bytes is `codec`'s work, and how it is explained byte by byte is `walk`'s.
+Only declarations are here: names, types, version ranges, defaults. `codec` encodes and decodes them, `walk` explains
+them byte by byte.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Field:
-    """One row of a message: where it exists, how it is written, what it is when absent."""
+    """One field of a message: its versions, its encoding, and its default."""
 
     __slots__ = (
         "default",
@@ -97,7 +97,7 @@ class Field:
         return self.factory() if self.factory is not None else self.default
 
     def present(self, version: int) -> bool:
-        """Whether the field is written at its place in this version (a tagged field is not)."""
+        """Return whether the field is written in its place in this version; a tagged field is not."""
         return version in self.versions and version not in self.tagged
 
 
@@ -294,7 +294,7 @@ _PRIMITIVES: dict[Callable[..., Any], str] = {
 
 
 class Schema:
-    """What a message class declares, for those who read it: the codec, the walk, the documents."""
+    """The declaration of a message class, for codec, walk and documentation."""
 
     __slots__ = (
         "api_key", "cls", "decoders", "encoders", "fields", "flexible", "kind", "name", "values", "versions",
@@ -405,7 +405,7 @@ T = TypeVar("T")
 
 
 def owned(value: T) -> T:
-    """The same message in structs and lists of its own: a response may share parts with others until it is changed."""
+    """Return a deep copy of a message: a response may share parts with others."""
     if isinstance(value, list):
         return [owned(each) for each in value]  # type: ignore[return-value]
     if not isinstance(value, Struct):
@@ -446,7 +446,7 @@ def _make_init(cls: type[Struct]) -> Callable[..., None]:
 class Message(Struct):
     """A structure that stands on its own: a request, a response, a header, or the value of a record.
 
-    Its codec for a version is compiled when that version is first used.
+    Its codec for a version is compiled on first use.
     """
 
     __slots__ = ()
@@ -480,9 +480,10 @@ class Message(Struct):
 
     @classmethod
     def view_decoder(cls, version: int) -> Callable[[memoryview, int, bool], Any]:
-        """What reads this version out of views: from a position on, to the end or (False) as far as it goes.
+        """Return the decoder of this version for memoryviews: from a position to the end, or (False) as far as the
+        message goes.
 
-        In the second case it returns the position behind the message as well.
+        In the second case it returns the position after the message as well.
         """
         decoder: Callable[[memoryview, int, bool], Any] = cls.__schema__.view_decoders.get(version) or (
             _codec().view_decoder(cls, version)
@@ -490,7 +491,7 @@ class Message(Struct):
         return decoder
 
     def encode(self, version: int) -> bytes:
-        """Write the message; ProtocolError if this version cannot hold it."""
+        """Encode the message; raise ProtocolError if this version cannot hold it."""
         out: list[Any] = []
         encoder = self.__schema__.encoders.get(version) or _codec().encoder(type(self), version)
         try:
@@ -500,7 +501,7 @@ class Message(Struct):
             raise _codec().explain_encode(self, version, error) from None
 
     def encode_parts(self, version: int) -> list[Any]:
-        """Write the message as parts to be sent in order; large `records` are parts as they are, uncopied."""
+        """Encode the message as parts to be sent in order; large `records` are parts of their own, uncopied."""
         encoder = self.__schema__.encoders.get(version) or _codec().encoder(type(self), version)
         out: list[Any] = []
         large: list[int] = []
@@ -511,7 +512,7 @@ class Message(Struct):
             raise _codec().explain_encode(self, version, error) from None
 
 
-# Shorter records are copied: one buffer more in a vectored write costs more than the copy.
+# Shorter records are copied: one more buffer in a vectored write costs more than the copy.
 _COPY_BELOW = 1024
 
 
@@ -532,6 +533,6 @@ def _join_around(out: list[Any], large: list[int]) -> list[Any]:
 
 
 def _codec() -> Any:
-    from ottla.protocol import codec  # a declaration needs no compiler until it is used
+    from ottla.protocol import codec  # imported late: a declaration needs no compiler
 
     return codec

@@ -1,4 +1,4 @@
-"""Which fields hold secrets: nobody who shows a message (an inspector, a log line) shows these."""
+"""The fields that hold secrets, which inspectors and log lines must not show."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _SECRET_CONFIGS: Final = (".password", "sasl.jaas.config", ".secret", ".secret.k
 
 
 def is_secret_config(name: object) -> bool:
-    """Whether the value of a config by this name is a password or a key, a listener's own one included."""
+    """Return whether a config of this name holds a password or key, with or without a listener prefix."""
     return isinstance(name, str) and name.endswith(_SECRET_CONFIGS)

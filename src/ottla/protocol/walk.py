@@ -1,7 +1,7 @@
-"""Reads a message slowly, field by field, and tells what each byte is.
+"""Decodes a message slowly, field by field, and describes each byte.
 
-The codec asks it which byte is wrong after a fast decode has failed; the inspector prints what it yields. It
-builds no message: that is the codec's work, and both must agree on what is valid.
+The codec uses it to find the invalid byte after a fast decode has failed; the inspector prints its nodes. It builds no
+message; codec and walk must agree on what is valid.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Node(NamedTuple):
 
 
 def walk(cls: type[Message], buffer: bytes | memoryview, version: int, position: int = 0) -> Iterator[Node]:
-    """Yield the nodes of a message that starts at `position`; ProtocolError where the bytes stop being one."""
+    """Yield the nodes of a message that starts at `position`; raise ProtocolError at the first invalid byte."""
     schema = cls.__schema__
     if version not in schema.versions:
         raise unsupported_version(cls, version)
@@ -48,7 +48,7 @@ def walk(cls: type[Message], buffer: bytes | memoryview, version: int, position:
 def find_error(
     cls: type[Message], buffer: bytes | memoryview, version: int, position: int, whole: bool
 ) -> ProtocolError:
-    """Return the error of a message that did not decode, with its path and byte."""
+    """Return the error of a message that did not decode, with path and byte."""
     name = cls.__schema__.name
     end = position
     try:
@@ -71,7 +71,7 @@ def unsupported_version(cls: type[Message], version: int) -> ProtocolError:
 
 
 class _Walker:
-    """The state of one walk: where it is, and what to say when it cannot go on."""
+    """The state of one walk: its position and the context of errors."""
 
     def __init__(self, name: str, version: int, flexible: bool, buffer: bytes | memoryview, position: int) -> None:
         self.name = name
@@ -230,7 +230,7 @@ class _Walker:
                 raise self.fail(path, f"expected no tag {tag} ({field.name}) in this version", start)
             outer, self.end = self.end, end
             if field.kind == "struct" and self.version in field.nullable:
-                # A tagged struct that may be null says so with a varint where others use a byte.
+                # A nullable tagged struct marks null with a varint, others with a byte.
                 yield from self.tagged_nullable_struct(field, prefix + field.name, depth + 1)
             else:
                 yield from self.field(field, prefix + field.name, depth + 1)

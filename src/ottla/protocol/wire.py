@@ -1,6 +1,6 @@
-"""The few byte forms that codecs, the walk and framing share: varints, tag sections, sizes of fixed types.
+"""Byte forms that codecs, walk and framing share: varints, tag sections, sizes of fixed types.
 
-Helpers raise ValueError or IndexError without a story; whoever called explains (see `walk`).
+Functions raise plain ValueError or IndexError; the callers explain them (see `walk`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read_uvarint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def finish_uvarint(buffer: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
-    """Read the rest of an unsigned varint whose first byte announced more; it has at most 31 bits."""
+    """Read the rest of an unsigned varint whose first byte has the continuation bit; it has at most 31 bits."""
     value = first & 127
     shift = 7
     while True:

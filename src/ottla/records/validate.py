@@ -96,7 +96,7 @@ class ValidBatch(NamedTuple):
         return self.header.record_count
 
     def stamp(self, base_offset: int, partition_leader_epoch: int) -> memoryview:
-        """Write offset, leader epoch and timestamps into the batch (a copy if its buffer is read-only) and return it."""
+        """Write offset, leader epoch and timestamps into the batch (a copy if its buffer is read-only); return it."""
         batch = self.batch
         if batch.readonly:
             batch = memoryview(bytearray(batch))
