@@ -16,6 +16,28 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
+def test_glossary_names_existing_files_and_definitions() -> None:
+    rows = [line for line in (ROOT / "docs" / "glossary.md").read_text().splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 30
+    terms = [row.split("|")[1].strip().lower() for row in rows]
+    assert terms == sorted(terms)
+    for row in rows:
+        file: Path | None = None
+        for word in re.findall(r"`([^`]+)`", row.rsplit("|", 2)[-2]):
+            if "/" in word and word.endswith(".py"):
+                file = ROOT / "src" / "ottla" / word
+                assert file.is_file(), row
+            elif file is not None and re.fullmatch(r"[A-Z]\w+", word):
+                assert re.search(rf"\b{word}\b", file.read_text()), f"{word} is not in {file}: {row}"
+
+
+def test_contributing_steps_name_existing_files() -> None:
+    text = (ROOT / "docs" / "contributing-steps.md").read_text()
+    for path in re.findall(r"(?:src/ottla|tests|tools|docs)/[\w/]+\.(?:py|md)", text):
+        if "NN" not in path and not path.endswith("/name.py"):
+            assert (ROOT / path).is_file(), path
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files_that_are_there(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
