@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Hypothesis profiles and xdist groups of all tests."""
 
 from __future__ import annotations
 

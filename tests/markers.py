@@ -1,4 +1,4 @@
-"""Waits for the ends of transactions to be in the logs, on ottla and on Apache Kafka."""
+"""Waits until transaction markers are in the logs, on ottla and on Apache Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla serve` as a process of its own, with the same operations as the real Kafka beside it."""
+"""`ottla serve` as a process, with the operations of `ApacheKafka`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports for servers that cannot choose one themselves, or have to come back to theirs."""
+"""Reserves ports for servers that need a fixed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages keep their promises: links lead somewhere, and the README's snippets run."""
+"""Links of the documentation exist, and the README's snippets run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the real Apache Kafka once and keep what it wrote as small fixtures under tests/fixtures/kafka/<version>/.
+"""Run the real Apache Kafka once and store its files as small fixtures under tests/fixtures/kafka/<version>/.
 
 Bytes in `data/` (a whole log directory after a clean stop), `data-static/` (the same with a static quorum), and
 `formatted*/` (before the first start); beside them what Kafka's own tools and clients say about them in `dumps/`,

@@ -1,4 +1,4 @@
-"""Feeds mutated messages to the codecs for as long as you like.
+"""Feeds mutated messages to the codecs until it is stopped.
 
     python tools/fuzz_codec.py --cases 1000000 --start 0
 

@@ -1,4 +1,4 @@
-"""Asks a real Apache Kafka 4.3.1 every question of the security matrix, and keeps its answers for the tests.
+"""Sends every request of the security matrix to a real Apache Kafka 4.3.1 and records the responses for the tests.
 
 python tools/record_security_answers.py       write tests/security/recorded/matrix.json (needs Java and Maven)
 """

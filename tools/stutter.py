@@ -1,4 +1,4 @@
-"""Run a command while its processes are stopped at random for moments, as on a machine that has too much to do.
+"""Run a command while its processes are stopped at random for short times, as on an overloaded machine.
 
 python tools/stutter.py [--seed N] [--longest SECONDS] COMMAND ...
 

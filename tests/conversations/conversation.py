@@ -1,4 +1,4 @@
-"""One broker's half of a conversation: requests, and their answers in words that do not depend on who answered."""
+"""One broker's half of a conversation: requests, and responses with ids and times replaced by names."""
 
 from __future__ import annotations
 

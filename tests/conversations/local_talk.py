@@ -1,4 +1,4 @@
-"""A broker in this process, in virtual time, asked frame by frame as a connection would ask it."""
+"""A broker in this process, in virtual time, that gets request frames as from a connection."""
 
 from __future__ import annotations
 

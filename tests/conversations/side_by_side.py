@@ -1,4 +1,4 @@
-"""One script, two brokers: sends the same requests to Apache Kafka and to ottla and writes down what each answers.
+"""Sends the requests of a script to a broker and records the responses, to compare Apache Kafka and ottla.
 
 What cannot be the same (ids, times, ports, paths) is replaced by a name; everything else must be equal.
 """

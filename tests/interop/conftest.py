@@ -1,4 +1,4 @@
-"""Fixtures that give a test the real Apache Kafka; without Java or Maven the test is skipped and says why."""
+"""Fixtures with the real Apache Kafka; without Java or Maven tests are skipped with the reason."""
 
 from __future__ import annotations
 

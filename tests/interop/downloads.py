@@ -1,4 +1,4 @@
-"""What a clean machine has to fetch (jars, modules, packages): the one thing in these tests that is tried again."""
+"""Downloads jars, modules and packages that a clean machine lacks; the only code of these tests with retries."""
 
 from __future__ import annotations
 

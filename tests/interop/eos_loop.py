@@ -1,4 +1,4 @@
-"""Consumes, transforms and produces in transactions until it is killed or anything goes wrong; tells of each commit.
+"""Consumes, transforms and produces in transactions until it is killed or fails; prints each commit.
 
 python -m tests.interop.eos_loop BOOTSTRAP INPUT OUTPUT GROUP TRANSACTIONAL_ID PROTOCOL
 """

@@ -1,4 +1,4 @@
-"""Go for the interop tests: builds a program of ours, once per change of its source."""
+"""Builds the Go programs of the interop tests, once per change of their source."""
 
 from __future__ import annotations
 

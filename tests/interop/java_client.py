@@ -1,4 +1,4 @@
-"""Kafka's Java producer, consumers and admin client, in one JVM that stays up for many tests.
+"""Kafka's Java producer, consumers and admin client, in one JVM that many tests share.
 
 `JavaClients` is the process; `Producer`, `Consumer`, `ShareConsumer` and `Admin` are handles on what lives in it.
 Every call waits for its answer; `call_later` does not, for two things that must happen at the same time.

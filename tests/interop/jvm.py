@@ -1,4 +1,4 @@
-"""The Java side of the interop tests: Apache Kafka's jars, our small Java programs, and how to run both.
+"""Runs Java for the interop tests: Apache Kafka's jars and the small Java programs of this folder.
 
 Everything lands under .cache/ in the repository, keyed by Kafka's version; a second start runs neither Maven
 nor javac. What is started with it (a broker, a tool, a client) is the business of the neighbouring modules.

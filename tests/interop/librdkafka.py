@@ -1,4 +1,4 @@
-"""librdkafka as the tests read with it: to the end of partitions, through what passes by itself."""
+"""Reads topics with librdkafka to the end of their partitions, ignoring transient errors."""
 
 from __future__ import annotations
 

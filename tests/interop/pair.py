@@ -1,4 +1,4 @@
-"""Conversations held with Apache Kafka and with ottla at once, and Kafka's answers kept for runs without it."""
+"""Runs conversations against Apache Kafka and ottla, and records Kafka's responses for runs without it."""
 
 from __future__ import annotations
 

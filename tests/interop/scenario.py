@@ -1,4 +1,4 @@
-"""Everything a small cluster keeps: writes it through Kafka's own clients, and asks a broker for all of it.
+"""Fills a small cluster with every kind of state through Kafka's clients, and reads all of it back from a broker.
 
 The same steps run against Apache Kafka, whose directory became the fixtures, and against ottla; what each broker
 then says about the directory must be the same.

@@ -1,4 +1,4 @@
-"""What a Spark job does with Spark's own Kafka connector and with ottla's format, on each cluster that is named.
+"""A Spark job that uses Spark's Kafka connector and ottla's format on the given clusters.
 
     python spark_connector.py JARS FOLDER NAME=BOOTSTRAP=LOGDIR ...
 

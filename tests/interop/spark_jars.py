@@ -1,4 +1,4 @@
-"""What goes with a pyspark: Kafka connector, Delta and Iceberg by Maven; and other versions of pyspark, by pip."""
+"""Downloads the Kafka connector, Delta and Iceberg for a pyspark with Maven, and other versions of pyspark with pip."""
 
 from __future__ import annotations
 

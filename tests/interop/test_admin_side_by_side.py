@@ -1,4 +1,4 @@
-"""Requests about voters and log directories that are refused: Apache Kafka's answers and ours, side by side."""
+"""Refused requests about voters and log directories, against Apache Kafka and ottla."""
 
 from __future__ import annotations
 

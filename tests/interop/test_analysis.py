@@ -1,4 +1,4 @@
-"""The analyses over real logs: faults of Java and franz-go clients, franz-go's suite, a killed Kafka's directory."""
+"""Analyses of real logs: faults of Java and franz-go clients, franz-go's suite, the directory of a killed Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_faults_of_clients_are_found_from_every_input(client: str, tmp_path: Path) -> None:
+def test_client_faults_are_found_in_every_input(client: str, tmp_path: Path) -> None:
     for scenario in ("late-end", "fenced", "slow-poll", "kicked"):
         folder = tmp_path / scenario
         folder.mkdir()
@@ -58,7 +58,7 @@ def test_kgo_suite_debug_log_shows_nothing_wrong(tmp_path: Path) -> None:
     assert sum(row[2] for row in traces.tables[0].rows) > 10, "fetches are seen"
 
 
-def test_killed_kafka_leaves_its_open_transaction(
+def test_killed_kafka_leaves_ongoing_transaction(
     apache_kafka_factory: Callable[..., ApacheKafka],
 ) -> None:
     kafka = apache_kafka_factory()

@@ -1,4 +1,4 @@
-"""The harness itself: what other tests rely on when they talk to the real Kafka."""
+"""The harness of the real Kafka that other tests rely on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.interop
 
 
-def test_a_restart_after_a_crash_keeps_the_records(apache_kafka_factory: Callable[..., ApacheKafka]) -> None:
+def test_restart_after_crash_keeps_records(apache_kafka_factory: Callable[..., ApacheKafka]) -> None:
     node = apache_kafka_factory().start()
     node.tool(TOPICS, "--create", "--topic", "kept", "--partitions", "1")
     node.tool(CONSOLE_PRODUCER, "--topic", "kept", stdin=b"one\ntwo\n")
@@ -28,7 +28,7 @@ def test_a_restart_after_a_crash_keeps_the_records(apache_kafka_factory: Callabl
     assert "payload: two" in dump
 
 
-def test_a_directory_with_a_static_quorum_starts(apache_kafka_factory: Callable[..., ApacheKafka]) -> None:
+def test_directory_with_static_quorum_starts(apache_kafka_factory: Callable[..., ApacheKafka]) -> None:
     node = apache_kafka_factory(dynamic_quorum=False, node_id=7).start()
     node.tool(TOPICS, "--create", "--topic", "kept")
     node.restart()

@@ -1,4 +1,4 @@
-"""Apache Kafka and ottla answer the same scripts alike.
+"""Scripts of requests whose responses from Apache Kafka and ottla must be equal.
 
 The scripts are in `tests/conversations/broker/`; what is meant to differ is listed there, with its reason.
 OTTLA_WRITE_FIXTURES=1 records Kafka's answers anew.

@@ -1,4 +1,4 @@
-"""franz-go's client and its admin package, as rpk uses them, in a program of ours."""
+"""franz-go's client and admin package against ottla, used as rpk uses them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .go_programs import build_program
 pytestmark = pytest.mark.interop
 
 
-def test_what_rpk_would_do() -> None:
+def test_admin_requests_of_rpk_work() -> None:
     program = build_program(Path(__file__).resolve().parent / "go")
     with Cluster(3, topics=["there:4"]) as cluster:
         done = subprocess.run(

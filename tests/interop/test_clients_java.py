@@ -1,4 +1,4 @@
-"""Kafka's own Java tools and its Admin client against ottla: what an operator would type, and what it prints."""
+"""Kafka's command-line tools and Java Admin client against ottla."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tool(ottla: OttlaNode, java_clients: JavaClients) -> Callable[..., str]:
     return run
 
 
-def test_topics_and_configs(tool: Callable[..., str]) -> None:
+def test_topics_and_configs_tools_work(tool: Callable[..., str]) -> None:
     tool(tools.TOPICS, "--create", "--topic", "made", "--partitions", "3", "--config", "retention.ms=60000")
     assert "made" in tool(tools.TOPICS, "--list").split()
     described = tool(tools.TOPICS, "--describe", "--topic", "made")
@@ -64,7 +64,7 @@ def test_topics_and_configs(tool: Callable[..., str]) -> None:
     assert "made" not in tool(tools.TOPICS, "--list").split()
 
 
-def test_the_console_producer_and_consumer(ottla: OttlaNode, kafka_jvm: Jvm, tool: Callable[..., str]) -> None:
+def test_console_producer_and_consumer_round_trip(ottla: OttlaNode, kafka_jvm: Jvm, tool: Callable[..., str]) -> None:
     tool(tools.TOPICS, "--create", "--topic", "console", "--partitions", "1")
     options = ("--bootstrap-server", ottla.bootstrap, "--topic", "console")
     written = "".join(f"key{number}:value {number}\n" for number in range(100)).encode()
@@ -111,7 +111,7 @@ def test_the_console_producer_and_consumer(ottla: OttlaNode, kafka_jvm: Jvm, too
     assert "console-group" not in tool(tools.CONSUMER_GROUPS, "--list")
 
 
-def test_the_performance_producer(ottla: OttlaNode, java_clients: JavaClients, tool: Callable[..., str]) -> None:
+def test_performance_producer_runs(ottla: OttlaNode, java_clients: JavaClients, tool: Callable[..., str]) -> None:
     tool(tools.TOPICS, "--create", "--topic", "performance", "--partitions", "3")
     printed = java_clients.tool(
         PERFORMANCE,
@@ -135,7 +135,7 @@ def test_the_performance_producer(ottla: OttlaNode, java_clients: JavaClients, t
     assert sum(map(int, ends)) == 50_000
 
 
-def test_what_operators_look_at(ottla: OttlaNode, kafka_jvm: Jvm) -> None:
+def test_operator_tools_print_expected_output(ottla: OttlaNode, kafka_jvm: Jvm) -> None:
     def tool(main: str, *words: str) -> str:  # some of these end their JVM, whatever they are told
         return kafka_jvm.run(main, "--bootstrap-server", ottla.bootstrap, *words).stdout
 
@@ -147,7 +147,7 @@ def test_what_operators_look_at(ottla: OttlaNode, kafka_jvm: Jvm) -> None:
     assert ottla.cluster_id in told
 
 
-def test_transactions_of_the_java_producer(
+def test_java_producer_commits_and_aborts(
     ottla: OttlaNode, java_clients: JavaClients, tool: Callable[..., str]
 ) -> None:
     admin = java_clients.admin(ottla.bootstrap)
@@ -168,7 +168,7 @@ def test_transactions_of_the_java_producer(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_of_java_consumers(
+def test_java_consumers_form_group(
     ottla: OttlaNode, java_clients: JavaClients, protocol: str, tool: Callable[..., str]
 ) -> None:
     topic, group = f"java-{protocol}", f"java-group-{protocol}"

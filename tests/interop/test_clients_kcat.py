@@ -1,4 +1,4 @@
-"""kcat from Debian: the librdkafka and the habits of people who have used Kafka for years."""
+"""kcat from Debian, with its older librdkafka, against ottla."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ def test_kcat_lists_produces_and_consumes(kcat: Callable[..., str]) -> None:
     assert kcat("-C", "-t", "lines", "-p", "0", "-o", "1", "-c", "1", "-q") == "v2\n"
 
 
-def test_kcat_reads_in_a_group_and_asks_for_times(kcat: Callable[..., str], cluster: Cluster) -> None:
+def test_kcat_consumes_in_group_and_queries_timestamps(kcat: Callable[..., str], cluster: Cluster) -> None:
     cluster.create_topic("grouped", 2)
     kcat("-P", "-t", "grouped", "-p", "1", stdin="one\ntwo\n")
     assert kcat("-G", "cats", "-e", "-q", "-X", "auto.offset.reset=earliest", "grouped").split() == ["one", "two"]
     assert "offset 0" in kcat("-Q", "-t", "grouped:1:1")
 
 
-def test_the_same_pattern_gives_the_same_lines(kcat: Callable[..., str], cluster: Cluster) -> None:
+def test_same_pattern_gives_same_lines(kcat: Callable[..., str], cluster: Cluster) -> None:
     """`ottla consume -f` next to kcat's own."""
     from tests.cli.live import run
 

@@ -1,4 +1,4 @@
-"""ottla's own client and commands against Apache Kafka: they speak the protocol, so they must not care who answers."""
+"""ottla's client and commands against Apache Kafka."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def partitions_of(where: str, topic: str) -> int:
     return 0 if ran.code else sum(each["leader"] >= 0 for each in ran.rows[0]["partitions"])
 
 
-def test_topics_and_configs_of_apache_kafka(apache_kafka: ApacheKafka) -> None:
+def test_ottla_client_manages_kafka_topics_and_configs(apache_kafka: ApacheKafka) -> None:
     where = apache_kafka.bootstrap
     created = run(where, "topic", "create", "cli-topic", "-p", 2, "-c", "retention.ms=60000", "--json").rows[0]
     assert (created["partitions"], created["replication_factor"]) == (2, 1)
@@ -77,7 +77,7 @@ def test_topics_and_configs_of_apache_kafka(apache_kafka: ApacheKafka) -> None:
         assert run(where, "cluster", command, "--json").rows
 
 
-def test_records_to_and_from_apache_kafka(apache_kafka: ApacheKafka) -> None:
+def test_ottla_client_produces_to_and_consumes_from_kafka(apache_kafka: ApacheKafka) -> None:
     where = apache_kafka.bootstrap
     create(where, "cli-records", 3)
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
@@ -106,7 +106,7 @@ RESETS = [
 """Where a group's offsets would be put, of a partition with three records and one with none; nothing is changed."""
 
 
-def test_groups_of_apache_kafka(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
+def test_ottla_client_manages_kafka_groups(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
     where = apache_kafka.bootstrap
     create(where, "cli-groups", 2)
     run(where, "produce", "cli-groups", "-p", 0, stdin="a\nb\nc\n")
@@ -140,7 +140,7 @@ def test_groups_of_apache_kafka(apache_kafka: ApacheKafka, java_clients: JavaCli
         assert run(where, "group", "describe", group).code == 4
 
 
-def test_transactions_of_apache_kafka(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
+def test_ottla_client_describes_kafka_transactions(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
     where = apache_kafka.bootstrap
     create(where, "cli-txn", 1)
     with java_clients.producer(where, transactional_id="cli-txn-id") as producer:
@@ -164,9 +164,7 @@ def test_transactions_of_apache_kafka(apache_kafka: ApacheKafka, java_clients: J
     assert run(where, "txn", "describe", "nobody").code == 4
 
 
-def test_a_transaction_of_apache_kafka_is_aborted_on_its_partition(
-    apache_kafka: ApacheKafka, java_clients: JavaClients
-) -> None:
+def test_hanging_transaction_of_kafka_is_aborted(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
     where = apache_kafka.bootstrap
     create(where, "cli-abort", 1)
 
@@ -189,7 +187,7 @@ def test_a_transaction_of_apache_kafka_is_aborted_on_its_partition(
         producer.abort()
 
 
-def test_the_client_against_apache_kafka(apache_kafka: ApacheKafka) -> None:
+def test_ottla_client_works_on_kafka(apache_kafka: ApacheKafka) -> None:
     with Client(apache_kafka.bootstrap, timeout=SECONDS) as client:
         create(apache_kafka.bootstrap, "raw", 2)
         batch = build_batch([Record(0, 1_700_000_000_000 + n, b"k", json.dumps(n).encode()) for n in range(10)])

@@ -1,4 +1,4 @@
-"""confluent-kafka, aiokafka and kafka-python produce, consume, seek and administer, as their users would."""
+"""confluent-kafka, aiokafka and kafka-python against ottla: produce, consume, seek and administer."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_confluent_produces_and_consumes(cluster: Cluster, codec: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_confluent_shares_a_group_seeks_and_commits(cluster: Cluster, protocol: str) -> None:
+def test_confluent_group_seeks_and_commits(cluster: Cluster, protocol: str) -> None:
     topic = f"confluent-seek-{protocol}"
     cluster.create_topic(topic, 2)
     producer = ConfluentProducer(**{"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})

@@ -1,4 +1,4 @@
-"""The table of configs, row by row against the definitions inside Apache Kafka."""
+"""The table of configs against the definitions in Apache Kafka's jars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 TABLES = {"topic": TOPIC, "group": GROUP, "client_metrics": CLIENT_METRICS, "broker": BROKER}
 
 
-def test_every_config_of_kafka_is_there_with_its_facts(kafka_jvm: Jvm) -> None:
+def test_every_kafka_config_is_declared_with_its_definition(kafka_jvm: Jvm) -> None:
     lines = kafka_jvm.run("ConfigTable").stdout.splitlines()
     kafkas = sorted((row for line in lines if (row := json.loads(line))), key=lambda row: (row[0], row[1]))
     ours = sorted(

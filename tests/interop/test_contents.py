@@ -1,4 +1,4 @@
-"""What a directory holds besides records: both brokers must say the same about topics, configs, ACLs, users, groups
+"""Metadata of a directory: both brokers must describe the same topics, configs, ACLs, users, groups
 and transactions."""
 
 from __future__ import annotations
@@ -117,20 +117,20 @@ def ottla_on_kafkas(
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_ottla_says_of_kafkas_directory_what_kafka_said(
+def test_ottla_describes_kafka_directory_as_kafka(
     ottla_on_kafkas: OttlaNode, java_clients: JavaClients, question: str
 ) -> None:
     answer = scenario.QUESTIONS[question](scenario.Asked(ottla_on_kafkas, java_clients))
     assert comparable(question, answer) == comparable(question, EXPECTED[question])
 
 
-def test_kafkas_consumer_reads_from_ottla_what_it_read_from_kafka(
+def test_java_consumer_reads_same_records_from_both_brokers(
     ottla_on_kafkas: OttlaNode, java_clients: JavaClients
 ) -> None:
     assert scenario.collect_records(ottla_on_kafkas, java_clients) == read_records()
 
 
-def test_nothing_is_lost_when_ottla_had_a_directory_of_kafkas(
+def test_kafka_directory_survives_ottla(
     ottla_factory: Callable[..., OttlaNode],
     apache_kafka_factory: Callable[..., ApacheKafka],
     java_clients: JavaClients,

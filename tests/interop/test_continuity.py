@@ -1,4 +1,4 @@
-"""Groups and transactions carry on when a directory changes brokers."""
+"""Groups and transactions continue after a directory was handed to the other broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def brokers(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_goes_on_where_it_was(
+def test_group_continues_after_change_of_broker(
     brokers: tuple[OttlaNode, ApacheKafka], java_clients: JavaClients, protocol: str
 ) -> None:
     group = {"group_id": "group", "group_protocol": protocol, "max_poll_records": "2"}
@@ -64,7 +64,7 @@ def test_a_group_goes_on_where_it_was(
 
 
 @KAFKA_FIRST
-def test_a_live_member_of_one_broker_is_known_to_the_other(
+def test_member_survives_change_of_broker(
     brokers: tuple[OttlaNode, ApacheKafka], java_clients: JavaClients, kafka_first: bool
 ) -> None:
     one, other = brokers[::-1] if kafka_first else brokers
@@ -96,7 +96,7 @@ def members(clients: JavaClients, bootstrap: str, group: str) -> list[tuple[str,
 
 
 @KAFKA_FIRST
-def test_a_transactional_producer_goes_on_where_it_was(
+def test_transactional_producer_continues_after_change_of_broker(
     brokers: tuple[OttlaNode, ApacheKafka], java_clients: JavaClients, kafka_first: bool
 ) -> None:
     order = brokers[::-1] if kafka_first else brokers

@@ -1,4 +1,4 @@
-"""One log directory, two brokers: what ottla wrote Apache Kafka opens, and the other way round."""
+"""Log directories that Apache Kafka and ottla open in turn."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Writer:
                 assert [each.offset for each in here] == list(range(len(here)))
 
 
-def test_kafka_opens_what_ottla_wrote_without_a_word(
+def test_kafka_opens_ottla_directory_without_warnings(
     ottla_factory: Callable[..., OttlaNode],
     apache_kafka_factory: Callable[..., ApacheKafka],
     java_clients: JavaClients,
@@ -93,7 +93,7 @@ def test_kafka_opens_what_ottla_wrote_without_a_word(
     assert kafka.recovered_logs() == []
 
 
-def test_ottla_opens_what_kafka_wrote(
+def test_ottla_opens_kafka_directory(
     ottla_factory: Callable[..., OttlaNode],
     apache_kafka_factory: Callable[..., ApacheKafka],
     java_clients: JavaClients,
@@ -110,7 +110,7 @@ def test_ottla_opens_what_kafka_wrote(
 
 
 @pytest.mark.parametrize("dynamic_quorum", [False, True], ids=["static quorum", "dynamic quorum"])
-def test_a_directory_goes_back_and_forth(
+def test_directory_is_handed_back_and_forth(
     ottla_factory: Callable[..., OttlaNode],
     apache_kafka_factory: Callable[..., ApacheKafka],
     java_clients: JavaClients,
@@ -133,7 +133,7 @@ def test_a_directory_goes_back_and_forth(
     check_log_directory(data, java_clients)
 
 
-def test_kafka_recovers_what_ottla_left_when_it_was_killed(
+def test_kafka_recovers_directory_of_killed_ottla(
     ottla_factory: Callable[..., OttlaNode],
     apache_kafka_factory: Callable[..., ApacheKafka],
     java_clients: JavaClients,
@@ -151,7 +151,7 @@ def test_kafka_recovers_what_ottla_left_when_it_was_killed(
         writer.check(recovered.bootstrap)
 
 
-def test_ottla_recovers_what_kafka_left_when_it_was_killed(
+def test_ottla_recovers_directory_of_killed_kafka(
     ottla_factory: Callable[..., OttlaNode],
     apache_kafka_factory: Callable[..., ApacheKafka],
     java_clients: JavaClients,

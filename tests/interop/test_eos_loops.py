@@ -1,4 +1,4 @@
-"""A consume-transform-produce loop that is killed and restarted while the broker is killed and restarted.
+"""A consume-transform-produce loop that is killed and restarted, as is its broker.
 
 Under read_committed the output holds every input exactly once. Kills follow the loop's own progress, so that they fall
 into the middle of it on a slow machine as on a fast one; OTTLA_SEED repeats a run.
@@ -124,7 +124,7 @@ def committed(bootstrap: str, group: str, topic: str) -> int | None:
 @pytest.mark.parametrize(
     ("language", "protocol"), [("python", "classic"), ("python", "consumer"), ("java", "consumer")]
 )
-def test_every_input_is_in_the_output_exactly_once(
+def test_exactly_once_loop_copies_every_input_once(
     ottla_factory: Callable[..., OttlaNode],
     tmp_path: Path,
     request: pytest.FixtureRequest,

@@ -1,4 +1,4 @@
-"""franz-go's own kgo suite, once, at a bounded size: classic and KIP-848 groups, transactions, everything it has.
+"""franz-go's kgo test suite against ottla, once, at a bounded size.
 
 `tools/run_tests` runs it again and again, larger, under Go's race detector, with restarts.
 """
@@ -52,7 +52,7 @@ def what_failed(logs: Path) -> str:
 LOGS = ("client.log", "server.log")
 
 
-def test_the_whole_suite_passes(tmp_path: Path) -> None:
+def test_kgo_suite_passes(tmp_path: Path) -> None:
     printed = run_suite(tmp_path, "-r", str(RECORDS))
     counted = re.search(r"iteration 1: (\d+) passed, 0 failed", printed)
     assert counted is not None, printed

@@ -1,4 +1,4 @@
-"""A broker is killed in the middle of a rebalance: after its restart, and in the other broker, members go on.
+"""Members continue after their broker was killed during a rebalance, on it and on the other broker.
 
 What was promised in a record holds: the last complete generation, each member's epoch and partitions, and the offsets.
 """
@@ -70,7 +70,7 @@ def last(talk: StreamsGroupTalk) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("kafka_first", [False, True], ids=["ottla first", "kafka first"])
-def test_members_go_on_after_a_kill_in_the_middle_of_a_rebalance(
+def test_members_continue_after_kill_during_rebalance(
     ottla_factory: Callable[..., OttlaNode],
     apache_kafka_factory: Callable[..., ApacheKafka],
     tmp_path: Path,

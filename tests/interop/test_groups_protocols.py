@@ -1,4 +1,4 @@
-"""A group of real consumers goes from the classic to the new protocol and back while records keep coming.
+"""A group of real consumers changes from the classic to the consumer protocol and back while records are produced.
 
 Apache Kafka goes through the same, so that what is asked here is what Kafka does.
 """
@@ -138,9 +138,7 @@ def everybody() -> Iterator[list[Member]]:
         member.end()
 
 
-def test_a_group_changes_its_protocol_and_changes_back_while_records_come(
-    bootstrap: str, everybody: list[Member]
-) -> None:
+def test_group_changes_protocol_and_back_while_consuming(bootstrap: str, everybody: list[Member]) -> None:
     group = "changes-its-protocol"
     with Client(bootstrap, timeout=SECONDS) as client:
         create_topic(client, group, partitions=PARTITIONS)

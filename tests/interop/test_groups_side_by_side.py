@@ -1,4 +1,4 @@
-"""Conversations about groups, held with Apache Kafka and with ottla: the same answers, the same records."""
+"""Conversations about groups with Apache Kafka and ottla: equal responses, equal records."""
 
 from __future__ import annotations
 

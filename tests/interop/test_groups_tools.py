@@ -1,4 +1,4 @@
-"""Kafka's command-line tools for groups and transactions, and aiokafka's groups, against ottla."""
+"""Kafka's command-line tools for groups and transactions, and groups of aiokafka, against ottla."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-def test_the_tool_for_consumer_groups(cluster: Cluster, java_clients: JavaClients, kafka_jvm: object) -> None:
+def test_consumer_groups_tool_works(cluster: Cluster, java_clients: JavaClients, kafka_jvm: object) -> None:
     def tool(*arguments: str) -> str:
         return run_tool(CONSUMER_GROUPS, "--bootstrap-server", cluster.bootstrap, *arguments)
 
@@ -61,7 +61,7 @@ def offsets(clients: JavaClients, cluster: Cluster) -> dict[str, int]:
     return {place: each["offset"] for place, each in found.items() if each is not None}
 
 
-def test_the_tool_for_transactions(cluster: Cluster, java_clients: JavaClients, kafka_jvm: object) -> None:
+def test_transactions_tool_works(cluster: Cluster, java_clients: JavaClients, kafka_jvm: object) -> None:
     def tool(*arguments: str) -> str:
         return run_tool(TRANSACTIONS, "--bootstrap-server", cluster.bootstrap, *arguments)
 
@@ -78,7 +78,7 @@ def test_the_tool_for_transactions(cluster: Cluster, java_clients: JavaClients, 
         assert "None" in tool("describe-producers", "--topic", "shared", "--partition", "2").splitlines()[-1]
 
 
-async def test_a_group_of_aiokafka(cluster: Cluster) -> None:
+async def test_aiokafka_members_form_group(cluster: Cluster) -> None:
     def consumer() -> AIOKafkaConsumer:
         return AIOKafkaConsumer(
             "shared",

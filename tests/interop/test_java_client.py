@@ -1,4 +1,4 @@
-"""The Java clients' handles, tried on the real Kafka, so that a failure elsewhere is not theirs."""
+"""The harness of the Java clients, against the real Kafka."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_come_back_as_they_were_sent(
-    apache_kafka: ApacheKafka, java_clients: JavaClients, compression: str
-) -> None:
+def test_records_round_trip(apache_kafka: ApacheKafka, java_clients: JavaClients, compression: str) -> None:
     topic = f"round-trip-{compression}"
     java_clients.admin(apache_kafka.bootstrap).create_topic(topic, 2)
     records = [
@@ -43,7 +41,7 @@ def test_records_come_back_as_they_were_sent(
     assert [each.to_json() for each in read] == [each.to_json() for each in records]
 
 
-def test_an_aborted_transaction_is_not_read(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
+def test_read_committed_skips_aborted_transaction(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
     java_clients.admin(apache_kafka.bootstrap).create_topic("aborted")
     with java_clients.producer(apache_kafka.bootstrap, transactional_id="harness") as producer:
         producer.init_transactions()
@@ -61,7 +59,7 @@ def test_an_aborted_transaction_is_not_read(apache_kafka: ApacheKafka, java_clie
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_two_consumers_share_a_group(apache_kafka: ApacheKafka, java_clients: JavaClients, protocol: str) -> None:
+def test_two_consumers_share_group(apache_kafka: ApacheKafka, java_clients: JavaClients, protocol: str) -> None:
     topic, group = f"shared-{protocol}", f"group-{protocol}"
     admin = java_clients.admin(apache_kafka.bootstrap)
     admin.create_topic(topic, 2)
@@ -79,7 +77,7 @@ def test_two_consumers_share_a_group(apache_kafka: ApacheKafka, java_clients: Ja
         assert len(members) == 2
 
 
-def test_a_share_group_acknowledges(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
+def test_share_group_acknowledges(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
     admin = java_clients.admin(apache_kafka.bootstrap)
     admin.create_topic("shares")
     ops = [["SET", "share.auto.offset.reset", "earliest"]]

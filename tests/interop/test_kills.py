@@ -1,4 +1,4 @@
-"""ottla is killed (SIGKILL) in the middle of appends, rolls, compaction and metadata snapshots, again and again.
+"""Kills ottla (SIGKILL) repeatedly during appends, rolls, compaction and metadata snapshots.
 
 What was acknowledged is there after every restart, at its offset and byte for byte, and Apache Kafka, which gets the
 directory in the end, reads the same records. OTTLA_KILLS sets how often (20 unless told) and OTTLA_SEED repeats a run.
@@ -188,7 +188,7 @@ def read(bootstrap: str, topic: str, partition: int, start: int) -> list[tuple[i
     return found
 
 
-def test_what_was_acknowledged_survives_every_kill(
+def test_acknowledged_records_survive_kills(
     ottla_factory: Callable[..., OttlaNode],
     apache_kafka_factory: Callable[..., ApacheKafka],
     java_clients: JavaClients,

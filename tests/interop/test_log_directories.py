@@ -1,4 +1,4 @@
-"""A broker with two log directories, one of them cordoned: where new partitions go, what is refused, what is recorded.
+"""Two log directories, one of them cordoned: placement of partitions, refused requests and metadata records.
 
 The same steps on Apache Kafka and on ottla; the answers, the places and the metadata records must be alike.
 """
@@ -185,7 +185,7 @@ def recorded(one: Path, two: Path) -> tuple[list[list[str]], dict[str, list[str]
     return cordoned, {topic: sorted(found) for topic, found in at_last.items()}
 
 
-def test_both_place_and_refuse_alike(
+def test_both_place_and_refuse_partitions_alike(
     tmp_path: Path, apache_kafka_factory: Callable[..., ApacheKafka], ottla_factory: Callable[..., OttlaNode]
 ) -> None:
     found = {}

@@ -1,4 +1,4 @@
-"""The cluster's metadata in a directory that ottla formatted and filled, read by Apache Kafka, and back again."""
+"""Cluster metadata that ottla wrote, read by Apache Kafka, and back."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class _Now(VirtualClock):
 
 
 @pytest.mark.parametrize(("dynamic", "snapshot"), [(True, False), (True, True), (False, True)])
-def test_kafka_goes_on_where_ottla_stopped_and_back(
+def test_kafka_and_ottla_continue_each_others_metadata(
     tmp_path: Path,
     apache_kafka_factory: Callable[..., ApacheKafka],
     java_clients: JavaClients,

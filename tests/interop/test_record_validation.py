@@ -1,4 +1,4 @@
-"""Batches, good and bad, go to Apache Kafka and to `validate`: both must answer the same, and store the same bytes."""
+"""Valid and invalid batches against Apache Kafka and `validate`: equal errors, equal stored bytes."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ DIFFERENT = {
 }
 
 
-def test_both_take_and_refuse_the_same(topics: Topics) -> None:
+def test_both_accept_and_refuse_same_batches(topics: Topics) -> None:
     now = int(time.time() * 1000)
     unlike = {}
     for topic, name, data in case_batches(now):
@@ -213,7 +213,7 @@ def test_both_take_and_refuse_the_same(topics: Topics) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name.lower())
-def test_both_store_the_same_bytes(topics: Topics, codec: CompressionType) -> None:
+def test_both_store_same_bytes(topics: Topics, codec: CompressionType) -> None:
     now = int(time.time() * 1000)
     for topic in ("bytes", "bytes-stamped"):
         data = build_batch([Record(0, now + i, b"k", b"v" * i, (("h", None),)) for i in range(20)], compression=codec)
@@ -227,7 +227,7 @@ def test_both_store_the_same_bytes(topics: Topics, codec: CompressionType) -> No
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name.lower())
 @pytest.mark.parametrize("wanted", CODECS, ids=lambda codec: f"to {codec.name.lower()}")
-def test_both_change_the_codec_of_a_topic_that_has_its_own(
+def test_both_recompress_to_topic_compression_type(
     topics: Topics, codec: CompressionType, wanted: CompressionType
 ) -> None:
     now = int(time.time() * 1000)
@@ -247,7 +247,7 @@ def test_both_change_the_codec_of_a_topic_that_has_its_own(
     assert list(iter_records(stamped)) == list(iter_records(log, stored))
 
 
-def test_kafkas_consumer_reads_what_the_builder_wrote(topics: Topics, java_clients: JavaClients) -> None:
+def test_java_consumer_reads_built_batches(topics: Topics, java_clients: JavaClients) -> None:
     now = int(time.time() * 1000)
     sent = []
     for codec in CODECS:
@@ -265,7 +265,7 @@ def test_kafkas_consumer_reads_what_the_builder_wrote(topics: Topics, java_clien
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name.lower())
-def test_what_librdkafka_writes_is_read(topics: Topics, codec: CompressionType) -> None:
+def test_librdkafka_batches_are_read(topics: Topics, codec: CompressionType) -> None:
     name = f"v-librdkafka-{codec.name.lower()}"
     admin = AdminClient({"bootstrap.servers": topics.node.bootstrap})
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)

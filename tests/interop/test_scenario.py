@@ -1,4 +1,4 @@
-"""The directory that ottla writes when Kafka's clients fill it with everything: Apache Kafka opens it and agrees."""
+"""A directory that Kafka's clients filled through ottla: Apache Kafka opens it and returns the same state."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def told(
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_kafkas_clients_write_everything_to_ottla(told: tuple[Told, Told], step: str) -> None:
+def test_kafka_clients_fill_ottla_directory(told: tuple[Told, Told], step: str) -> None:
     if step in told[0].problems:
         raise told[0].problems[step]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_kafka_says_of_ottlas_directory_what_ottla_said(told: tuple[Told, Told], question: str) -> None:
+def test_kafka_describes_ottla_directory_as_ottla(told: tuple[Told, Told], question: str) -> None:
     ottla, kafka = told
     for each in told:
         if f"ask {question}" in each.problems:
@@ -96,12 +96,12 @@ def test_kafka_says_of_ottlas_directory_what_ottla_said(told: tuple[Told, Told],
     assert comparable(question, kafka.answers[question]) == comparable(question, ottla.answers[question])
 
 
-def test_kafka_reads_every_record_that_ottla_wrote(told: tuple[Told, Told]) -> None:
+def test_kafka_reads_all_records_of_ottla(told: tuple[Told, Told]) -> None:
     ottla, kafka = told
     assert kafka.records == ottla.records
 
 
-def test_neither_complains(told: tuple[Told, Told]) -> None:
+def test_neither_broker_logs_warnings(told: tuple[Told, Told]) -> None:
     ottla, kafka = told
     assert ottla.node.complaints() == []
     assert kafka.node.complaints() == []

@@ -1,4 +1,4 @@
-"""Avro schemas beside Avro's Java library: the same canonical text, the same incompatibilities."""
+"""Avro schemas against Avro's Java library: equal canonical forms and incompatibilities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES = 3000
 ORACLE = Path(__file__).parent / "java" / "avro" / "AvroOracle.java"
 
 
-def test_random_schemas_come_out_as_in_avros_java_library() -> None:
+def test_random_schemas_equal_avros_java_library() -> None:
     java = shutil.which("java")
     assert java is not None, "Avro's Java library needs Java"
     pairs = []

@@ -1,4 +1,4 @@
-"""Logins and rights between strangers: Java and Go clients on ottla, ottla's client and commands on Apache Kafka."""
+"""Authentication and ACLs: Java and Go clients on ottla, ottla's client and commands on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -130,9 +130,7 @@ def test_java_clients_log_in(
             seen += [each.value for each in came]
 
 
-def test_a_java_client_without_rights_is_refused(
-    cluster: Cluster, java_clients: JavaClients, certificates: Path
-) -> None:
+def test_unauthorized_java_client_is_refused(cluster: Cluster, java_clients: JavaClients, certificates: Path) -> None:
     config = settings("SASL_PLAINTEXT", "SCRAM-SHA-256", certificates, name="bob")
     with java_clients.producer(address(cluster, "SASL_PLAINTEXT"), **config) as producer:
         try:
@@ -142,7 +140,7 @@ def test_a_java_client_without_rights_is_refused(
         assert "AUTHORIZATION_FAILED" in refusal
 
 
-def test_a_java_client_logs_in_with_a_delegation_token(
+def test_java_client_logs_in_with_delegation_token(
     cluster: Cluster, java_clients: JavaClients, certificates: Path
 ) -> None:
     login = Security(login=Login("SCRAM-SHA-256", "alice", USERS["alice"]))
@@ -160,7 +158,7 @@ def test_a_java_client_logs_in_with_a_delegation_token(
         assert "error" not in producer.send([Record("orders", b"by token")])[0]
 
 
-def test_a_java_client_shows_a_token_that_nobody_signed_to_the_test_kit(java_clients: JavaClients) -> None:
+def test_java_client_logs_in_with_unsigned_token(java_clients: JavaClients) -> None:
     configs = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "OAUTHBEARER"}
     with Cluster(configs=configs, topics=["orders:1"], allow_unsigned_tokens=True) as cluster:
         config = {
@@ -173,7 +171,7 @@ def test_a_java_client_shows_a_token_that_nobody_signed_to_the_test_kit(java_cli
             assert "error" not in producer.send([Record("orders", b"by token")])[0]
 
 
-def test_a_java_client_shows_a_signed_token(kafka_jvm: object, tmp_path: Path) -> None:
+def test_java_client_logs_in_with_signed_token(kafka_jvm: object, tmp_path: Path) -> None:
     """With Kafka's own login callback, which takes the token from a file; one of another issuer is refused."""
     key = ECKey.generate_key("P-256", {"kid": "one"})
     (tmp_path / "jwks.json").write_text(json.dumps(KeySet([key]).as_dict(private=False)))
@@ -275,7 +273,7 @@ def kafka_client(kafka: ApacheKafka, mechanism: str, name: str, password: str) -
     return Client(kafka.sasl_bootstrap, timeout=SECONDS, security=Security(login=Login(mechanism, name, password)))
 
 
-def test_our_client_makes_a_user_in_apache_kafka_and_logs_in_as_it(kafka: ApacheKafka) -> None:
+def test_ottla_client_creates_kafka_user_and_logs_in(kafka: ApacheKafka) -> None:
     with kafka_client(kafka, "PLAIN", "admin", "admin-secret") as admin:
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             set_password(admin, "carol", "carol-secret", mechanism, 4096)
@@ -305,7 +303,7 @@ def _known(admin: Client, name: str) -> None:
         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "not known on the broker yet")
 
 
-def test_our_client_changes_acls_of_apache_kafka(kafka: ApacheKafka) -> None:
+def test_ottla_client_changes_kafka_acls(kafka: ApacheKafka) -> None:
     entry = allow("dora", "read", topic="pay-", prefixed=True)
     wanted = AclFilter(principal="User:dora")
 
@@ -326,7 +324,7 @@ def test_our_client_changes_acls_of_apache_kafka(kafka: ApacheKafka) -> None:
     assert caught.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_our_commands_work_on_apache_kafka(kafka: ApacheKafka, tmp_path: Path) -> None:
+def test_ottla_commands_work_on_kafka(kafka: ApacheKafka, tmp_path: Path) -> None:
     config = tmp_path / "admin.properties"
     config.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=admin\nsasl.password=admin-secret\n"

@@ -1,4 +1,4 @@
-"""Kafka's own share consumers on ottla: they share records, see committed ones only, and give back what they held."""
+"""KafkaShareConsumers against ottla: sharing, read_committed isolation, and release of acquired records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def begin_at_the_start(node: OttlaNode, clients: JavaClients, group: str, *more:
     clients.admin(node.bootstrap).call("alter_configs", changes=[{"resource": ["GROUP", group], "ops": ops}])
 
 
-def test_two_consumers_get_every_record_once(node: OttlaNode, java_clients: JavaClients) -> None:
+def test_two_share_consumers_get_every_record_once(node: OttlaNode, java_clients: JavaClients) -> None:
     java_clients.admin(node.bootstrap).create_topic("shared", 2)
     begin_at_the_start(node, java_clients, "two")
     with java_clients.producer(node.bootstrap, batch_size="200") as producer:
@@ -58,7 +58,7 @@ def test_two_consumers_get_every_record_once(node: OttlaNode, java_clients: Java
     assert sorted(seen, key=lambda value: int(value or b"0")) == [b"%d" % number for number in range(RECORDS)]
 
 
-def test_aborted_records_are_not_seen_and_released_ones_again(node: OttlaNode, java_clients: JavaClients) -> None:
+def test_share_consumer_skips_aborted_and_rereads_released_records(node: OttlaNode, java_clients: JavaClients) -> None:
     java_clients.admin(node.bootstrap).create_topic("transacted")
     begin_at_the_start(node, java_clients, "committed", ["SET", "share.isolation.level", "read_committed"])
     with java_clients.producer(node.bootstrap, transactional_id="t") as producer:

@@ -1,4 +1,4 @@
-"""ottla is killed (SIGKILL) while members share a partition: what was acknowledged stays so, for Kafka as well."""
+"""Kills ottla (SIGKILL) while members share a partition: acknowledged records stay acknowledged, in Kafka too."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Member:
         self.over.update(offset for offset, kind in enumerate(types, first) if kind != RELEASE)
 
 
-def test_what_was_acknowledged_is_never_delivered_again(
+def test_acknowledged_records_are_not_redelivered_after_kills(
     ottla_factory: Callable[..., OttlaNode], apache_kafka_factory: Callable[..., ApacheKafka], tmp_path: Path
 ) -> None:
     data = tmp_path / "data"

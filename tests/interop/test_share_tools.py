@@ -1,4 +1,4 @@
-"""Kafka's command-line tool for share groups against ottla, and ottla's against Kafka, with KafkaShareConsumers."""
+"""Kafka's tool for share groups against ottla, and ottla's against Kafka, with KafkaShareConsumers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-def test_the_tool_for_share_groups(cluster: Cluster, java_clients: JavaClients, kafka_jvm: object) -> None:
+def test_share_groups_tool_works(cluster: Cluster, java_clients: JavaClients, kafka_jvm: object) -> None:
     def tool(*arguments: str) -> str:
         return run_tool(SHARE_GROUPS, "--bootstrap-server", cluster.bootstrap, *arguments)
 
@@ -60,9 +60,7 @@ def test_the_tool_for_share_groups(cluster: Cluster, java_clients: JavaClients, 
     assert GROUP not in tool("--list")
 
 
-def test_the_shell_of_ottla_with_share_groups_of_apache_kafka(
-    apache_kafka: ApacheKafka, java_clients: JavaClients
-) -> None:
+def test_ottla_commands_manage_share_groups_of_kafka(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
     where = apache_kafka.bootstrap
 
     def offsets() -> dict[str, str]:

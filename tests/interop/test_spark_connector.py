@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector on ottla, and ottla's Spark format on Apache Kafka: both see the same rows."""
+"""Spark's Kafka connector on ottla and ottla's Spark format on Apache Kafka: equal rows."""
 
 from __future__ import annotations
 
@@ -97,29 +97,29 @@ def found(apache_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.mark.parametrize("broker", ["ottla", "kafka"])
-def test_both_formats_have_the_same_columns_and_rows(found: dict[str, Any], broker: str) -> None:
+def test_both_formats_return_same_columns_and_rows(found: dict[str, Any], broker: str) -> None:
     assert found[broker]["schemas"]["ottla"] == found[broker]["schemas"]["kafka"]
     assert found[broker]["rows"] == RECORDS
     assert found[broker]["ottla differs"] == []
 
 
 @pytest.mark.parametrize("broker", ["ottla", "kafka"])
-def test_the_directory_of_a_running_broker_has_the_same_rows(found: dict[str, Any], broker: str) -> None:
+def test_directory_of_running_broker_has_same_rows(found: dict[str, Any], broker: str) -> None:
     assert found[broker]["ottla-log differs"] == []
 
 
 @pytest.mark.parametrize("broker", ["ottla", "kafka"])
-def test_both_formats_read_committed_alike(found: dict[str, Any], broker: str) -> None:
+def test_both_formats_read_committed_rows(found: dict[str, Any], broker: str) -> None:
     wanted = sorted(f"{number}/{each}" for number in range(0, 8, 2) for each in range(5))
     assert found[broker]["committed"] == {"kafka": wanted, "ottla": wanted}
     assert found[broker]["uncommitted"] == {"kafka": 40, "ottla": 40}
 
 
 @pytest.mark.parametrize("broker", ["ottla", "kafka"])
-def test_the_connector_streams_into_its_own_sink(found: dict[str, Any], broker: str) -> None:
+def test_connector_streams_into_its_sink(found: dict[str, Any], broker: str) -> None:
     assert found[broker]["streamed"] == {"rows": RECORDS, "distinct": RECORDS}
 
 
 @pytest.mark.parametrize("broker", ["ottla", "kafka"])
-def test_the_connector_writes_a_batch(found: dict[str, Any], broker: str) -> None:
+def test_connector_writes_batch(found: dict[str, Any], broker: str) -> None:
     assert found[broker]["written"] == 200

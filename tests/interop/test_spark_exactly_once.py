@@ -1,4 +1,4 @@
-"""The exactly-once sink on ottla and on Apache Kafka 4.3.1: workers and whole drivers are killed at every step.
+"""The exactly-once sink on ottla and on Apache Kafka 4.3.1, with workers and drivers killed at every step.
 
 One driver process is killed per step, while a query to ottla and a query to Apache Kafka are both at it; the next
 driver goes on with what the last one left. Then librdkafka counts, with read_committed.
@@ -78,7 +78,7 @@ def check(targets: list[dict[str, str]]) -> None:
         assert keys == list(range(ROWS * len(batches))), target
 
 
-def test_drivers_killed_at_every_step(brokers: dict[str, str], tmp_path: Path) -> None:
+def test_killed_drivers_write_exactly_once(brokers: dict[str, str], tmp_path: Path) -> None:
     left: list[dict[str, str]] = []
     everything = []
     for step in STEPS:
@@ -91,7 +91,7 @@ def test_drivers_killed_at_every_step(brokers: dict[str, str], tmp_path: Path) -
     check(everything)
 
 
-def test_workers_killed_at_every_step_and_their_tasks_retried(brokers: dict[str, str], tmp_path: Path) -> None:
+def test_killed_workers_write_exactly_once(brokers: dict[str, str], tmp_path: Path) -> None:
     groups = [
         {"step": step, "driver": False, "targets": make_targets(brokers, tmp_path, f"worker {step}")}
         for step in (*TASK_STEPS, PARTLY)

@@ -1,4 +1,4 @@
-"""`ottla export` as a command: into Delta and Iceberg, whose own metadata is then read; and its exit codes."""
+"""`ottla export` into Delta and Iceberg tables, and its exit codes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def settings(ottla: OttlaNode, table: Path, kind: str, jars: str) -> list[str]:
     return [*given, "--master", "local[2]", *[word for each in conf for word in ("--conf", each)]]
 
 
-def test_two_runs_into_a_delta_table_add_each_record_once(tmp_path: Path) -> None:
+def test_repeated_delta_export_has_each_record_once(tmp_path: Path) -> None:
     jars = have(delta_jars)
     table = tmp_path / "table"
     with OttlaNode(tmp_path / "data") as ottla, Client(ottla.bootstrap, timeout=300) as client:
@@ -97,7 +97,7 @@ def test_two_runs_into_a_delta_table_add_each_record_once(tmp_path: Path) -> Non
     assert added == 100
 
 
-def test_an_iceberg_table_has_each_record_once_though_a_run_was_killed_at_its_append(tmp_path: Path) -> None:
+def test_killed_iceberg_export_has_each_record_once(tmp_path: Path) -> None:
     jars, pyspark = have(iceberg_jars), have(lambda: pyspark_of("4.1.3"))
     table = tmp_path / "lake" / "orders"
     with OttlaNode(tmp_path / "data") as ottla, Client(ottla.bootstrap, timeout=300) as client:
@@ -158,7 +158,7 @@ def iceberg_rows(table: Path) -> tuple[list[str], list[tuple[int, int]]]:
     ], rows
 
 
-def test_what_cannot_be_exported_is_told_by_the_exit_code_before_spark_starts(tmp_path: Path) -> None:
+def test_invalid_export_exits_before_spark_starts(tmp_path: Path) -> None:
     table = str(tmp_path / "table")
     with OttlaNode(tmp_path / "data") as ottla:
         code, _, err = export("nothing", "--to", table, "-b", ottla.bootstrap)

@@ -1,4 +1,4 @@
-"""`ottla pipeline` as people use it: commands, a second run of a Declarative Pipeline, the examples killed."""
+"""`ottla pipeline`: commands, a second run of a Declarative Pipeline, and killed example pipelines."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def committed(ottla: OttlaNode, topic: str) -> list[Record]:
         return [each.record for each in RecordReader(client, topic, dict.fromkeys(ends, 0), until=ends)]
 
 
-def test_a_declarative_pipeline_runs_twice_and_takes_only_what_is_new(ottla: OttlaNode, tmp_path: Path) -> None:
+def test_declarative_pipeline_second_run_reads_only_new_records(ottla: OttlaNode, tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     assert_done(pipeline("init", str(folder), "--declarative", ottla=ottla))
     with Client(ottla.bootstrap, timeout=300) as client:
@@ -106,7 +106,7 @@ def _table(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_sessions_are_those_of_plain_python_though_the_driver_was_killed(ottla: OttlaNode, tmp_path: Path) -> None:
+def test_killed_driver_sessions_match_python(ottla: OttlaNode, tmp_path: Path) -> None:
     plain = load(EXAMPLES / "sessions")
     clicks = plain.shop_traffic(seed=11, users=4, minutes=150)
     # Time goes on, so that the last sessions end; this one stays open.
@@ -126,9 +126,7 @@ def test_sessions_are_those_of_plain_python_though_the_driver_was_killed(ottla: 
     )
 
 
-def test_paid_orders_and_dead_letters_are_those_of_plain_python_though_the_driver_was_killed(
-    ottla: OttlaNode, tmp_path: Path
-) -> None:
+def test_killed_driver_pipeline_matches_python_orders_and_dead_letters(ottla: OttlaNode, tmp_path: Path) -> None:
     plain = load(EXAMPLES / "enrichment")
     orders, payments = plain.traffic(seed=5)
     example = Example(ottla, "enrichment", tmp_path)
@@ -148,9 +146,7 @@ def test_paid_orders_and_dead_letters_are_those_of_plain_python_though_the_drive
     assert len({each.headers[1] for each in letters}) == len(dead)  # each of another place: none was written twice
 
 
-def test_the_table_of_changes_is_what_a_dict_would_be_though_the_driver_was_killed(
-    ottla: OttlaNode, tmp_path: Path
-) -> None:
+def test_killed_driver_change_table_matches_dict(ottla: OttlaNode, tmp_path: Path) -> None:
     plain = load(EXAMPLES / "changes")
     changes = plain.customer_changes(seed=3)
     example = Example(ottla, "changes", tmp_path)
@@ -225,9 +221,7 @@ def _kill(driver: subprocess.Popen[bytes]) -> None:
     driver.wait()
 
 
-def test_a_dry_run_names_queries_and_mistakes_and_the_tests_of_a_new_pipeline_pass(
-    ottla: OttlaNode, tmp_path: Path
-) -> None:
+def test_dry_run_lists_queries_and_new_pipeline_tests_pass(ottla: OttlaNode, tmp_path: Path) -> None:
     folder = tmp_path / "spending"
     assert_done(pipeline("init", str(folder), ottla=ottla))
     (folder / "topics.txt").write_text("dry-orders:1\nspending:1\n")

@@ -1,4 +1,4 @@
-"""Other versions of pyspark than the default: 4.3.0 does all, 4.1 reads, writes and exports."""
+"""Other versions of pyspark: 4.3.0 supports everything, 4.1 reads, writes and exports."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def smoke(version: str, tmp_path: Path) -> dict[str, Any]:
     return found
 
 
-def test_on_4_3_all_is_as_on_4_2(tmp_path: Path) -> None:
+def test_pyspark_4_3_behaves_as_4_2(tmp_path: Path) -> None:
     found = smoke("4.3.0", tmp_path)
     assert found["streamed"] == ROWS
 
 
-def test_on_4_1_tables_work_and_streams_are_refused(tmp_path: Path) -> None:
+def test_pyspark_4_1_supports_tables_and_refuses_streams(tmp_path: Path) -> None:
     found = smoke("4.1.3", tmp_path)
     assert "streams from ottla need pyspark 4.2 or newer" in found["streamed"]

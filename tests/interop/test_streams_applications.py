@@ -1,4 +1,4 @@
-"""Applications of Kafka Streams as members of streams groups (KIP-1071), on ottla and on Apache Kafka.
+"""Kafka Streams applications as members of streams groups (KIP-1071), on ottla and on Apache Kafka.
 
 One without state, one that counts through a repartition topic into a changelog, and one that does so in transactions,
 each in two processes of which one is killed, and then the broker. What comes out is what Python computes.
@@ -181,9 +181,7 @@ def sessions(talk: Talk, seconds: int) -> None:
     assert [each.error_code for each in answer.responses] == [0] * len(APPLICATIONS), answer
 
 
-def test_what_comes_out_is_what_python_computes(
-    node: OttlaNode | ApacheKafka, start: Callable[[str, str], Application]
-) -> None:
+def test_streams_output_equals_python(node: OttlaNode | ApacheKafka, start: Callable[[str, str], Application]) -> None:
     with closing(Talk(node.bootstrap, str(node.log_dir))) as talk:
         for topic in ("words", *APPLICATIONS):
             talk.create(topic, PARTITIONS)

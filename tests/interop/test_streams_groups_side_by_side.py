@@ -1,4 +1,4 @@
-"""Conversations about streams groups, held with Apache Kafka and with ottla: the same answers, the same records."""
+"""Conversations about streams groups with Apache Kafka and ottla: equal responses, equal records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_both_answer_and_write_alike(pair: Pair[StreamsGroupTalk], name: str) ->
 
 
 @pytest.mark.parametrize("seed", range(10, 20))
-def test_both_answer_alike_whatever_members_do(pair: Pair[StreamsGroupTalk], seed: int) -> None:
+def test_share_group_conversations_match(pair: Pair[StreamsGroupTalk], seed: int) -> None:
     def walk(talk: StreamsGroupTalk, topic: str) -> None:
         wander(talk, topic, Random(seed))
 
@@ -134,9 +134,7 @@ def administer(node: ApacheKafka | OttlaNode, talk: StreamsGroupTalk, clients: J
     return desk.told
 
 
-def test_the_admin_client_and_the_tool_are_told_the_same(
-    pair: Pair[StreamsGroupTalk], java_clients: JavaClients
-) -> None:
+def test_admin_client_and_tool_agree(pair: Pair[StreamsGroupTalk], java_clients: JavaClients) -> None:
     told = {broker: administer(node, pair.talks[broker], java_clients) for broker, node in pair.nodes.items()}
     kafkas, ottlas = ({f"{number:02} {each[0]}": each for number, each in enumerate(told[name])} for name in told)
     assert_alike(kafkas, ottlas)

@@ -1,4 +1,4 @@
-"""The pure half of streams groups beside Kafka's own classes: random groups and topologies come out the same."""
+"""Task assignment and topology resolution against Kafka's classes, with random groups and topologies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kafkas(questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in jvm().run("StreamsOracle", stdin=stdin, log_level="ERROR").stdout.splitlines()]
 
 
-def test_tasks_go_where_kafkas_sticky_assignor_puts_them(kafka_jvm: object) -> None:
+def test_tasks_equal_kafkas_sticky_assignor(kafka_jvm: object) -> None:
     groups = [random_group(Random(seed)) for seed in range(CASES)]
     for seed, (group, expected) in enumerate(zip(groups, kafkas(map(_asked, groups)), strict=True)):
         found = {
@@ -60,14 +60,14 @@ def _listed(tasks: Any) -> dict[str, list[int]]:
     return {name: list(partitions) for name, partitions in tasks.items()}
 
 
-def test_a_groups_members_are_in_the_order_of_kafkas_table(kafka_jvm: object) -> None:
+def test_group_members_have_kafkas_hash_order(kafka_jvm: object) -> None:
     ids = [[f"m{Random(seed).randrange(10**9)}{index}" for index in range(seed)] for seed in range(200)]
     assert [timeline_map_order(each) for each in ids] == [
         found["order"] for found in kafkas({"keys": each} for each in ids)
     ]
 
 
-def test_topologies_become_what_kafka_makes_of_them(kafka_jvm: object) -> None:
+def test_topologies_equal_kafkas(kafka_jvm: object) -> None:
     cases = [random_topology(Random(seed)) for seed in range(CASES)]
     questions = [{"topology": b64encode(case.topology.encode(0)).decode(), "topics": case.topics} for case in cases]
     told = set()

@@ -1,4 +1,4 @@
-"""The tap in front of Apache Kafka: clients stay behind it, and rules act on a broker that is not ours."""
+"""The tap in front of Apache Kafka: clients stay connected through it, and rules apply."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.interop
 SECONDS = 300  # a guard
 
 
-def test_clients_behind_the_tap_of_apache_kafka(apache_kafka: ApacheKafka, tmp_path: Path) -> None:
+def test_clients_stay_behind_tap_of_kafka(apache_kafka: ApacheKafka, tmp_path: Path) -> None:
     target = apache_kafka.bootstrap
     path = tmp_path / "capture.jsonl"
     capture = CaptureFile(str(path), target)
@@ -47,7 +47,7 @@ def test_clients_behind_the_tap_of_apache_kafka(apache_kafka: ApacheKafka, tmp_p
     assert {"ApiVersions", "Metadata", "Produce", "Fetch", "FindCoordinator", "OffsetCommit"} <= seen
 
 
-def test_a_client_logs_in_to_an_apache_kafka_with_tls_through_the_tap(
+def test_client_logs_in_to_kafka_with_tls_through_tap(
     apache_kafka_factory: Callable[..., ApacheKafka], tmp_path: Path
 ) -> None:
     authority = Authority()

@@ -1,4 +1,4 @@
-"""A directory with a transaction in each of the six states changes brokers, and what was open is finished there.
+"""A directory with a transaction in each of the six states is completed by the other broker.
 
 The two states that pass by are what a crash leaves between the decision and its markers: the record of the decision,
 built after one that the same broker wrote for a transaction of the same kind, is put behind the log of a killed broker.
@@ -161,7 +161,7 @@ def finished(state: str) -> str:
 
 
 @pytest.mark.parametrize("kafka_first", [False, True], ids=["ottla first", "kafka first"])
-def test_each_state_opens_in_the_other_broker_which_finishes_what_was_open(
+def test_transaction_in_each_state_is_completed_by_other_broker(
     ottla_factory: Callable[..., OttlaNode],
     apache_kafka_factory: Callable[..., ApacheKafka],
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""Transactions that really hang: records of a transaction that no coordinator will ever end.
+"""Hanging transactions: records of a transaction that no coordinator ends.
 
 Brokers that do not verify (KIP-890) take them from older clients, Apache Kafka and ottla alike. `ottla txn hanging` and
 Kafka's own tool find the same ones on either, each ends what the other found, and readers of what is committed go on.
@@ -91,7 +91,7 @@ def readable(bootstrap: str, partition: int) -> list[bytes]:
     return [message.value() or b"" for message in read_to_end(bootstrap, TOPIC, {partition: 0}, committed=True)]
 
 
-def test_what_hangs_is_found_and_ended(bootstrap: str, tmp_path: object) -> None:
+def test_hanging_transactions_are_found_and_aborted(bootstrap: str, tmp_path: object) -> None:
     wire = Talk(bootstrap, str(tmp_path))
     talk = TransactionTalk(wire)
     talk.find_coordinators()

@@ -1,4 +1,4 @@
-"""Conversations about transactions, held with Apache Kafka and with ottla: the same answers, records and markers."""
+"""Conversations about transactions with Apache Kafka and ottla: equal responses, records and markers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_kafka_answers_as_recorded(pair: Pair[TransactionTalk]) -> None:
     pair.assert_recorded(CONVERSATIONS, RECORDINGS)
 
 
-def test_both_write_the_same_records_and_markers(pair: Pair[TransactionTalk]) -> None:
+def test_both_write_same_records_and_markers(pair: Pair[TransactionTalk]) -> None:
     """What the conversations left behind, read from the directories of both."""
     for name in CONVERSATIONS:
         pair.hold(name)
