@@ -1,4 +1,4 @@
-"""From configs and directories to a running cluster, and back: identities, metadata, logs, registration, clean stop."""
+"""Start and stop of all nodes: `meta.properties`, metadata, logs, registration, clean shutdown."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SS
 
 
 class StartError(Exception):
-    """The cluster cannot start, for a reason that its operator can do something about."""
+    """The broker cannot start; the message is one sentence with the cause and what to do."""
 
 
 def open_cluster(
@@ -71,9 +71,9 @@ def open_cluster(
     events: Events | None = None,
     allow_unsigned_tokens: bool = False,
 ) -> BrokerRuntime:
-    """Open the directories of all nodes, load what they hold, and register the nodes.
+    """Open the log directories of all nodes, load metadata and logs, and register the nodes.
 
-    `advertised` says by node where clients reach each listener. The first node keeps the metadata log.
+    `advertised` has the advertised listeners of each node. The first node holds the metadata log.
     """
     opened: list[LogDirectory] = []
     try:
@@ -170,7 +170,7 @@ def _open(
 
 
 def add_node(cluster: BrokerRuntime, config: ServerConfig, advertised: Sequence[Endpoint]) -> Broker:
-    """Open the directories of one more node and register it."""
+    """Open the log directories of another node and register it."""
     assert config.node_id is not None
     world = cluster.world
     directories: list[LogDirectory] = []
@@ -203,7 +203,7 @@ def add_node(cluster: BrokerRuntime, config: ServerConfig, advertised: Sequence[
 
 
 def close_cluster(cluster: BrokerRuntime) -> None:
-    """Stop cleanly: everything is durable and the next start needs no recovery."""
+    """Shut down cleanly: flush everything, so that the next start needs no recovery."""
     cluster.housekeeping.stop()
     cluster.world.workers.close()
     for node in cluster.nodes.values():
@@ -216,7 +216,7 @@ def close_cluster(cluster: BrokerRuntime) -> None:
     try:
         cluster.metadata.append(leave_to_log_owners(cluster))
         for node in cluster.nodes.values():
-            # Whoever opens the directory next must not wait for a broker that seems to be alive.
+            # The next broker to open the directory must not wait for this one to expire.
             cluster.metadata.append(begin_controlled_shutdown(cluster.image, node.node_id, layers=node.layers))
             cluster.metadata.append(fence_broker(cluster.image, node.node_id, layers=node.layers))
         cluster.metadata.close()
@@ -226,7 +226,7 @@ def close_cluster(cluster: BrokerRuntime) -> None:
         for directory in node.directories:
             try:
                 directory.close(node.epoch)
-            except KafkaError as error:  # the others are closed all the same
+            except KafkaError as error:  # the other directories are closed anyway
                 log.warning("%s could not be closed cleanly: %s", directory.path, error.message)
 
 
@@ -293,7 +293,7 @@ def _identify(
     *,
     static_voters: bool = False,
 ) -> Uuid:
-    """The directory's id; a directory without an identity gets one, and keeps whatever else is in it."""
+    """Return the directory id; format a directory without `meta.properties`, keeping its other files."""
     now = world.clock.now_ms()
     if meta is None:
         fresh = MetaProperties(cluster_id, node_id, Uuid(world.random.uuid()))
@@ -323,7 +323,7 @@ def _load_logs(cluster: BrokerRuntime) -> None:
         topic = cluster.image.topic(partition.topic)
         if topic is None or partition.partition not in topic.partitions:
             return True
-        return topic_id is not None and topic_id != topic.id  # of a topic before this one
+        return topic_id is not None and topic_id != topic.id  # of a deleted topic with the same name
 
     for node in cluster.nodes.values():
 

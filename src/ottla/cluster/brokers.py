@@ -1,6 +1,6 @@
-"""The life of a broker in the metadata: registering, fencing, leaving, its directories and its producer ids.
+"""Broker lifecycle in the metadata: registration, fencing, unregistration, directories, producer id blocks.
 
-Each step says which partitions get or lose their leader by it, in the records that Kafka's controller would write.
+Each function returns the records that Kafka's ClusterControlManager and ReplicationControlManager would write.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _feature_ranges() -> tuple[tuple[str, int, int], ...]:
 
 
 def register_controller(node_id: int, incarnation_id: Uuid, listeners: Iterable[Listener]) -> list[Message]:
-    """The record with which a controller makes itself known."""
+    """Return the record that registers a controller."""
     registration = ControllerRegistration(node_id, incarnation_id, False, tuple(listeners), _feature_ranges())
     return [registration.to_record()]
 
@@ -62,10 +62,10 @@ def register_broker(
     rack: str | None = None,
     previous_epoch: int = UNKNOWN_EPOCH,
 ) -> tuple[int, list[Message]]:
-    """A new life of a broker, still fenced: its epoch, and the records, which come first at `next_offset`.
+    """Register a broker, fenced; return its broker epoch (`next_offset`) and the records to append there.
 
-    `previous_epoch` is what the mark of a clean stop says; if that is not the epoch that the cluster knows, the
-    broker died, and what it led has to be led by somebody who did not lose anything.
+    `previous_epoch` comes from the clean shutdown file. If it is not the registered broker epoch, the shutdown was
+    unclean, and the broker leaves ISR and ELR of its partitions (KIP-966).
     """
     if not directories or len(set(directories)) != len(directories):
         raise KafkaError(ErrorCode.INVALID_REGISTRATION, "A broker needs log directories, each with its own id")
@@ -99,7 +99,7 @@ def register_broker(
 def unfence_broker(
     image: ClusterImage, broker_id: int, *, layers: BrokerLayers, cordoned: Collection[Uuid] = ()
 ) -> list[Message]:
-    """Let a registered broker lead, and give it the partitions that wait for a leader."""
+    """Unfence a registered broker and elect it for partitions without a leader."""
     broker = _registered(image, broker_id)
     records: list[Message] = [
         BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, fenced=_UNFENCE)
@@ -110,7 +110,7 @@ def unfence_broker(
 
 
 def cordon_directories(image: ClusterImage, broker_id: int, cordoned: Collection[Uuid]) -> list[Message]:
-    """These directories of a broker, and no others of it, are to get no new partitions."""
+    """Set the cordoned directories of a broker, which get no new partitions (KIP-1066)."""
     broker = _registered(image, broker_id)
     known = broker.cordoned_directories
     if image.metadata_version < CORDONED_LOG_DIRS_FROM or (known is not None and set(known) == set(cordoned)):
@@ -123,7 +123,7 @@ def cordon_directories(image: ClusterImage, broker_id: int, cordoned: Collection
 
 
 def begin_controlled_shutdown(image: ClusterImage, broker_id: int, *, layers: BrokerLayers) -> list[Message]:
-    """Move what a broker leads to others before it stops; what nobody else has is left without a leader."""
+    """Start a controlled shutdown: move leadership to other replicas in the ISR, or leave the partition leaderless."""
     broker = _registered(image, broker_id)
     records: list[Message] = []
     if not broker.in_controlled_shutdown:
@@ -137,7 +137,7 @@ def begin_controlled_shutdown(image: ClusterImage, broker_id: int, *, layers: Br
 
 
 def fence_broker(image: ClusterImage, broker_id: int, *, layers: BrokerLayers) -> list[Message]:
-    """Take the lead from a broker that is stopped or silent."""
+    """Fence a broker and move its leadership to other replicas."""
     broker = _registered(image, broker_id)
     in_sync = _partitions(image, lambda partition: broker_id in partition.isr)
     records = _elections(image, in_sync, layers, removed=broker_id)
@@ -146,7 +146,7 @@ def fence_broker(image: ClusterImage, broker_id: int, *, layers: BrokerLayers) -
 
 
 def unregister_broker(image: ClusterImage, broker_id: int, *, layers: BrokerLayers) -> list[Message]:
-    """Forget a broker."""
+    """Unregister a broker."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
@@ -161,7 +161,7 @@ def unregister_broker(image: ClusterImage, broker_id: int, *, layers: BrokerLaye
 def directories_offline(
     image: ClusterImage, broker_id: int, offline: Iterable[Uuid], *, layers: BrokerLayers
 ) -> list[Message]:
-    """Some directories of a broker failed: what was led from them is led by others, if there are any."""
+    """Handle failed log directories of a broker: elect other leaders for the partitions in them."""
     broker = _registered(image, broker_id)
     lost = [directory for directory in offline if directory in broker.directories]
     if not lost:
@@ -184,10 +184,10 @@ def assign_directories(
     *,
     layers: BrokerLayers,
 ) -> list[Message]:
-    """Partitions of some topics that stand elsewhere on a broker than the cluster knows: where they are `found`.
+    """Assign partitions to the directory in which a broker holds them (`found`), where the metadata differs.
 
-    Somebody lost a directory's identity, or moved a log, or nobody had said where it is. What is known to be in no
-    directory of the broker and was not found either will be made in its first one.
+    Differences come from a lost directory id, a moved log, or a new partition. A partition that is in no directory
+    of the broker is assigned to the first one.
     """
     broker = _registered(image, broker_id)
     records: list[Message] = []
@@ -206,7 +206,7 @@ def assign_directories(
 
 
 def allocate_producer_ids(image: ClusterImage, broker_id: int) -> tuple[range, list[Message]]:
-    """The next thousand producer ids, for one broker to hand out."""
+    """Allocate the next block of 1000 producer ids to a broker."""
     broker = _registered(image, broker_id)
     first = max(image.next_producer_id, 0)
     if first > _LONG_MAX - PRODUCER_ID_BLOCK_SIZE:

@@ -1,4 +1,4 @@
-"""Regular expressions that clients send: RE2's, refused in the words of re2j, which is what Kafka runs them on."""
+"""Regular expressions from clients, compiled with RE2; errors have the wording of re2j, which Kafka uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GROUP_NAME: Final = re.compile(r"(?<!\\)\(\?P?<(\w+)>")
 
 
 def compile_expression(pattern: str, what: str) -> Any:
-    """The compiled expression; what is none is refused, and `what` says where it was found."""
+    """Compile an expression; raise INVALID_REGULAR_EXPRESSION, whose message begins with `what`."""
     reason = None
     try:
         options = re2.Options()

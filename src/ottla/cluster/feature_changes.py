@@ -1,4 +1,4 @@
-"""UpdateFeatures: raising and lowering feature levels, and why not."""
+"""UpdateFeatures: upgrade and downgrade feature levels (Kafka's FeatureControlManager)."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def update_features(
     kraft_version: int,
     layers: BrokerLayers,
 ) -> list[Message]:
-    """The records that change these levels, all or none; the first that cannot be changed is the error."""
+    """Return the records that change these levels, all or none; raise for the first level that cannot be changed."""
     proposed = {**image.features, **{update.feature: update.max_version_level for update in updates}}
     records: list[Message] = []
-    for update in {update.feature: update for update in updates}.values():  # of one that is named twice, the last
+    for update in {update.feature: update for update in updates}.values():  # the last of duplicates wins
         _check_supported(image, node_id, update.feature, update.max_version_level)
         records += _update(image, update, proposed, kraft_version)
     if any(update.feature == ELR_VERSION and update.max_version_level > 0 for update in updates):
@@ -143,7 +143,7 @@ def _check_dependencies(name: str, level: int, proposed: Mapping[str, int]) -> N
 
 
 def _min_isr_records(image: ClusterImage, layers: BrokerLayers) -> list[Message]:
-    """With eligible leader replicas min.insync.replicas is one for the whole cluster: set there, and nowhere else."""
+    """With ELR, set min.insync.replicas cluster-wide and remove it from brokers (KIP-966)."""
     name = "min.insync.replicas"
     broker = ConfigResourceType.BROKER
     records: list[Message] = []

@@ -1,4 +1,4 @@
-"""Feature levels: which exist, what each depends on, and which record versions a metadata.version writes."""
+"""Supported feature levels, their dependencies, and the record versions of each metadata.version."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STREAMS_VERSION: Final = "streams.version"
 
 @dataclass(frozen=True, slots=True)
 class MetadataVersion:
-    """One level of metadata.version: its number, its release name, and whether records changed with it."""
+    """One metadata.version: level, release name, and whether it changed metadata records."""
 
     level: int
     name: str
@@ -67,7 +67,7 @@ METADATA_VERSIONS: Final = tuple(
 MINIMUM_METADATA_VERSION: Final = METADATA_VERSIONS[0].level
 LATEST_METADATA_VERSION: Final = METADATA_VERSIONS[-1].level
 
-# Levels from which something may be written.
+# Lowest metadata.version that may write each kind of record.
 SCRAM_FROM: Final = 11
 DELEGATION_TOKENS_FROM: Final = 14
 CONTROLLER_REGISTRATION_FROM: Final = 15
@@ -79,7 +79,7 @@ _NO_EPOCH_BUMP_ON_ISR_SHRINK_FROM: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature besides metadata.version: the levels supported, and for each the metadata.version it came with."""
+    """A feature other than metadata.version: its levels, and the metadata.version that each requires."""
 
     name: str
     bootstrap: Mapping[int, int]
@@ -89,11 +89,11 @@ class Feature:
 
     @property
     def latest(self) -> int:
-        """The highest level."""
+        """Return the highest level."""
         return max(self.bootstrap)
 
     def default_for(self, metadata_version: int) -> int:
-        """The level that a new cluster of that metadata.version gets."""
+        """Return the level that formatting gives a cluster of this metadata.version."""
         return max(level for level, since in self.bootstrap.items() if since <= metadata_version)
 
 
@@ -111,7 +111,7 @@ FEATURES: Final = {
 
 
 def supported_features() -> dict[str, tuple[int, int]]:
-    """What this broker supports, as ApiVersions and a broker's registration say it: name to lowest and highest."""
+    """Return the supported range of each feature, as in ApiVersions and in the broker registration."""
     return {
         METADATA_VERSION: (MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION),
         **{feature.name: (0, feature.latest) for feature in FEATURES.values()},
@@ -119,7 +119,7 @@ def supported_features() -> dict[str, tuple[int, int]]:
 
 
 def bootstrap_features(metadata_version: int = LATEST_METADATA_VERSION) -> dict[str, int]:
-    """The levels that formatting a new cluster finalizes, those at zero left out, in the order they are written."""
+    """Return the nonzero levels that formatting finalizes, in the order in which they are written."""
     others = {
         name: feature.default_for(metadata_version)
         for name, feature in sorted(FEATURES.items())
@@ -129,23 +129,23 @@ def bootstrap_features(metadata_version: int = LATEST_METADATA_VERSION) -> dict[
 
 
 def metadata_version_name(level: int) -> str:
-    """A level as people know it, such as `4.3-IV0`."""
+    """Return the release name of a level, such as `4.3-IV0`."""
     return next((each.name for each in METADATA_VERSIONS if each.level == level), str(level))
 
 
 def metadata_changed(source: int, target: int) -> bool:
-    """Whether records differ between two levels of metadata.version, so that going down could lose something."""
+    """Whether metadata records differ between two levels, so that a downgrade may lose state."""
     low, high = min(source, target), max(source, target)
     return any(each.changed_records for each in METADATA_VERSIONS if low < each.level <= high)
 
 
 def epoch_bump_on_isr_shrink(metadata_version: int) -> bool:
-    """Whether a smaller ISR makes a new leader epoch, as it did before 3.6."""
+    """Whether an ISR shrink bumps the leader epoch, as before 3.6."""
     return metadata_version < _NO_EPOCH_BUMP_ON_ISR_SHRINK_FROM
 
 
 def record_version(record: Message, metadata_version: int) -> int:
-    """The version of a record that a cluster at this level writes."""
+    """Return the version in which a cluster at this level writes a record."""
     if isinstance(record, PartitionRecord | PartitionChangeRecord):
         if metadata_version >= ELR_FROM:
             return 2

@@ -1,6 +1,6 @@
-"""The metadata image: what the cluster is, built by replaying records and by nothing else. It decides nothing.
+"""The metadata image (Kafka's MetadataImage): the state of the cluster, changed only by replaying records.
 
-Live and at start the same `replay` runs, so what is remembered is what was written.
+`replay` runs for live changes and at start, so that the image always equals the log.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _EMPTY: Final[dict[str, str]] = {}
 
 
 class ReplayError(Exception):
-    """A record that does not fit the image: it speaks of something that is not there."""
+    """A record that does not fit the image, such as a partition of an unknown topic."""
 
 
 @dataclass(slots=True)
 class ImageChanges:
-    """What some records changed, for whoever acts on it: logs to open and delete, caches to drop, waiters to wake."""
+    """What replayed records changed (Kafka's MetadataDelta), for the broker to act on."""
 
     created_topics: list[Topic] = field(default_factory=list)
     deleted_topics: list[Topic] = field(default_factory=list)
@@ -50,7 +50,7 @@ class ImageChanges:
 
 @dataclass(slots=True)
 class ClusterImage:
-    """Everything the metadata log says, as of its last replayed record."""
+    """The cluster's state as of the last replayed record."""
 
     features: dict[str, int] = field(default_factory=dict)
     """Finalized levels by name; kraft.version is not among them, it lives in the quorum's own records."""
@@ -70,11 +70,11 @@ class ClusterImage:
     transaction: list[Message | UnknownRecord] | None = None
     """Records since a BeginTransactionRecord: nobody sees them before the end of the transaction."""
 
-    # what is there
+    # State.
 
     @property
     def metadata_version(self) -> int:
-        """The finalized metadata.version."""
+        """Return the finalized metadata.version."""
         return self.features.get(METADATA_VERSION, MINIMUM_METADATA_VERSION)
 
     @property
@@ -83,17 +83,17 @@ class ClusterImage:
         return self.features.get(ELR_VERSION, 0) > 0
 
     def topic(self, name: str) -> Topic | None:
-        """A topic by name."""
+        """Return a topic by name, or None."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
     def partition(self, name: str, index: int) -> Partition | None:
-        """A partition by its topic's name."""
+        """Return a partition by topic name and number, or None."""
         topic = self.topic(name)
         return None if topic is None else topic.partitions.get(index)
 
     def config(self, kind: ConfigResourceType, name: str) -> Mapping[str, str]:
-        """What somebody has set for a resource; empty if nobody has."""
+        """Return the dynamic configs of a resource; empty if there are none."""
         return self.configs.get(ConfigResource(kind, name), _EMPTY)
 
     def broker_is_active(self, broker_id: int) -> bool:
@@ -104,14 +104,14 @@ class ClusterImage:
     # replay
 
     def replay_all(self, batch: Iterable[Message | UnknownRecord]) -> ImageChanges:
-        """Replay records in order and tell what they changed."""
+        """Replay records in order and return what they changed."""
         changes = ImageChanges()
         for record in batch:
             self.replay(record, changes)
         return changes
 
     def replay(self, record: Message | UnknownRecord, changes: ImageChanges | None = None) -> None:
-        """Apply one record; inside a metadata transaction it waits for the transaction's end."""
+        """Apply one record; records of a metadata transaction are applied at its end."""
         changes = ImageChanges() if changes is None else changes
         kind = type(record)
         if kind in _TRANSACTION_RECORDS:
@@ -239,7 +239,7 @@ class ClusterImage:
         except ValueError as error:
             raise ReplayError(f"no config resource has the type {record.resource_type}") from error
         resource = ConfigResource(kind, record.resource_name)
-        # A new dict each time: whoever holds the old one holds a consistent one.
+        # Replaced, not changed: readers may hold the old dict.
         configs = dict(self.configs.get(resource, _EMPTY))
         if record.value is None:
             configs.pop(record.name, None)
@@ -306,7 +306,7 @@ class ClusterImage:
         changes.delegation_tokens = True
 
     def _nothing(self, record: Message, changes: ImageChanges) -> None:
-        """Records that carry no state: they mark that the controller lives, or a migration that is long over."""
+        """Ignore a record without state: a NoOpRecord, or a ZooKeeper migration record."""
 
 
 _TRANSACTION_RECORDS: Final = (

@@ -1,4 +1,4 @@
-"""Java's properties files: key, value and line of each entry, with escapes and continuations. Not what a key means."""
+"""Parser of Java properties files: key, value and line of each entry, with escapes and continuations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class PropertiesError(ValueError):
-    """A file that cannot be read as properties; `line` counts from 1."""
+    """A syntax error in a properties file; `line` counts from 1."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(f"line {line}: {problem}")
@@ -20,7 +20,7 @@ class PropertiesError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One entry; `line` is where its key stands, counted from 1."""
+    """One entry; `line` is that of its key, counted from 1."""
 
     key: str
     value: str
@@ -28,7 +28,7 @@ class Property:
 
 
 def parse_properties(text: str) -> list[Property]:
-    """Every entry in file order; the same key may come again, and then the last one counts."""
+    """Return all entries in file order; the last of duplicate keys is in force."""
     entries: list[Property] = []
     for line, logical in _logical_lines(text):
         key_end, value_start = _split_at(logical)
@@ -37,7 +37,7 @@ def parse_properties(text: str) -> list[Property]:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines with comments and blanks gone and continued lines joined, each with its first line's number."""
+    """Return logical lines without comments and blanks, each with the number of its first line."""
     result: list[tuple[int, str]] = []
     pending: str | None = None
     first = 0
@@ -59,7 +59,7 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _split_at(logical: str) -> tuple[int, int]:
-    """Where the key ends and the value starts: at `=`, `:` or white space that no backslash precedes."""
+    """Return the end of the key and the start of the value: an unescaped `=`, `:` or white space is between them."""
     position, separated = 0, False
     while position < len(logical):
         character = logical[position]
@@ -110,5 +110,5 @@ def _unescape(text: str, line: int) -> str:
         result.append(chr(int(digits, 16)))
         position += 4
     joined = "".join(result)
-    # Java's strings are UTF-16: an escaped pair of surrogates is one character here.
+    # Java strings are UTF-16: an escaped surrogate pair is one character.
     return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def sorted_directories(ids: Iterable[Uuid]) -> tuple[Uuid, ...]:
-    """Directory ids in Kafka's order, which compares each half of an id as a signed number."""
+    """Sort directory ids as Java compares Uuids: each half as a signed number."""
     return tuple(sorted(ids, key=lambda each: unpack(">qq", each)))
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where a registered node can be reached."""
+    """An endpoint of a registered node."""
 
     name: str
     host: str
@@ -38,7 +38,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A broker that the cluster knows."""
+    """A registered broker: epoch, endpoints, directories, fencing."""
 
     id: int
     epoch: int
@@ -54,7 +54,7 @@ class BrokerRegistration:
 
     @property
     def takes_new_replicas(self) -> bool:
-        """Whether new partitions may be placed here: it is not about to stop, and has a directory to put them."""
+        """Whether the broker takes new replicas: no controlled shutdown, and a directory that is not cordoned."""
         if self.in_controlled_shutdown:
             return False
         cordoned = self.cordoned_directories or ()
@@ -62,7 +62,7 @@ class BrokerRegistration:
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> BrokerRegistration:
-        """Take over a registration as it was written."""
+        """Create the registration from its record."""
         return cls(
             record.broker_id,
             record.broker_epoch,
@@ -78,7 +78,7 @@ class BrokerRegistration:
         )
 
     def to_record(self, *, directories: bool, cordoned: bool) -> RegisterBrokerRecord:
-        """The record that a snapshot holds; older levels know no directories."""
+        """Return the record for a snapshot; older metadata.versions have no directories."""
         return RegisterBrokerRecord(
             broker_id=self.id,
             is_migrating_zk_broker=self.is_migrating_zk_broker,
@@ -103,13 +103,13 @@ class BrokerRegistration:
 
     @property
     def active(self) -> bool:
-        """Whether it may lead: neither fenced nor on its way out."""
+        """Whether the broker may lead: neither fenced nor in controlled shutdown."""
         return not self.fenced and not self.in_controlled_shutdown
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerRegistration:
-    """A controller that the cluster knows."""
+    """A registered controller."""
 
     id: int
     incarnation_id: Uuid
@@ -119,7 +119,7 @@ class ControllerRegistration:
 
     @classmethod
     def from_record(cls, record: RegisterControllerRecord) -> ControllerRegistration:
-        """Take over a registration as it was written."""
+        """Create the registration from its record."""
         return cls(
             record.controller_id,
             record.incarnation_id,
@@ -129,7 +129,7 @@ class ControllerRegistration:
         )
 
     def to_record(self) -> RegisterControllerRecord:
-        """The record that a snapshot holds."""
+        """Return the record for a snapshot."""
         return RegisterControllerRecord(
             controller_id=self.id,
             incarnation_id=self.incarnation_id,

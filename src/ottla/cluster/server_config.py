@@ -1,6 +1,6 @@
-"""A broker's static configuration: `server.properties` read as Kafka reads it, checked, and its addresses resolved.
+"""Static broker configuration: parse and validate `server.properties` as Kafka does, and resolve its listeners.
 
-A wrong value is an error that names file, line, key and what is allowed; an unknown key is kept with a warning.
+An invalid value is an error with file, line, key and allowed values; an unknown key is kept with a warning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class ServerConfigError(ValueError):
-    """A configuration that a broker cannot start with, told as `file:line: key: problem`."""
+    """An invalid configuration, as `file:line: key: problem`."""
 
     def __init__(self, where: str, key: str | None, problem: str) -> None:
         super().__init__(f"{where}: {key}: {problem}" if key is not None else f"{where}: {problem}")
@@ -39,7 +39,7 @@ class ServerConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One listener: its name, the protocol behind it, and where it is. No host means every interface."""
+    """A listener: name, security protocol, host and port. An empty host means all interfaces."""
 
     listener: str
     security_protocol: str
@@ -49,7 +49,7 @@ class Endpoint:
 
 @dataclass(slots=True)
 class ServerConfig:
-    """What a properties file says about one node."""
+    """Validated static configuration of one node."""
 
     values: dict[str, str] = field(default_factory=dict)
     """Every key as it was written, trimmed as Java trims it; `node.id` and `broker.id` stand for each other."""
@@ -71,18 +71,18 @@ class ServerConfig:
     def layers(
         self, dynamic_broker: Mapping[str, str] | None = None, dynamic_default: Mapping[str, str] | None = None
     ) -> BrokerLayers:
-        """This file as the lowest layer of the broker's configs."""
+        """Return this file as the lowest layer of the broker's configs."""
         return BrokerLayers(dynamic_broker or {}, dynamic_default or {}, self.values)
 
     def value(self, name: str) -> Value:
-        """A broker config as the file alone decides it."""
+        """Return a broker config as set by the file alone."""
         return broker_value(BrokerLayers(static=self.values), name)
 
 
 def load_server_properties(disk: Disk, path: str, overrides: Mapping[str, str] | None = None) -> ServerConfig:
-    """Read a properties file; `overrides` (from the command line) win over it."""
+    """Read a properties file; `overrides` (from the command line) take precedence."""
     try:
-        # Java reads properties as ISO-8859-1; everything beyond it is escaped.
+        # Java reads properties as ISO-8859-1; other characters are escaped.
         text = disk.read(path).decode("latin-1")
     except OSError as error:
         raise ServerConfigError(path, None, error.strerror or str(error)) from error
@@ -92,7 +92,7 @@ def load_server_properties(disk: Disk, path: str, overrides: Mapping[str, str] |
 def parse_server_properties(
     text: str, source: str = "server.properties", overrides: Mapping[str, str] | None = None
 ) -> ServerConfig:
-    """Check the text of a properties file and derive what a node needs from it."""
+    """Parse and validate the text of a properties file."""
     config = ServerConfig()
     try:
         entries = parse_properties(text)
@@ -107,7 +107,7 @@ def parse_server_properties(
 
 
 def server_config(values: Mapping[str, str]) -> ServerConfig:
-    """The configuration of a node that has no file, only values from a command line or a test."""
+    """Return the configuration of a node without a file, from values of a command line or a test."""
     return parse_server_properties("", "defaults", values)
 
 
@@ -201,7 +201,7 @@ def _inter_broker_listener(config: ServerConfig) -> str | None:
     for endpoint in config.listeners:
         if endpoint.listener == protocol:
             return endpoint.listener
-    # Kafka would refuse to start; one process has nothing to say to itself over a socket.
+    # Kafka refuses to start without one; nodes of one process do not connect to each other.
     return config.listeners[0].listener if config.listeners else None
 
 
@@ -263,7 +263,7 @@ def _check_ports(config: ServerConfig, endpoints: list[Endpoint]) -> None:
 
 
 def _check_together(config: ServerConfig) -> None:
-    """What Kafka checks of several keys at once."""
+    """Check the rules that involve several keys."""
     layers = config.layers()
 
     def number(name: str) -> int | None:

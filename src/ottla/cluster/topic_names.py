@@ -1,4 +1,4 @@
-"""Topic names: which are allowed, and which cannot live side by side."""
+"""Topic names: valid characters, and collisions of dots with underscores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQ
 
 
 def validate_topic_name(name: str) -> None:
-    """Refuse a name that cannot be a topic's, with INVALID_TOPIC_EXCEPTION."""
+    """Raise INVALID_TOPIC_EXCEPTION for a name that is not valid."""
     if not name:
         reason = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -29,7 +29,7 @@ def validate_topic_name(name: str) -> None:
 
 
 def colliding_topic(image: ClusterImage, name: str) -> str | None:
-    """A topic whose name differs only in dots and underscores, which metric names cannot tell apart."""
+    """Return an existing topic whose name differs only in dots and underscores, or None: metric names would collide."""
     if "." not in name and "_" not in name:
         return None
     unified = name.replace(".", "_")

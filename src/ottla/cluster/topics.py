@@ -1,6 +1,6 @@
-"""Creating and deleting topics and adding partitions: what is refused, and the records of what is not.
+"""Create and delete topics and add partitions: checks, responses and records.
 
-Each function gives the response's parts and the records; the caller appends and replays them.
+Each function returns the parts of the response and the records for the caller to append and replay.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def create_topics(
     describable: Callable[[str], bool] = lambda name: True,
     charge: Callable[[int], None] = lambda partitions: None,
 ) -> tuple[list[CreatableTopicResult], list[Message]]:
-    """Create topics, each on its own: one that fails says why and leaves the others alone.
+    """Create topics independently: a failure affects only its topic.
 
-    `layers` are the broker configs that give defaults; `authorized` and `describable` are asked by topic name;
+    `layers` are the broker configs for defaults; `authorized` and `describable` check a topic name;
     `charge` counts partitions against the quota for changes and raises THROTTLING_QUOTA_EXCEEDED.
     """
     results: list[CreatableTopicResult] = []
@@ -173,7 +173,7 @@ def _partition_records(
 
 
 def _new_partition(image: ClusterImage, replicas: Sequence[int]) -> Partition | None:
-    """A partition led by the first of its brokers that is active; `None` if none is."""
+    """Return a new partition led by its first active broker; None if no broker is active."""
     isr = tuple(broker_id for broker_id in replicas if image.broker_is_active(broker_id))
     if not isr:
         return None
@@ -255,7 +255,7 @@ def _bad_assignment(message: str) -> KafkaError:
 
 
 def validate_replicas(image: ClusterImage, replicas: Sequence[int], factor: int | None) -> None:
-    """Refuse a list of brokers that cannot hold a partition; `factor` is what the other partitions have."""
+    """Raise for a replica list that is not valid; `factor` is the replication factor of the other partitions."""
     if not replicas:
         raise _bad_assignment("The manual partition assignment includes an empty replica list.")
     previous: int | None = None
@@ -282,7 +282,7 @@ def delete_topics(
     describable: Callable[[str], bool] = lambda name: True,
     charge: Callable[[int], None] = lambda partitions: None,
 ) -> tuple[list[DeletableTopicResult], list[Message]]:
-    """Delete topics by name or by id; a topic that the caller may not see is never confirmed to exist."""
+    """Delete topics by name or id, without confirming the existence of topics that the caller may not describe."""
     results: list[DeletableTopicResult] = []
     names, ids = _named_and_identified(topics, results)
     chosen: dict[Uuid, str] = {}
@@ -358,7 +358,7 @@ def create_partitions(
     authorized: Callable[[str], bool] = lambda name: True,
     charge: Callable[[int], None] = lambda partitions: None,
 ) -> tuple[list[CreatePartitionsTopicResult], list[Message]]:
-    """Add partitions to topics, each topic on its own."""
+    """Add partitions to topics; topics succeed or fail independently."""
     results: list[CreatePartitionsTopicResult] = []
     records: list[Message] = []
     counts: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""The small text files beside the logs: offset checkpoints, leader epochs, topic ids, the clean-shutdown mark.
+"""Formats of the small files in a log directory: checkpoints, `partition.metadata`, the clean shutdown file.
 
-Formats are Kafka's, byte for byte. Reading is strict: a file that is not whole raises `CorruptCheckpointError`, and the
-caller decides what missing knowledge means.
+Formats are Kafka's, byte for byte. Decoding a damaged file raises `CorruptCheckpointError`; callers decide how to
+recover.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COLON = re.compile(r":\s+")
 
 
 class CorruptCheckpointError(ValueError):
-    """A checkpoint file that is not what its format says."""
+    """A file that does not have the format of a checkpoint."""
 
 
 def _encode(version: int, lines: list[str]) -> bytes:
@@ -52,12 +52,12 @@ def _int(text: str) -> int:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """One of the four `*-offset-checkpoint` files: an offset per partition."""
+    """Encode an `*-offset-checkpoint` file: an offset per partition."""
     return _encode(0, [f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()])
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """Read an offset checkpoint; an empty file has no entries."""
+    """Decode an offset checkpoint; an empty file has no entries."""
     offsets: dict[TopicPartition, int] = {}
     for line in _decode(data, 0):
         parts = _SPACES.split(line)
@@ -68,12 +68,12 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
 
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """`leader-epoch-checkpoint`: where each leader epoch starts."""
+    """Encode `leader-epoch-checkpoint`: the start offset of each leader epoch."""
     return _encode(0, [f"{epoch} {start}" for epoch, start in entries])
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
-    """Read a leader-epoch checkpoint as (epoch, start offset) pairs."""
+    """Decode a leader epoch checkpoint as (epoch, start offset) pairs."""
     entries = []
     for line in _decode(data, 0):
         parts = _SPACES.split(line)
@@ -84,12 +84,12 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def encode_partition_metadata(topic_id: Uuid) -> bytes:
-    """`partition.metadata`: which topic's partition a folder holds."""
+    """Encode `partition.metadata`: the topic id of a partition's folder."""
     return f"version: 0\ntopic_id: {topic_id}".encode()
 
 
 def decode_partition_metadata(data: bytes) -> Uuid:
-    """The topic id in a `partition.metadata`; padded base64, which some tools write, is accepted too."""
+    """Return the topic id in a `partition.metadata`; padded base64, which some tools write, is accepted."""
     try:
         lines = data.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -109,12 +109,12 @@ def decode_partition_metadata(data: bytes) -> Uuid:
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    """`.kafka_cleanshutdown`: the mark of a clean stop, with the broker's last epoch."""
+    """Encode `.kafka_cleanshutdown`, the clean shutdown file, with the broker epoch."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
 def decode_clean_shutdown(data: bytes) -> int | None:
-    """The broker epoch in a clean-shutdown mark, or None; before Kafka 3.8 the file was empty."""
+    """Return the broker epoch in a clean shutdown file, or None; before Kafka 3.8 the file was empty."""
     try:
         content = json.loads(data)
     except ValueError:

@@ -1,6 +1,6 @@
-"""One of `log.dirs`: its lock, its partitions' folders, its checkpoints, and its end when the disk fails.
+"""One of `log.dirs` (Kafka's LogManager for one directory): lock, logs, checkpoints, cleaning, disk failure.
 
-Which partitions belong here and what their topics' configs are is told from above; `meta.properties` is the cluster's.
+The caller supplies topic configs and decides about stray partitions. `cluster.metadata` owns `meta.properties`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from ottla.world.random import Random
 
 
-# A clean stop with more unflushed logs than this makes the whole directory durable at once instead of file by file.
+# With more unflushed logs than this, a clean shutdown syncs the file system once instead of each file.
 _SYNC_TREE_FROM = 64
 
 
 class LogDirectory:
-    """The logs of one folder, and what they share. `open` takes the lock; `close` stops cleanly."""
+    """The logs of one log directory. `open` takes the lock; `close` is a clean shutdown."""
 
     def __init__(
         self,
@@ -84,22 +84,22 @@ class LogDirectory:
 
     @property
     def online(self) -> bool:
-        """Whether the disk has not failed yet."""
+        """Whether the directory is online: no write or fsync has failed."""
         return self.env.failure is None
 
     @property
     def is_open(self) -> bool:
-        """Whether it is this object that has the directory, between `open` and `close`."""
+        """Whether this object holds the lock, between `open` and `close`."""
         return self._lock is not None
 
     def file(self, name: str) -> str:
-        """The path of something in this directory."""
+        """Return the path of a name in this directory."""
         return f"{self.path}/{name}"
 
-    # Start and end -----------------------------------------------------------------------------------------------
+    # Start and shutdown ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Make the folder if needed and take its lock; `BlockingIOError` if another broker has it."""
+        """Create the folder if needed and take its lock; `BlockingIOError` if another broker holds it."""
         self.env.disk.make_dirs(self.path)
         self._lock = self.env.disk.lock(self.file(names.LOCK_FILE))
 
@@ -146,7 +146,9 @@ class LogDirectory:
         if self.had_clean_shutdown:
             self.previous_broker_epoch = decode_clean_shutdown(disk.read(marker))
             disk.remove(marker)
-            disk.sync_dir(self.path)  # else a power loss could bring the mark back over a log that is written to
+            disk.sync_dir(
+                self.path
+            )  # otherwise a power loss could restore the clean shutdown file for logs that were written to
         self._make_checkpoints()
         recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
         start_offsets = self._read_checkpoint(names.LOG_START_CHECKPOINT)
@@ -249,7 +251,7 @@ class LogDirectory:
                 self.env.report(f"{self.file(name)}: missing; created empty, its offsets are found in the logs")
 
     def close(self, broker_epoch: int = -1) -> None:
-        """Stop cleanly: logs are durable, checkpoints written, the mark of a clean stop set, the lock released."""
+        """Shut down cleanly: flush logs, write checkpoints and the clean shutdown file, release the lock."""
         try:
             if self.online:
                 self._close_logs(broker_epoch)
@@ -277,7 +279,7 @@ class LogDirectory:
         write_atomic(self.env.disk, self.file(names.CLEAN_SHUTDOWN_FILE), encode_clean_shutdown(broker_epoch))
 
     def abandon(self) -> None:
-        """Let go of the lock and the files without a clean stop, as if the process had died."""
+        """Release lock and files without a clean shutdown, as if the process had died."""
         self.env.forget_all()
         self.env.files.close()
         if self._lock is not None:
@@ -287,7 +289,7 @@ class LogDirectory:
     # Partitions --------------------------------------------------------------------------------------------------
 
     def create_log(self, partition: TopicPartition, config: LogConfig, topic_id: Uuid | None = None) -> Log:
-        """Make the log of a new partition here (or open one that is there already)."""
+        """Create the log of a new partition, or return the open one."""
         self.env.check()
         if partition in self.logs:
             return self.logs[partition]
@@ -318,7 +320,7 @@ class LogDirectory:
             self.env.report(f"{folder}: belongs to topic id {other_id}, not to {topic_id}; renamed to {stray}")
 
     def create_future_log(self, partition: TopicPartition, config: LogConfig, topic_id: Uuid, start: int) -> Log:
-        """Make the log that is to take the place of one in another directory; it begins at offset `start`."""
+        """Create a future log, which will replace the log in another directory; it begins at offset `start`."""
         self.env.check()
         folder = self.file(names.marked_dir_name(partition, self._unique(), names.FUTURE_DIR_SUFFIX))
         try:
@@ -335,7 +337,7 @@ class LogDirectory:
         return log
 
     def adopt_future_log(self, partition: TopicPartition) -> Log:
-        """Let a future log become the partition's log here."""
+        """Make a future log the partition's log."""
         log = self.future_logs.pop(partition)
         try:
             log.move_to(self.file(names.partition_dir_name(partition)))
@@ -346,7 +348,7 @@ class LogDirectory:
         return log
 
     def drop_future_log(self, partition: TopicPartition) -> None:
-        """Give up a move."""
+        """Delete a future log."""
         log = self.future_logs.pop(partition)
         self._remove_folder(log)
 
@@ -368,9 +370,9 @@ class LogDirectory:
         self.env.write_file(f"{folder}/{names.PARTITION_METADATA}", data, sync=self.sync)
 
     def delete_log(self, partition: TopicPartition) -> None:
-        """Take a partition's log away: its folder is renamed now and deleted after `file.delete.delay.ms`.
+        """Delete a partition's log: rename its folder to `-delete` and remove it after `file.delete.delay.ms`.
 
-        In a directory that is offline the folder stays; the next start finds that nobody knows it.
+        In an offline directory the folder stays; the next start finds a stray partition.
         """
         log = self.logs.pop(partition, None)
         if log is None:
@@ -402,7 +404,7 @@ class LogDirectory:
     # Checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Write the four offset checkpoints, those that changed."""
+        """Write those of the four offset checkpoints that changed."""
         self.env.check()
         recovery_points, high_watermarks, start_offsets = {}, {}, {}
         for partition, log in self.logs.items():
@@ -431,7 +433,7 @@ class LogDirectory:
             data = self.env.disk.read(self.file(name))
             offsets = decode_offsets(data)
             self._written[name] = data
-            self._order[name] = list(offsets)  # so that what did not change is written as it was
+            self._order[name] = list(offsets)  # keeps the order of unchanged lines
             return offsets
         except FileNotFoundError:
             return {}
@@ -442,7 +444,7 @@ class LogDirectory:
     # Compaction --------------------------------------------------------------------------------------------------
 
     def filthiest(self) -> Cleanable | None:
-        """The compacted log that most needs cleaning, if any does."""
+        """Return the compacted log with the highest dirty ratio above its threshold, or None (Kafka's grabFilthiestCompactedLog)."""
         now = self.env.clock.now_ms()
         found: Cleanable | None = None
         try:
@@ -457,7 +459,7 @@ class LogDirectory:
         return found
 
     def cleaned(self, log: Log, end_offset: int) -> None:
-        """Note how far a log is clean now, and apply the retention that compacted logs have."""
+        """Checkpoint the cleaned offset of a log and apply its retention."""
         self.cleaner_offsets[log.topic_partition] = end_offset
         try:
             self._write_checkpoint(names.CLEANER_CHECKPOINT, self.cleaner_offsets)
@@ -466,10 +468,10 @@ class LogDirectory:
         log.delete_old_segments()
 
     def cleaning(self) -> Generator[Callable[[], object], Any, int]:
-        """Compact all logs that need it, and return how many did, with the slow steps done by somebody else.
+        """Compact all logs above their dirty ratio; yield slow steps and return the number of cleaned logs.
 
-        Each step that it yields is to be called, in a thread if the caller likes, and its result sent back (or its
-        exception thrown in). All between the steps belongs on the loop and is quick.
+        The caller runs each yielded step, possibly in a thread, and sends its result back (or throws its exception in).
+        The code between steps runs on the loop and is short.
         """
         count = 0
         while self.online and (cleanable := self.filthiest()) is not None:
@@ -500,7 +502,7 @@ class LogDirectory:
         return self.logs.get(log.topic_partition) is not log or self.env.failure is not None
 
     def clean_all(self) -> int:
-        """Compact, here and now, all logs that need it, and return how many did."""
+        """Compact all logs above their dirty ratio in this thread; return the number of cleaned logs."""
         steps = self.cleaning()
         try:
             step = next(steps)
@@ -517,9 +519,9 @@ class LogDirectory:
     # Housekeeping ------------------------------------------------------------------------------------------------
 
     def delete_old_segments(self, unloaded: int = 200) -> int:
-        """Apply retention to the logs that are not compacted (those are done with their compaction).
+        """Apply retention to logs that are not compacted; compacted logs are handled after cleaning.
 
-        Of the logs that nobody has used yet only some are looked at each time: a start with many must stay quick.
+        At most `unloaded` logs that are not loaded yet are checked per call, so that a start with many logs stays fast.
         """
         gone = 0
         for log in list(self.logs.values()):
@@ -533,14 +535,14 @@ class LogDirectory:
         return gone
 
     def flush_dirty(self) -> None:
-        """Flush the logs whose `flush.ms` has passed since the last time."""
+        """Flush the logs whose `flush.ms` has passed since their last flush."""
         now = self.env.clock.now_ms()
         for log in self._loaded_logs():
             if now - log.last_flushed_ms >= log.config.flush_ms:
                 log.flush()
 
     def remove_expired_producers(self) -> None:
-        """Forget producers that have been silent for `producer.id.expiration.ms`."""
+        """Remove producers that were inactive for `producer.id.expiration.ms`."""
         now = self.env.clock.now_ms()
         for log in self._loaded_logs():
             log.producers.remove_expired(now)

@@ -1,4 +1,4 @@
-"""Names of files and folders inside a log directory: what Kafka calls each thing and how a name is read back.
+"""Names of files and folders in a log directory: format and parse. No disk access.
 
 Only names; nothing here touches a disk.
 """
@@ -42,7 +42,7 @@ _MAX_DIR_NAME = 255
 
 
 class TopicPartition(NamedTuple):
-    """A topic's name and the number of one of its partitions."""
+    """A topic name and a partition number."""
 
     topic: str
     partition: int
@@ -52,7 +52,7 @@ class TopicPartition(NamedTuple):
 
 
 class NumberedFile(NamedTuple):
-    """A file named by an offset: its offset, what it is, and whether it is deleted, cleaned or swap."""
+    """A file named by an offset: offset, kind, and mark (`.deleted`, `.cleaned`, `.swap` or none)."""
 
     offset: int
     kind: str
@@ -60,19 +60,19 @@ class NumberedFile(NamedTuple):
 
 
 class PartitionDir(NamedTuple):
-    """A partition's folder: which partition, and its mark (`""`, `-delete`, `-future` or `-stray`)."""
+    """A partition's folder: topic partition and mark (`""`, `-delete`, `-future` or `-stray`)."""
 
     topic_partition: TopicPartition
     mark: str
 
 
 def offset_name(offset: int, suffix: str = "") -> str:
-    """The name of a file that starts at an offset: twenty digits and a suffix."""
+    """Return the name of a file for an offset: twenty digits and a suffix."""
     return f"{offset:020d}{suffix}"
 
 
 def parse_numbered(name: str) -> NumberedFile | None:
-    """What a file name says, or None if it is not named by an offset."""
+    """Parse the name of a file named by an offset; None for other names."""
     match = _NUMBERED.match(name)
     if match is None:
         return None
@@ -80,12 +80,12 @@ def parse_numbered(name: str) -> NumberedFile | None:
 
 
 def partition_dir_name(topic_partition: TopicPartition) -> str:
-    """The folder of a partition."""
+    """Return the folder name of a partition."""
     return f"{topic_partition.topic}-{topic_partition.partition}"
 
 
 def marked_dir_name(topic_partition: TopicPartition, unique: str, mark: str) -> str:
-    """The folder of a partition to be deleted, moved or set aside; all but `-future` are cut to fit a file name."""
+    """Return the folder name of a deleted, future or stray partition; all but `-future` are cut to 255 characters."""
     tail = f"-{topic_partition.partition}.{unique}{mark}"
     topic = topic_partition.topic
     if mark != FUTURE_DIR_SUFFIX:
@@ -94,7 +94,7 @@ def marked_dir_name(topic_partition: TopicPartition, unique: str, mark: str) -> 
 
 
 def parse_partition_dir(name: str) -> PartitionDir | None:
-    """Which partition a folder holds, or None if the name is not a partition's."""
+    """Parse a folder name; None if it is not a partition's."""
     for mark in (DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, STRAY_DIR_SUFFIX):
         if name.endswith(mark):
             match = _MARKED_DIR.match(name)

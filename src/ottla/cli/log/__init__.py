@@ -1,4 +1,4 @@
-"""`ottla log`: looks into any Kafka log directory, ottla's or Apache Kafka's, and mends one."""
+"""`ottla log`: inspect and repair Kafka log directories, written by ottla or by Apache Kafka."""
 
 from __future__ import annotations
 

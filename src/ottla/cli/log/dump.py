@@ -1,4 +1,4 @@
-"""`ottla log dump`: the batches and records of a partition, and what its other files say."""
+"""`ottla log dump`: print batches, records and other files of a partition."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def dump(
         if not is_partition(full):
             raise usage(f"{path} is not a partition's folder; `ottla log ls {path}` lists those in a log directory")
         folder = read_folder(disk, full)
-        # A later segment's base offset says that an earlier one ends before it.
+        # A segment ends before the base offset of the next one.
         ends = [segment.base_offset for segment in folder.segments[1:]]
         files = [
             segment.path()
@@ -119,7 +119,7 @@ def _kind(place: Path) -> str | None:
 
 
 class _BatchPrinter:
-    """Prints batches one by one, as they were asked for."""
+    """Prints batches with the chosen options."""
 
     def __init__(self, *, records: bool, as_json: bool, kind: str | None, show_secrets: bool) -> None:
         self._records = records
@@ -128,7 +128,7 @@ class _BatchPrinter:
         self._show_secrets = show_secrets
 
     def file(self, disk: RealDisk, path: str, start: int | None, end: int | None) -> bool:
-        """Print a file's batches; whether all were whole."""
+        """Print a file's batches; return whether all were valid."""
         good = True
         if not self._json:
             typer.echo(path)
@@ -214,7 +214,7 @@ class _BatchPrinter:
 
 
 def describe(header: BatchHeader) -> dict[str, Any]:
-    """A batch's header as plain data."""
+    """Return a batch header as plain data."""
     return {
         "position": header.position,
         "size": header.size,

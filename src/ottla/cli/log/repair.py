@@ -1,4 +1,4 @@
-"""`ottla log repair`: makes derived files anew from the log, and cuts a damaged log if that is asked."""
+"""`ottla log repair`: rebuild derived files from the log; change records only by explicit options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla log verify`: is every byte of a directory what it should be?"""
+"""`ottla log verify`: check every file of a log directory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def verify(
 
 
 def totals(report: VerifyReport) -> dict[str, int]:
-    """The counts of a verification."""
+    """Return the counts of a verification."""
     return {
         "partitions": report.partitions,
         "segments": report.segments,
@@ -74,7 +74,7 @@ def totals(report: VerifyReport) -> dict[str, int]:
 
 
 def print_findings(findings: list[Finding], root: str) -> None:
-    """One line for each thing that was found."""
+    """Print one line per finding."""
     from rich.text import Text
 
     out = console()

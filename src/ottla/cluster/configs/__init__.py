@@ -1,4 +1,4 @@
-"""The one table of configs: what exists for topics, brokers, groups and client metrics, and what each may be."""
+"""Table of all configs of topics, brokers, groups and client metrics, with types, defaults and bounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class ConfigResourceType(IntEnum):
-    """What a config belongs to, numbered as on the wire and in ConfigRecord."""
+    """Type of a config resource, numbered as in requests and in ConfigRecord."""
 
     UNKNOWN = 0
     TOPIC = 2

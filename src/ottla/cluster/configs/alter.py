@@ -1,6 +1,6 @@
-"""Changing configs: the four operations of IncrementalAlterConfigs and what is refused, before anything is written.
+"""Operations of IncrementalAlterConfigs and validation of their results (Kafka's ConfigurationValidator).
 
-Works on plain maps of texts; `cluster.config_changes` turns the result into records.
+`configs.changes` turns the result into records.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _CLIENT_MATCH_PARAMETERS: Final = frozenset(
 
 
 class AlterOperation(IntEnum):
-    """What IncrementalAlterConfigs does to one config."""
+    """Operation of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -95,9 +95,9 @@ def altered_value(
     operand: str | None,
     current: str | None,
 ) -> str | None:
-    """The text of a config after one operation; `None` means that it falls back to its default.
+    """Return the text of a config after an operation; None means the default.
 
-    Append and subtract start from the default where nothing is set, and work on the items as they are written.
+    Append and subtract start from the default if nothing is set, and compare items as text.
     """
     if operation is AlterOperation.SET:
         return operand
@@ -120,7 +120,7 @@ def altered_value(
 
 
 def _java_split(text: str) -> list[str]:
-    """`String.split(",")`: empty items at the end are dropped, an empty text is one empty item."""
+    """Split as Java's `String.split(",")`: drop empty items at the end; an empty text is one empty item."""
     items = text.split(",")
     while len(items) > 1 and not items[-1]:
         items.pop()
@@ -128,7 +128,7 @@ def _java_split(text: str) -> list[str]:
 
 
 def validate_topic(new: Mapping[str, str], existing: Mapping[str, str], layers: BrokerLayers) -> None:
-    """Refuse a set of topic configs that Kafka's controller would refuse: names, values, and how they fit together."""
+    """Raise for topic configs that Kafka's controller refuses: names, values, and their combination."""
     for name in new:
         if name not in TOPIC:
             raise _refuse(f"Unknown topic config name: {name}")
@@ -159,9 +159,9 @@ def validate_topic(new: Mapping[str, str], existing: Mapping[str, str], layers: 
 
 
 def validate_broker(new: Mapping[str, str], *, per_broker: bool, layers: BrokerLayers) -> None:
-    """Refuse dynamic broker configs that Kafka's broker would refuse.
+    """Raise for dynamic broker configs that Kafka refuses.
 
-    Kafka answers these with INVALID_REQUEST, not INVALID_CONFIG; so do we.
+    The error is INVALID_REQUEST, not INVALID_CONFIG, as in Kafka.
     """
     try:
         _validate_broker(new, per_broker=per_broker, layers=layers)
@@ -213,7 +213,7 @@ def _validate_broker(new: Mapping[str, str], *, per_broker: bool, layers: Broker
 
 
 def _check_threads(new: Mapping[str, str], layers: BrokerLayers) -> None:
-    """Pools grow to twice and shrink to half of what they are, not further; cleaners need memory each."""
+    """Check that thread pools change at most by a factor of two, and that cleaners have memory."""
     for name in _THREAD_POOLS:
         if name not in new:
             continue
@@ -252,7 +252,7 @@ def _only_per_broker(name: str) -> bool:
 
 
 def validate_group(new: Mapping[str, str], layers: BrokerLayers) -> None:
-    """Refuse a set of group configs that Kafka's controller would refuse, the broker's bounds included."""
+    """Raise for group configs that Kafka's controller refuses, including the broker's bounds."""
     for name in new:
         if name not in GROUP:
             raise _refuse(f"Unknown group config name: {name}")
@@ -280,7 +280,7 @@ def _number(layers: BrokerLayers, name: str) -> int:
 
 
 def validate_client_metrics(subscription: str, new: Mapping[str, str]) -> None:
-    """Refuse a client metrics subscription that Kafka's controller would refuse."""
+    """Raise for a client metrics subscription that Kafka's controller refuses."""
     if not subscription:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     for name in new:
@@ -299,7 +299,7 @@ def validate_client_metrics(subscription: str, new: Mapping[str, str]) -> None:
 
 
 def parse_client_match(pattern: str) -> tuple[str, str]:
-    """One `parameter=regular expression` of a client metrics subscription."""
+    """Parse one `parameter=regular expression` of a client metrics subscription."""
     parts = pattern.split("=")
     parameter = parts[0].strip()
     if len(parts) != 2 or parameter not in _CLIENT_MATCH_PARAMETERS:

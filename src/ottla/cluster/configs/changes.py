@@ -1,6 +1,6 @@
-"""Changes of configs as records: IncrementalAlterConfigs, AlterConfigs and the configs of a new topic.
+"""Config changes as records: IncrementalAlterConfigs, AlterConfigs, new topics (Kafka's ConfigurationControlManager).
 
-What a value may be is decided in `configs.alter`; here is who it belongs to and what is written.
+`configs.alter` validates values; this module finds the resource and builds records.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One operation of IncrementalAlterConfigs."""
+    """One requested operation of IncrementalAlterConfigs."""
 
     name: str
     operation: AlterOperation
@@ -49,9 +49,9 @@ def alter_resource(
     layers: BrokerLayers,
     newly_created: bool = False,
 ) -> list[Message]:
-    """The records that change some configs of one resource, or the reason why not.
+    """Return the records that change configs of one resource, or raise.
 
-    A topic's value that is already there writes nothing; a broker's is written again, as Kafka does it.
+    An unchanged topic config writes no record; an unchanged broker config does, as in Kafka.
     """
     check_changes(changes)
     current = image.config(resource.type, resource.name)
@@ -67,7 +67,7 @@ def alter_resource(
 def replace_resource(
     image: ClusterImage, resource: ConfigResource, configs: Mapping[str, str | None], *, layers: BrokerLayers
 ) -> list[Message]:
-    """The records of AlterConfigs: these configs and no others."""
+    """Return the records of AlterConfigs, which replaces all configs of a resource."""
     check_changes([ConfigChange(name, AlterOperation.SET, value) for name, value in configs.items()])
     current = image.config(resource.type, resource.name)
     altered: dict[str, str | None] = {
@@ -80,7 +80,7 @@ def replace_resource(
 
 
 def check_changes(changes: Sequence[ConfigChange]) -> None:
-    """Refuse a list of changes that names a config twice, or sets one to nothing."""
+    """Raise for changes that name a config twice or set one to null."""
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

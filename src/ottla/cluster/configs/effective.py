@@ -1,7 +1,7 @@
-"""Which value of a config holds, and where it comes from: the layers of overrides, and what DescribeConfigs says.
+"""Effective config values and their sources: layers of overrides, and the answers of DescribeConfigs.
 
-A topic's own value comes before its broker's dynamic one, then the dynamic default of all brokers, then the properties
-file, then the default in the table.
+Precedence: topic config, dynamic broker config, dynamic default broker config, properties file, default in the
+table.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _UNIT_MS: Final = {
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, numbered as DescribeConfigs reports it."""
+    """Source of a value, numbered as in DescribeConfigs."""
 
     UNKNOWN = 0
     TOPIC_CONFIG = 1
@@ -66,7 +66,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """One of the places that could have decided a value."""
+    """A config synonym: one of the settings that may decide a value."""
 
     name: str
     value: str | None
@@ -75,7 +75,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One config as DescribeConfigs reports it. A sensitive value is None."""
+    """One config as DescribeConfigs returns it; a sensitive value is None."""
 
     name: str
     value: str | None
@@ -89,27 +89,27 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """The raw texts that decide a broker's configs, strongest first; the table's defaults come last."""
+    """Layers of a broker's configs as text, in order of precedence; defaults of the table come last."""
 
     dynamic_broker: Mapping[str, str] = field(default_factory=dict)
     dynamic_default: Mapping[str, str] = field(default_factory=dict)
     static: Mapping[str, str] = field(default_factory=dict)
 
     def layers(self) -> Iterator[tuple[ConfigSource, Mapping[str, str]]]:
-        """Each layer with the name of its source."""
+        """Yield each layer with its source."""
         yield ConfigSource.DYNAMIC_BROKER_CONFIG, self.dynamic_broker
         yield ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self.dynamic_default
         yield ConfigSource.STATIC_BROKER_CONFIG, self.static
 
 
 def base_name(name: str) -> str:
-    """The config that a listener's own one overrides: `listener.name.x.ssl.client.auth` is `ssl.client.auth`."""
+    """Return the config that a listener config overrides: `ssl.client.auth` for `listener.name.x.ssl.client.auth`."""
     found = _LISTENER_CONFIG.fullmatch(name)
     return found[1] if found else name
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """The names that can decide a broker config, strongest first."""
+    """Return the synonyms of a broker config, in order of precedence."""
     for chain in _SYNONYM_CHAINS:
         if name in chain:
             return chain
@@ -125,7 +125,7 @@ def broker_synonyms(name: str) -> tuple[str, ...]:
 
 
 def broker_key(name: str) -> ConfigKey | None:
-    """The table's row for a broker config, a listener's own one included."""
+    """Return the table entry of a broker config, also for listener configs."""
     for synonym in (name, *broker_synonyms(name)):
         key = BROKER.get(synonym)
         if key is not None:
@@ -137,12 +137,12 @@ def _parsed(key: ConfigKey, text: str) -> tuple[bool, Value]:
     try:
         return True, key.parse(text)
     except KafkaError:
-        # A dynamic value from another version of the table: Kafka ignores it too, with a line in the log.
+        # Ignore a dynamic value that is not valid in this version, as Kafka does.
         return False, None
 
 
 def broker_value(layers: BrokerLayers, name: str) -> Value:
-    """The value in force of one broker config by exactly this name."""
+    """Return the effective value of the broker config with exactly this name."""
     key = BROKER[name]
     for _, layer in layers.layers():
         text = layer.get(name)
@@ -151,13 +151,13 @@ def broker_value(layers: BrokerLayers, name: str) -> Value:
             if good:
                 return value
         elif layer is not layers.static and any(each in layer for each in _overriding(name)):
-            # A dynamic log.retention.ms takes the place of every retention that the file names, in whatever unit.
+            # A dynamic log.retention.ms overrides retention settings of the file in any unit.
             break
     return key.default_value()
 
 
 def log_dirs(layers: BrokerLayers) -> tuple[str, ...]:
-    """The log directories as they are written down: `log.dirs`, or `log.dir` where that is absent."""
+    """Return the configured log directories: `log.dirs`, or `log.dir` without it."""
     found = broker_value(layers, "log.dirs")
     if found is None:
         found = broker_value(layers, "log.dir")
@@ -166,7 +166,7 @@ def log_dirs(layers: BrokerLayers) -> tuple[str, ...]:
 
 
 def cordoned_problem(layers: BrokerLayers) -> str | None:
-    """What is wrong with the directories that are to get no new partitions, in Kafka's words."""
+    """Return Kafka's error message for an invalid `cordoned.log.dirs`, or None."""
     cordoned = broker_value(layers, "cordoned.log.dirs")
     known = log_dirs(layers)
     if not isinstance(cordoned, tuple):
@@ -181,7 +181,7 @@ def cordoned_problem(layers: BrokerLayers) -> str | None:
 
 
 def listener_value(layers: BrokerLayers, listener: str, name: str, mechanism: str | None = None) -> Value:
-    """The value in force for one listener, and one SASL mechanism of it: its own, else the broker's."""
+    """Return the effective value for a listener and SASL mechanism: its own, else the broker's."""
     prefix = f"listener.name.{listener.lower()}."
     own = [prefix + name] if mechanism is None else [f"{prefix}{mechanism.lower()}.{name}", prefix + name]
     key = BROKER[name]
@@ -203,7 +203,7 @@ def _overriding(name: str) -> tuple[str, ...]:
 
 
 def broker_default_of(layers: BrokerLayers, name: str) -> Value:
-    """The value in force of a broker config that topics fall back to, with its synonyms: milliseconds before hours."""
+    """Return the effective broker default of a topic config, with synonyms: milliseconds before hours."""
     for synonym in broker_synonyms(name):
         value = broker_value(layers, synonym)
         if value is None:
@@ -219,12 +219,12 @@ def broker_default_of(layers: BrokerLayers, name: str) -> Value:
 
 
 def topic_values(overrides: Mapping[str, str], layers: BrokerLayers) -> dict[str, Value]:
-    """Every config of a topic, parsed."""
+    """Return all effective configs of a topic."""
     return {key.name: topic_value(overrides, layers, key.name) for key in TOPIC.values()}
 
 
 def topic_value(overrides: Mapping[str, str], layers: BrokerLayers, name: str) -> Value:
-    """The value in force of one config of a topic."""
+    """Return one effective config of a topic."""
     return _resource_value(TOPIC[name], overrides, layers)
 
 
@@ -238,12 +238,12 @@ def _resource_value(key: ConfigKey, overrides: Mapping[str, str], layers: Broker
 
 
 def group_values(overrides: Mapping[str, str], layers: BrokerLayers) -> dict[str, Value]:
-    """Every config of a group, parsed and held within the bounds that the broker sets."""
+    """Return all effective configs of a group, clamped to the broker's bounds."""
     return {name: group_value(overrides, layers, name) for name in GROUP}
 
 
 def group_value(overrides: Mapping[str, str], layers: BrokerLayers, name: str) -> Value:
-    """The value in force of one config of a group, held within the broker's bounds."""
+    """Return one effective config of a group, clamped to the broker's bounds."""
     value = _resource_value(GROUP[name], overrides, layers)
     if name in overrides and isinstance(value, int) and not isinstance(value, bool):
         low, high = group_bounds(layers, name)
@@ -255,7 +255,7 @@ def group_value(overrides: Mapping[str, str], layers: BrokerLayers, name: str) -
 
 
 def group_bound_names(name: str) -> tuple[str | None, str | None]:
-    """The broker configs that bound a group config: `group.consumer.min.session.timeout.ms` and its twin."""
+    """Return the broker configs that bound a group config, such as `group.consumer.min.session.timeout.ms`."""
     kind, _, rest = name.partition(".")
     if name == "streams.num.standby.replicas":
         return None, "group.streams.max.standby.replicas"
@@ -264,7 +264,7 @@ def group_bound_names(name: str) -> tuple[str | None, str | None]:
 
 
 def group_bounds(layers: BrokerLayers, name: str) -> tuple[int | None, int | None]:
-    """What the broker allows for a group config."""
+    """Return the broker's bounds of a group config."""
     low, high = (None if each is None else broker_value(layers, each) for each in group_bound_names(name))
     assert low is None or isinstance(low, int)
     assert high is None or isinstance(high, int)
@@ -272,7 +272,7 @@ def group_bounds(layers: BrokerLayers, name: str) -> tuple[int | None, int | Non
 
 
 def synonyms_of(layers: BrokerLayers, name: str) -> list[ConfigSynonym]:
-    """Every place that could decide a broker config, the one that does first."""
+    """Return the synonyms that are set for a broker config, the effective one first."""
     key = broker_key(name)
     sensitive = key is None or key.sensitive
     names = broker_synonyms(name)
@@ -294,7 +294,7 @@ def synonyms_of(layers: BrokerLayers, name: str) -> list[ConfigSynonym]:
 def describe_topic(
     overrides: Mapping[str, str], layers: BrokerLayers, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """The configs of a topic as DescribeConfigs reports them; `names` chooses some."""
+    """Return a topic's configs for DescribeConfigs; `names` selects some."""
     return [
         _describe_resource(key, overrides, layers, ConfigSource.TOPIC_CONFIG)
         for key in TOPIC.values()
@@ -305,7 +305,7 @@ def describe_topic(
 def describe_group(
     overrides: Mapping[str, str], layers: BrokerLayers, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """The configs of a group as DescribeConfigs reports them."""
+    """Return a group's configs for DescribeConfigs."""
     return [
         _describe_resource(key, overrides, layers, ConfigSource.GROUP_CONFIG)
         for key in GROUP.values()
@@ -314,7 +314,7 @@ def describe_group(
 
 
 def describe_client_metrics(overrides: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """The configs of a client metrics subscription as DescribeConfigs reports them."""
+    """Return a client metrics subscription's configs for DescribeConfigs."""
     return [
         _describe_resource(key, overrides, BrokerLayers(), ConfigSource.CLIENT_METRICS_CONFIG)
         for key in CLIENT_METRICS.values()
@@ -342,7 +342,7 @@ def _describe_resource(
 
 
 def describe_broker(layers: BrokerLayers, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """The configs of one broker as DescribeConfigs reports them; unknown and internal keys only if they are set."""
+    """Return a broker's configs for DescribeConfigs; unknown and internal keys only if they are set."""
     set_somewhere = {name for _, layer in layers.layers() for name in layer}
     known = [name for name, key in BROKER.items() if not key.internal and name not in BROKER_QUOTAS]
     extra = sorted(set_somewhere.difference(known))
@@ -354,7 +354,7 @@ def describe_broker(layers: BrokerLayers, names: Collection[str] | None = None) 
 
 
 def describe_default_broker(layers: BrokerLayers, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """The dynamic defaults of all brokers, as DescribeConfigs reports them for the broker without a name."""
+    """Return the dynamic default broker configs for DescribeConfigs of the broker with the empty name."""
     return [
         _describe_broker_config(layers, name, per_broker=False)
         for name in sorted(layers.dynamic_default)
@@ -389,7 +389,7 @@ def _describe_broker_config(layers: BrokerLayers, name: str, *, per_broker: bool
 
 
 def created_topic_configs(overrides: Mapping[str, str], layers: BrokerLayers) -> list[ConfigEntry]:
-    """The configs of a topic that was just created, as CreateTopics reports them: layer by layer, no synonyms."""
+    """Return a new topic's configs for CreateTopics, without synonyms."""
     return [_created(key, overrides, layers) for key in TOPIC.values() if not key.internal]
 
 

@@ -1,4 +1,4 @@
-"""One config key: its type, default, bounds, documentation. Not where a value comes from."""
+"""One config key: type, default, bounds, documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class UpdateMode(Enum):
-    """Whether a broker config can be changed while the broker runs, and for whom."""
+    """Whether a broker config is read-only, per-broker or cluster-wide."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -32,7 +32,7 @@ REQUIRED: Final = _Required()
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """Everything that is known about one config before anybody sets it."""
+    """Definition of a config (Kafka's ConfigDef.ConfigKey)."""
 
     name: str
     type: ConfigType
@@ -49,11 +49,11 @@ class ConfigKey:
 
     @property
     def sensitive(self) -> bool:
-        """Whether its value is never shown."""
+        """Whether the value is sensitive."""
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str | None) -> Value:
-        """Parse and check one value; `None` stands for an explicit null."""
+        """Parse and validate a value; None is an explicit null."""
         value = None if text is None else parse_text(self.name, text, self.type)
         if isinstance(self.validator, ListOf) and isinstance(value, tuple):
             value = tuple(dict.fromkeys(value))
@@ -62,11 +62,11 @@ class ConfigKey:
         return value
 
     def default_value(self) -> Value:
-        """Its default; a key without one counts as null."""
+        """Return the default; None for a key without one."""
         return None if isinstance(self.default, _Required) else self.default
 
     def allowed(self) -> str:
-        """What may be written, in words for people."""
+        """Return the allowed values for documentation."""
         kind = {
             ConfigType.BOOLEAN: "true or false",
             ConfigType.INT: "a 32-bit integer",
@@ -81,7 +81,7 @@ class ConfigKey:
 
 
 def table(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
-    """Keys by name, in the order of their names; a name twice is a mistake in the table."""
+    """Return keys sorted by name; raise for duplicates."""
     found: dict[str, ConfigKey] = {}
     for key in sorted(keys, key=lambda each: each.name):
         assert key.name not in found, key.name

@@ -1,4 +1,4 @@
-"""Rules on config values: bounds, words, shapes. Each says what it allows and refuses in Kafka's words."""
+"""Validators of config values (Kafka's ConfigDef.Validator), with Kafka's error messages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _HOST_AND_PORT: Final = re.compile(r"(?:.*?://)?\[?([0-9a-zA-Z\-._%:]+)\]?:([0-9
 
 
 class Validator(Protocol):
-    """A rule on a parsed value."""
+    """A validator of parsed values."""
 
     def check(self, name: str, value: Value) -> None:
         """Raise INVALID_CONFIG if the value is not allowed."""
         ...
 
     def describe(self) -> str:
-        """What is allowed, in the few characters of a table's cell."""
+        """Return the allowed values for a table cell."""
         ...
 
 
@@ -45,7 +45,7 @@ class Range:
             raise invalid(name, shown(value), f"Value must be no more than {self.high}")
 
     def describe(self) -> str:
-        """The bounds as Kafka's documentation writes them."""
+        """Return the bounds in the notation of Kafka's documentation."""
         if self.high is None:
             return f"[{self.low},...]"
         return f"[{self.low},...,{self.high}]"
@@ -53,13 +53,13 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of some words."""
+    """One of several strings."""
 
     words: tuple[str, ...]
     any_case: bool = False
 
     def check(self, name: str, value: Value) -> None:
-        """Raise INVALID_CONFIG if the word is another one."""
+        """Raise INVALID_CONFIG for any other string."""
         if self.any_case:
             if value is None or str(value).upper() not in {word.upper() for word in self.words}:
                 allowed = ", ".join(self.words)
@@ -68,7 +68,7 @@ class OneOf:
             raise invalid(name, shown(value), f"String must be one of: {', '.join(self.words)}")
 
     def describe(self) -> str:
-        """The words."""
+        """Return the allowed strings."""
         words = f"[{', '.join(self.words)}]"
         return f"(case insensitive) {words}" if self.any_case else words
 
@@ -101,7 +101,7 @@ class ListOf:
                 OneOf(self.words).check(name, item)
 
     def describe(self) -> str:
-        """The words, if only some are allowed."""
+        """Return the allowed items, if they are limited."""
         return f"[{', '.join(self.words)}]" if self.words else ""
 
 
@@ -115,7 +115,7 @@ class NonEmpty:
             raise invalid(name, "", "String must be non-empty")
 
     def describe(self) -> str:
-        """The rule in words."""
+        """Return the rule for documentation."""
         return "non-empty string"
 
 
@@ -129,7 +129,7 @@ class Present:
             raise invalid(name, "null", "entry must be non null")
 
     def describe(self) -> str:
-        """The rule in words."""
+        """Return the rule for documentation."""
         return "non-null string"
 
 
@@ -144,7 +144,7 @@ class GzipLevel:
             raise invalid(name, str(value), "Value must be between 1 and 9 or equal to -1")
 
     def describe(self) -> str:
-        """The levels."""
+        """Return the allowed levels."""
         return "[1,...,9] or -1"
 
 
@@ -166,7 +166,7 @@ class ThrottledReplicas:
         )
 
     def describe(self) -> str:
-        """The form of the list."""
+        """Return the format of the list."""
         return "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 
 
@@ -190,7 +190,7 @@ class ShareOffsetReset:
         )
 
     def describe(self) -> str:
-        """The three forms."""
+        """Return the three formats."""
         return "[latest, earliest, by_duration:PnDTnHnMn.nS]"
 
 
@@ -215,7 +215,7 @@ class QuorumVoters:
                 )
 
     def describe(self) -> str:
-        """The rule in words."""
+        """Return the rule for documentation."""
         return "non-empty list"
 
 
@@ -235,5 +235,5 @@ class BootstrapServers:
                 )
 
     def describe(self) -> str:
-        """The rule in words."""
+        """Return the rule for documentation."""
         return "non-empty list"

@@ -1,4 +1,4 @@
-"""Config values: from text to value and back, as Kafka's `ConfigDef` does both. Not which values a key allows."""
+"""Config values: parse and format as Kafka's `ConfigDef` does. Validators are in `configs.rules`."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _INTEGER_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LON
 
 
 def invalid(name: str, value: str, reason: str | None = None) -> KafkaError:
-    """The error for a value that a config cannot take."""
+    """Return INVALID_CONFIG for a value."""
     tail = f": {reason}" if reason is not None else ""
     return KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}{tail}")
 
 
 def java_double(value: float) -> str:
-    """A double as Java prints it: `0.5`, `1.0E7`, `1.7976931348623157E308`."""
+    """Format a double as Java does: `0.5`, `1.0E7`, `1.7976931348623157E308`."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -55,7 +55,7 @@ def java_double(value: float) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         text = format(value, "f") if "e" in repr(value) else repr(value)
         return text if "." in text else text + ".0"
-    # Python's shortest digits are Java's; only the point and the exponent are set elsewhere.
+    # Python and Java agree on the shortest digits; point and exponent differ.
     digits, _, exponent = repr(abs(value)).partition("e")
     whole, _, fraction = digits.partition(".")
     significant = (whole + fraction).lstrip("0")
@@ -65,7 +65,7 @@ def java_double(value: float) -> str:
 
 
 def to_text(value: Value) -> str | None:
-    """A parsed value as the text that DescribeConfigs answers."""
+    """Format a parsed value as DescribeConfigs returns it."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -78,14 +78,14 @@ def to_text(value: Value) -> str | None:
 
 
 def shown(value: Value) -> str:
-    """A parsed value as it appears inside an error message."""
+    """Format a parsed value for an error message."""
     if isinstance(value, tuple):
         return "[" + ", ".join(value) + "]"
     return to_text(value) or ("null" if value is None else "")
 
 
 def parse_text(name: str, text: str, kind: ConfigType) -> Value:
-    """Turn text into a value of its type, or raise INVALID_CONFIG as Kafka does."""
+    """Parse text as a config type, or raise INVALID_CONFIG."""
     trimmed = text.strip(TRIMMED)
     match kind:
         case ConfigType.BOOLEAN:
@@ -95,7 +95,7 @@ def parse_text(name: str, text: str, kind: ConfigType) -> Value:
             raise invalid(name, text, "Expected value to be either true or false")
         case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
             bits = _INTEGER_BITS[kind]
-            # The length is checked first: int() of a hostile megabyte of digits takes its time.
+            # Limit the length first: int() of a megabyte of digits is slow.
             if len(trimmed) <= 64 and _INTEGER.fullmatch(trimmed):
                 number = int(trimmed)
                 if -(1 << (bits - 1)) <= number < 1 << (bits - 1):

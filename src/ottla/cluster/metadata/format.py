@@ -1,4 +1,4 @@
-"""Making a log directory a cluster's: what `kafka-storage format` writes, before anything runs."""
+"""Format a log directory: the files that `kafka-storage format` writes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def bootstrap_records(metadata_version: int = LATEST_METADATA_VERSION) -> list[Message]:
-    """The feature levels that a new cluster starts with."""
+    """Return the records of a new cluster's feature levels."""
     return [
         FeatureLevelRecord(name=name, feature_level=level)
         for name, level in bootstrap_features(metadata_version).items()
@@ -65,8 +65,8 @@ def format_directory(
 ) -> None:
     """Write `meta.properties`, `bootstrap.checkpoint` and, for a dynamic quorum, the first snapshot with its voters.
 
-    A directory that does not hold the metadata log gets its identity and `bootstrap.checkpoint` only, as in Kafka.
-    The identity comes last: a directory without one is formatted again.
+    A directory without the metadata log gets only `meta.properties` and `bootstrap.checkpoint`, as in Kafka.
+    `meta.properties` is written last, so that an interrupted format is repeated.
     """
     disk.make_dirs(path)
     bootstrap = bootstrap_records() if records is None else list(records)

@@ -1,7 +1,7 @@
-"""`__cluster_metadata-0`: the log that the image is replayed from, its snapshots and its epochs. No decisions.
+"""`__cluster_metadata-0`: the metadata log, its snapshots and epochs (Kafka's KafkaRaftLog with a quorum of one).
 
-Records are appended as the active controller of a quorum of one would: an epoch begins with a LeaderChange, each
-change is one batch, and from time to time the image is written as a snapshot so that old records can go.
+An epoch begins with a LeaderChange record, each change is one batch, and the image is written as a snapshot from
+time to time, so that old records can be deleted.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _READ_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class MetadataLogConfig:
-    """When the metadata log rolls, snapshots and forgets."""
+    """Limits at which the metadata log rolls, writes snapshots and deletes old records."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3_600_000
@@ -94,7 +94,7 @@ class MetadataLogConfig:
 
     @classmethod
     def from_broker(cls, layers: BrokerLayers) -> MetadataLogConfig:
-        """What the broker's configs say (`metadata.log.segment.bytes` and its kin)."""
+        """Read the limits from the broker's configs (`metadata.log.segment.bytes` and others)."""
 
         def number(name: str) -> int:
             value = broker_value(layers, name)
@@ -112,7 +112,7 @@ class MetadataLogConfig:
 
 
 class Appended(NamedTuple):
-    """Where records went and what they changed."""
+    """Offsets of appended records, and what they changed."""
 
     first_offset: int
     last_offset: int
@@ -121,7 +121,7 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True)
 class _Kept:
-    """A snapshot on disk."""
+    """A snapshot file: id, size and the last timestamp it contains."""
 
     id: SnapshotId
     size: int
@@ -130,7 +130,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class MetadataLog:
-    """The metadata log of a quorum of one, and the image that it adds up to."""
+    """The metadata log of a quorum of one, and the image replayed from it."""
 
     directory: LogDirectory
     node_id: int
@@ -152,11 +152,11 @@ class MetadataLog:
     _lacks_snapshot: bool = False
     """Whether a damaged snapshot was set aside, so that the next one is due at once."""
 
-    # opening
+    # Opening.
 
     @classmethod
     def open(cls, directory: LogDirectory, node_id: int, config: MetadataLogConfig | None = None) -> MetadataLog:
-        """Load the newest good snapshot and the records after it. Writes nothing but what recovery repairs."""
+        """Load the newest readable snapshot and the records after it; raise DamagedMetadataError before losing any."""
         config = config or MetadataLogConfig()
         folder = _find_folder(directory)
         damage = find_damage(read_segments(directory.env.disk, folder))
@@ -172,7 +172,7 @@ class MetadataLog:
             LogConfig(
                 segment_bytes=config.segment_bytes,
                 segment_ms=config.segment_ms,
-                # Snapshots decide what may go; retention by age or size would lose state.
+                # Only snapshots allow deletion; retention by age or size would lose state.
                 retention_ms=-1,
                 retention_bytes=-1,
             ),
@@ -188,17 +188,17 @@ class MetadataLog:
 
     @property
     def folder(self) -> str:
-        """Where its files are."""
+        """Return the folder of the log."""
         return self.log.folder
 
     @property
     def next_offset(self) -> int:
-        """The offset of the next record; a broker that registers with it gets it as its epoch."""
+        """Return the log end offset; a broker that registers there has it as its broker epoch."""
         return self.log.log_end_offset
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was ever written: a new cluster."""
+        """Whether the log holds no records: a new cluster."""
         return self.next_offset == 0
 
     def _load(self) -> None:
@@ -229,7 +229,7 @@ class MetadataLog:
         self.epoch = max(state.leader_epoch, latest)
 
     def _load_snapshot(self) -> int:
-        """Take over the newest snapshot that can be read, and return the offset from which the log counts."""
+        """Load the newest readable snapshot, and return the offset at which replay begins."""
         disk = self.directory.env.disk
         found: list[SnapshotId] = []
         for name in disk.list(self.folder):
@@ -327,14 +327,14 @@ class MetadataLog:
             self.problems.append(f"{path}: not a JSON object; written again")
         return decode_quorum_state(data)
 
-    # leading
+    # Appending.
 
     def start_epoch(self, bootstrap: Sequence[Message] | None = None, *, min_insync_replicas: int = 1) -> ImageChanges:
-        """Become the leader of a new epoch; a new cluster gets its bootstrap records.
+        """Start a new leader epoch; a new cluster gets its bootstrap records.
 
-        They come from `bootstrap`, else from `bootstrap.checkpoint`, else they are the newest feature levels. Where
-        they bring eligible leader replicas, the file's `min.insync.replicas` becomes the cluster's, as KIP-966 wants
-        it. A metadata transaction that a crash left open is aborted.
+        They come from `bootstrap`, else from `bootstrap.checkpoint`, else they are the latest feature levels. If they
+        enable ELR, `min.insync.replicas` of the properties file becomes the cluster-wide value, as KIP-966 requires.
+        A metadata transaction that a crash left open is aborted.
         """
         first = self.empty
         self.epoch += 1
@@ -381,7 +381,7 @@ class MetadataLog:
                 pass  # `check_bootstrap` has reported and rewritten it
             else:
                 known = [record for record in found if not isinstance(record, UnknownRecord)]
-                # kraft.version belongs to the quorum's own records.
+                # kraft.version is a control record of the quorum, not a metadata record.
                 return [
                     record
                     for record in known
@@ -390,7 +390,7 @@ class MetadataLog:
         return bootstrap_records()
 
     def append(self, records: Sequence[Message]) -> Appended:
-        """Write records as one batch, replay them, and tell what changed; nothing is written for none."""
+        """Append records as one batch, replay them, and return what changed; an empty list writes nothing."""
         changes = ImageChanges()
         first = self.next_offset
         if records:
@@ -406,7 +406,7 @@ class MetadataLog:
         for batch in batches:
             self._append_batch(batch)
         if self.directory.sync:
-            # What is written to a topic is lost with it: the topic, and a block of producer ids, come first.
+            # Records in a topic depend on the topic and on producer id blocks, which therefore become durable first.
             self.log.sync_now()
         for record in records:
             self.image.replay(record, changes)
@@ -418,13 +418,13 @@ class MetadataLog:
         self._changed_since_snapshot = True
 
     def close(self) -> None:
-        """Stop cleanly: the log is durable and needs no repair."""
+        """Flush and close the log."""
         self.log.close()
 
-    # snapshots
+    # Snapshots.
 
     def snapshot_due(self) -> bool:
-        """Whether enough was written, or enough time passed with anything written, for a new snapshot."""
+        """Whether enough bytes, or enough time with changes, have passed since the last snapshot."""
         if not self._changed_since_snapshot or self.image.transaction is not None:
             return False
         if self._lacks_snapshot:
@@ -436,7 +436,7 @@ class MetadataLog:
         return interval > 0 and self._last_snapshot_ms > 0 and since >= interval
 
     def write_snapshot(self) -> SnapshotId:
-        """Write the image as a snapshot of everything so far, and let go of what retention no longer wants."""
+        """Write the image as a snapshot at the log end offset, and apply retention."""
         assert self.image.transaction is None, "a snapshot inside a metadata transaction would lose it"
         env = self.directory.env
         now = env.clock.now_ms()
@@ -465,7 +465,7 @@ class MetadataLog:
         return snapshot_id
 
     def clean(self) -> None:
-        """Drop snapshots, and records before them, beyond what size and age allow; the newest always stays."""
+        """Delete snapshots, and records before them, beyond retention size and age; keep the newest snapshot."""
         now = self.directory.env.clock.now_ms()
         while len(self.snapshots) > 1:
             total = self.log.size + sum(kept.size for kept in self.snapshots)
@@ -508,12 +508,12 @@ def holds(disk: Disk, path: str, data: bytes) -> bool:
 
 
 def holds_metadata_log(disk: Disk, path: str) -> bool:
-    """Whether a log directory has a metadata log already, under either of its names."""
+    """Whether a log directory has a metadata log, under either of its names."""
     return disk.is_dir(f"{path}/{CLUSTER_METADATA_TOPIC}-0") or disk.is_dir(f"{path}/{CLUSTER_METADATA_TOPIC}")
 
 
 def _find_folder(directory: LogDirectory) -> str:
-    """The folder of the metadata log; one that lacks the partition's number is given it."""
+    """Return the folder of the metadata log; one without the partition number is renamed."""
     folder = directory.file(f"{CLUSTER_METADATA_TOPIC}-0")
     bare = directory.file(CLUSTER_METADATA_TOPIC)
     disk = directory.env.disk

@@ -1,4 +1,4 @@
-"""`meta.properties`: to which cluster and node a log directory belongs. Version 1 is written, version 0 read too."""
+"""`meta.properties`: cluster, node and directory id of a log directory. Reads versions 0 and 1, writes version 1."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 FILE_NAME = "meta.properties"
 
-# Ids below this are reserved: 0 unknown, 1 unassigned, 2 lost, and more for later.
+# Kafka reserves the first 100 ids: 0 migrating, 1 unassigned, 2 lost.
 _RESERVED_DIRECTORY_IDS = frozenset(Uuid(number.to_bytes(16, "big")) for number in range(100))
 
 
 class MetaPropertiesError(ValueError):
-    """A `meta.properties` that cannot be used."""
+    """An unreadable or unusable `meta.properties`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """The identity of one log directory."""
+    """Contents of `meta.properties` (Kafka's MetaProperties)."""
 
     cluster_id: str
     node_id: int
@@ -34,7 +34,7 @@ class MetaProperties:
 
 
 def parse_meta_properties(data: bytes, source: str = FILE_NAME) -> MetaProperties:
-    """Read either version; version 0 calls the node `broker.id` and may lack the cluster's id."""
+    """Parse either version; version 0 names the node `broker.id` and may lack the cluster id."""
     try:
         values = {entry.key: entry.value.strip() for entry in parse_properties(data.decode("latin-1"))}
     except PropertiesError as error:
@@ -71,7 +71,7 @@ def parse_meta_properties(data: bytes, source: str = FILE_NAME) -> MetaPropertie
 
 
 def format_meta_properties(meta: MetaProperties, now_ms: int) -> bytes:
-    """Version 1 as Kafka's own writer lays it out, with the time of writing in a comment."""
+    """Return version 1 in the layout of Kafka's writer, with the time in a comment."""
     written = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
     lines = ["#", f"#{written}", f"node.id={meta.node_id}"]
     if meta.directory_id is not None:
@@ -81,11 +81,11 @@ def format_meta_properties(meta: MetaProperties, now_ms: int) -> bytes:
 
 
 def read_meta_properties(disk: Disk, log_dir: str) -> MetaProperties | None:
-    """The identity of a log directory; `None` if it has none yet."""
+    """Read a directory's `meta.properties`; None if there is no such file."""
     path = f"{log_dir}/{FILE_NAME}"
     return parse_meta_properties(disk.read(path), path) if disk.exists(path) else None
 
 
 def write_meta_properties(disk: Disk, log_dir: str, meta: MetaProperties, now_ms: int) -> None:
-    """Replace the identity of a log directory."""
+    """Write a directory's `meta.properties`."""
     write_atomic(disk, f"{log_dir}/{FILE_NAME}", format_meta_properties(meta, now_ms))

@@ -1,6 +1,6 @@
-"""The controller quorum on disk: `quorum-state`, the voters, and the control records that name leader and voters.
+"""The controller quorum on disk: `quorum-state`, voters, and the control records of leader and voters.
 
-ottla is always a quorum of one, so there is nothing to elect; the files say so in Kafka's words.
+ottla is always a quorum of one and holds no elections.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_SUPPORTED_KRAFT_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A member of the quorum and where its controller listens."""
+    """A voter and the endpoints of its controller."""
 
     id: int
     directory_id: Uuid
@@ -43,7 +43,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """What a member remembers of elections: the last epoch and who led it."""
+    """Contents of `quorum-state`: leader epoch, leader and vote (Kafka's ElectionState)."""
 
     leader_id: int = -1
     leader_epoch: int = 0
@@ -52,7 +52,7 @@ class QuorumState:
 
 
 def encode_quorum_state(state: QuorumState, kraft_version: int, voters: Iterable[int]) -> bytes:
-    """`quorum-state` as Kafka writes it: version 1 with dynamic voters, version 0 with a fixed list."""
+    """Encode `quorum-state` as Kafka does: version 1 with dynamic voters, version 0 with static ones."""
     if kraft_version >= 1:
         values: dict[str, object] = {
             "leaderId": state.leader_id,
@@ -83,7 +83,7 @@ def is_quorum_state(data: bytes) -> bool:
 
 
 def decode_quorum_state(data: bytes) -> QuorumState:
-    """Read either version; what is not there or not readable counts as never elected."""
+    """Decode either version; missing or unreadable fields mean that no election took place."""
     try:
         values = json.loads(data)
     except ValueError:
@@ -103,18 +103,18 @@ def decode_quorum_state(data: bytes) -> QuorumState:
 
 
 def leader_change(leader_id: int) -> Message:
-    """The record that opens an epoch: the only voter elected itself."""
+    """Return the LeaderChange record that begins an epoch, granted by the only voter."""
     voters = [LeaderChangeMessageVoter(voter_id=leader_id)]
     return LeaderChangeMessage(leader_id=leader_id, voters=voters, granting_voters=voters)
 
 
 def kraft_version_record(version: int) -> Message:
-    """The record that finalizes kraft.version."""
+    """Return the record that finalizes kraft.version."""
     return KRaftVersionRecord(kraft_version=version)
 
 
 def voters_record(voters: Iterable[Voter]) -> Message:
-    """The record that lists the voters of a dynamic quorum."""
+    """Return the record with the voters of a dynamic quorum."""
     return VotersRecord(
         voters=[
             VotersRecordVoter(
@@ -129,7 +129,7 @@ def voters_record(voters: Iterable[Voter]) -> Message:
 
 
 def voters_of(record: VotersRecord) -> tuple[Voter, ...]:
-    """The voters that a record lists."""
+    """Return the voters in a record."""
     return tuple(
         Voter(
             each.voter_id,
@@ -150,7 +150,7 @@ _CONTROL_TYPES: Final = {
 
 
 def control_batch(records: Iterable[Message], base_offset: int, epoch: int, timestamp: int) -> bytearray:
-    """One batch of control records."""
+    """Build one batch of control records."""
     builder = BatchBuilder(base_offset, partition_leader_epoch=epoch, control=True)
     for record in records:
         kind = _CONTROL_TYPES[record.__schema__.name]

@@ -1,4 +1,4 @@
-"""The image as records again, for a snapshot: features first, then brokers, topics, configs and the rest."""
+"""Metadata records of a snapshot: features first, then brokers, topics, configs and the rest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def snapshot_records(image: ClusterImage) -> Iterator[Message | UnknownRecord]:
-    """Records whose replay gives this image, at the metadata.version in force; what nobody knows comes last."""
+    """Yield the records whose replay gives this image, in its metadata.version; unknown records come last."""
     level = image.metadata_version
     yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
     for name, feature_level in image.features.items():

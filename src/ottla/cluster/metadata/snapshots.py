@@ -1,6 +1,6 @@
-"""Snapshot files of the metadata log (`*.checkpoint`) and `bootstrap.checkpoint`: names, writing, reading.
+"""Snapshot files of the metadata log (`*.checkpoint`) and `bootstrap.checkpoint`: names, encoding, decoding.
 
-A snapshot is a header, records and a footer in ordinary batches; one without its footer was not finished.
+A snapshot has a header, records and a footer in ordinary batches; without a footer it is incomplete.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ _NAME: Final = re.compile(r"(\d{20})-(\d{10})(\.checkpoint|\.checkpoint\.deleted
 
 
 class SnapshotId(NamedTuple):
-    """A snapshot covers everything below `offset`; `epoch` is that of the last record in it."""
+    """Id of a snapshot of all records below `offset`; `epoch` is that of the last one (Kafka's OffsetAndEpoch)."""
 
     offset: int
     epoch: int
 
     @property
     def file_name(self) -> str:
-        """The name of its file."""
+        """Return the name of the snapshot's file."""
         return f"{self.offset:020d}-{self.epoch:010d}{SNAPSHOT_SUFFIX}"
 
 
 class CorruptSnapshotError(ValueError):
-    """A snapshot that cannot be read to its footer."""
+    """A snapshot that cannot be read from header to footer."""
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """What a snapshot file holds."""
+    """Contents of a snapshot file."""
 
     records: list[Message | UnknownRecord] = field(default_factory=list)
     last_contained_timestamp: int = 0
@@ -72,7 +72,7 @@ class Snapshot:
 
 
 def parse_snapshot_name(name: str) -> tuple[SnapshotId, str] | None:
-    """The id and the suffix that a file name says, or None if it is no snapshot's."""
+    """Return id and suffix of a snapshot's file name, or None for other names."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -89,7 +89,7 @@ def metadata_batches(
     timestamp: int,
     per_batch: int | None = None,
 ) -> Iterator[bytearray]:
-    """Metadata records as batches, in the record versions of this metadata.version."""
+    """Encode metadata records as batches, in the record versions of a metadata.version."""
     builder = BatchBuilder(base_offset, partition_leader_epoch=epoch)
     for record in records:
         if per_batch is not None and builder.record_count == per_batch:
@@ -111,7 +111,7 @@ def encode_snapshot(
     kraft_version: int = 0,
     voters: tuple[Voter, ...] = (),
 ) -> Iterator[bytearray]:
-    """The bytes of a snapshot file, batch by batch."""
+    """Encode a snapshot file, batch by batch."""
     head: list[Message] = [SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_timestamp)]
     if kraft_version >= 1:
         head += [kraft_version_record(kraft_version), voters_record(voters)]
@@ -130,7 +130,7 @@ def encode_snapshot(
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Read a whole snapshot; anything but a clean file with header and footer is refused."""
+    """Decode a whole snapshot; raise CorruptSnapshotError unless it runs from header to footer."""
     snapshot = Snapshot()
     ended = begun = False
     end = 0

@@ -1,6 +1,6 @@
-"""One change of one partition: who leads after it, what the ISR and the eligible leaders become, as one record.
+"""One change of one partition as one record: leader, ISR and ELR after it (Kafka's PartitionChangeBuilder).
 
-The rules are those of Kafka's controller, KIP-966 (eligible leader replicas) included.
+Includes the rules of KIP-966 (eligible leader replicas).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Election(Enum):
-    """How hard to look for a leader."""
+    """Kind of leader election."""
 
     PREFERRED = "preferred"
     """The first replica if it can lead."""
@@ -44,20 +44,20 @@ class Election(Enum):
 
 
 def min_isr(image: ClusterImage, topic: Topic, layers: BrokerLayers) -> int:
-    """The in-sync replicas that a topic wants, no more than it has replicas."""
+    """Return a topic's min.insync.replicas, at most its replication factor."""
     value = topic_value(image.config(ConfigResourceType.TOPIC, topic.name), layers, "min.insync.replicas")
     assert isinstance(value, int)
     return min(value, len(topic.partitions[0].replicas)) if 0 in topic.partitions else value
 
 
 def unclean_election_enabled(image: ClusterImage, topic: Topic, layers: BrokerLayers) -> bool:
-    """Whether a topic lets a replica that is not in sync lead."""
+    """Return a topic's unclean.leader.election.enable."""
     name = "unclean.leader.election.enable"
     return bool(topic_value(image.config(ConfigResourceType.TOPIC, topic.name), layers, name))
 
 
 def has_online_directory(image: ClusterImage, broker_id: int, directory: Uuid) -> bool:
-    """Whether the directory of a replica works; one that is not named is taken to."""
+    """Whether the directory of a replica is online; an unassigned one counts as online."""
     broker = image.brokers.get(broker_id)
     if broker is None or directory == LOST_DIRECTORY:
         return False
@@ -68,7 +68,7 @@ def has_online_directory(image: ClusterImage, broker_id: int, directory: Uuid) -
 
 @dataclass(slots=True)
 class PartitionChange:
-    """What is wanted of a partition; `build` says what that takes. Nothing that is left out changes."""
+    """A requested change of a partition; fields that are None do not change. `build` returns the record."""
 
     image: ClusterImage
     topic: Topic
@@ -89,7 +89,7 @@ class PartitionChange:
     _elr: list[int] = field(default_factory=list)
 
     def build(self) -> PartitionChangeRecord | None:
-        """The record, or `None` if nothing would change."""
+        """Return the record, or None if nothing changes."""
         before = self.topic.partitions[self.index]
         record = PartitionChangeRecord(partition_id=self.index, topic_id=self.topic.id)
         isr = list(before.isr) if self.isr is None else self.isr
@@ -122,7 +122,7 @@ class PartitionChange:
         return None if record == nothing else record
 
     def _target_elr(self, before: Partition, isr: list[int]) -> list[int]:
-        """Below min.insync.replicas those that leave the ISR stay eligible: nothing was committed without them."""
+        """Return the ELR: below min.insync.replicas, replicas that leave the ISR miss no committed record."""
         wanted = min_isr(self.image, self.topic, self.layers) if self.min_isr is None else self.min_isr
         if len(isr) >= wanted:
             return []
@@ -215,7 +215,7 @@ class PartitionChange:
 def completed_reassignment(
     replicas: list[int], removing: list[int], adding: list[int], isr: list[int]
 ) -> tuple[list[int], list[int]] | None:
-    """Replicas and ISR after a reassignment that can be completed now; `None` if there is none or it cannot."""
+    """Return replicas and ISR after completing a reassignment; None if there is none or it cannot complete."""
     if not removing and not adding:
         return None
     remaining_isr = [each for each in isr if each not in removing]
@@ -224,7 +224,7 @@ def completed_reassignment(
         return None
     if not set(adding) <= set(remaining_isr):
         return None
-    # When replicas become fewer, those that stay must all be in sync before the others may go.
+    # With fewer replicas than before, all remaining ones must be in the ISR before the others are removed.
     if len(adding) < len(removing) and not set(remaining) <= set(remaining_isr):
         return None
     return remaining, remaining_isr

@@ -1,4 +1,4 @@
-"""Leadership of partitions: elections, reassignments and changes of the ISR, as responses and records."""
+"""Leader elections, reassignments and ISR changes: responses and records."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _PREFERRED, _UNCLEAN = 0, 1
 def elect_leaders(
     image: ClusterImage, election_type: int, topics: Sequence[TopicPartitions] | None, *, layers: BrokerLayers
 ) -> tuple[list[ReplicaElectionResult], list[Message]]:
-    """Elect preferred leaders (type 0), or leaders at any price (type 1); `None` means every partition.
+    """Run preferred (type 0) or unclean (type 1) leader elections; None means all partitions.
 
-    Of every partition only those are reported that needed an election.
+    For all partitions, only those that needed an election are in the response.
     """
     if election_type not in (_PREFERRED, _UNCLEAN):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
@@ -83,7 +83,7 @@ def _elect_leader(image: ClusterImage, name: str, index: int, election_type: int
 def change_isr(
     image: ClusterImage, name: str, index: int, isr: Sequence[int], *, layers: BrokerLayers
 ) -> list[Message]:
-    """Make these replicas the ones in sync; a reassignment that waited for them is completed by it."""
+    """Set the ISR of a partition, which may complete a reassignment."""
     topic = image.topic(name)
     if topic is None or index not in topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -100,7 +100,7 @@ def alter_reassignments(
     layers: BrokerLayers,
     allow_replication_factor_change: bool = True,
 ) -> tuple[list[ReassignableTopicResponse], list[Message]]:
-    """Begin, replace or (with no replicas) cancel reassignments, each partition on its own."""
+    """Start, replace or (without replicas) cancel reassignments; partitions succeed or fail independently."""
     responses: list[ReassignableTopicResponse] = []
     records: list[Message] = []
     for request in topics:
@@ -211,7 +211,7 @@ def _cancel(
 def list_reassignments(
     image: ClusterImage, topics: Sequence[ListPartitionReassignmentsTopics] | None
 ) -> list[OngoingTopicReassignment]:
-    """The reassignments under way, of some partitions or of all."""
+    """Return the reassignments in progress, of some partitions or of all."""
     wanted: list[tuple[Topic, list[int]]]
     if topics is None:
         wanted = [(topic, list(topic.partitions)) for topic in image.topics.values()]

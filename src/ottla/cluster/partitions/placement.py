@@ -1,6 +1,6 @@
-"""Which brokers get the replicas of new partitions: spread over racks and brokers as Kafka's striped placer does.
+"""Replica placement for new partitions, striped over racks and brokers (Kafka's StripedReplicaPlacer).
 
-Deterministic for a seeded `Random`; it looks at registrations only, never at load.
+Deterministic for a seeded `Random`. Uses registrations only, not load.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _BrokerList:
-    """Brokers of one rack, walked from another starting point in every epoch."""
+    """Brokers of one rack in round-robin order; each epoch starts at the next broker."""
 
     brokers: list[int] = field(default_factory=list)
     index: int = 0
@@ -58,7 +58,7 @@ class _Rack:
 
 
 class _RackList:
-    """The racks in turn: the leader goes to the next rack that has a live broker, followers to the racks after it."""
+    """Racks in round-robin order: the leader goes to the next rack with an active broker, followers to later ones."""
 
     def __init__(self, random: Random, image: ClusterImage) -> None:
         self._random = random
@@ -92,7 +92,7 @@ class _RackList:
         rack_index = self._offset
         while len(brokers) < replicas:
             found: int | None = None
-            # The leader's rack is passed over once: it has given its share to this partition.
+            # Skip the leader's rack once: it already holds a replica of this partition.
             if rack_index == first_rack:
                 first_rack = -1
             else:
@@ -120,7 +120,7 @@ class _RackList:
 
 
 def place_replicas(image: ClusterImage, random: Random, partitions: int, replicas: int) -> list[list[int]]:
-    """Brokers of each new partition, the preferred leader first; INVALID_REPLICATION_FACTOR if there are too few."""
+    """Return the brokers of each new partition, preferred leader first, or raise INVALID_REPLICATION_FACTOR."""
     racks = _RackList(random, image)
     if replicas <= 0:
         raise _impossible(f"Invalid replication factor {replicas}: the replication factor must be positive.")
@@ -139,7 +139,7 @@ def _impossible(message: str) -> KafkaError:
 
 
 def default_directory(image: ClusterImage, broker_id: int) -> Uuid:
-    """Where a broker puts a new replica: its only directory, or none named if it has several to choose from."""
+    """Return the directory of a new replica: the broker's only one, or UNASSIGNED if it has several."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         return UNASSIGNED_DIRECTORY
@@ -149,5 +149,5 @@ def default_directory(image: ClusterImage, broker_id: int) -> Uuid:
 
 
 def directories_for(image: ClusterImage, replicas: Sequence[int]) -> tuple[Uuid, ...]:
-    """The directory of each replica of a new partition."""
+    """Return the directory of each replica of a new partition."""
     return tuple(default_directory(image, broker_id) for broker_id in replicas)

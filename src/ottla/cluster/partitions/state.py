@@ -22,7 +22,7 @@ LOST_DIRECTORY: Final = Uuid((2).to_bytes(16, "big"))
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Who holds a partition, who leads it, and the epochs that order the changes of both."""
+    """Replicas, ISR, leader and epochs of a partition (Kafka's PartitionRegistration)."""
 
     replicas: tuple[int, ...]
     directories: tuple[Uuid, ...]
@@ -38,7 +38,7 @@ class Partition:
 
     @classmethod
     def from_record(cls, record: PartitionRecord) -> Partition:
-        """Take over a partition as it was written."""
+        """Create the state from a PartitionRecord."""
         return cls(
             tuple(record.replicas),
             _directories(record.directories, len(record.replicas)),
@@ -54,9 +54,9 @@ class Partition:
         )
 
     def merge(self, change: PartitionChangeRecord) -> Partition:
-        """This partition after a change: every change bumps the partition epoch, a named leader the leader epoch.
+        """Return the partition after a change: bump the partition epoch, and the leader epoch if a leader is named.
 
-        A record that names the same leader again bumps the leader epoch all the same.
+        Naming the present leader bumps the leader epoch, too.
         """
         replicas = self.replicas if change.replicas is None else tuple(change.replicas)
         directories = self.directories if change.directories is None else tuple(change.directories)
@@ -77,7 +77,7 @@ class Partition:
         )
 
     def to_record(self, topic_id: Uuid, index: int, *, directories: bool, elr: bool) -> PartitionRecord:
-        """The record that creation and snapshots write; older levels know neither directories nor ELR."""
+        """Return the record for creation and snapshots; older metadata.versions have neither directories nor ELR."""
         return PartitionRecord(
             partition_id=index,
             topic_id=topic_id,
@@ -95,12 +95,12 @@ class Partition:
         )
 
     def without_elr(self) -> Partition:
-        """This partition with its eligible leader replicas forgotten."""
+        """Return the partition without ELR and last known ELR."""
         return replace(self, elr=(), last_known_elr=(), partition_epoch=self.partition_epoch + 1)
 
     @property
     def reassigning(self) -> bool:
-        """Whether replicas are being added or removed."""
+        """Whether a reassignment is in progress."""
         return bool(self.adding_replicas or self.removing_replicas)
 
 
@@ -110,7 +110,7 @@ def _directories(written: tuple[Uuid, ...] | list[Uuid], count: int) -> tuple[Uu
 
 @dataclass(slots=True)
 class Topic:
-    """A topic and its partitions by number."""
+    """A topic and its partitions by number (Kafka's TopicImage)."""
 
     name: str
     id: Uuid
@@ -118,5 +118,5 @@ class Topic:
 
     @property
     def internal(self) -> bool:
-        """Whether it is one of Kafka's own."""
+        """Whether the topic is an internal topic."""
         return self.name in INTERNAL_TOPICS

@@ -1,4 +1,4 @@
-"""ACLs as metadata: creating, finding and deleting entries. Whether somebody may do something is `security`'s."""
+"""ACLs in the metadata: create, describe and delete entries (Kafka's AclControlManager). `security` evaluates them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """One access control entry; the numbers are Kafka's (`ResourceType`, `PatternType`, `AclOperation`, ...)."""
+    """An access control entry, with Kafka's numbers (`ResourceType`, `PatternType`, `AclOperation`, ...)."""
 
     resource_type: int
     resource_name: str
@@ -35,7 +35,7 @@ class Acl:
 
     @classmethod
     def from_record(cls, record: AccessControlEntryRecord) -> Acl:
-        """Take over an entry as it was written."""
+        """Create the entry from its record."""
         return cls(
             record.resource_type,
             record.resource_name,
@@ -47,7 +47,7 @@ class Acl:
         )
 
     def to_record(self, acl_id: Uuid) -> AccessControlEntryRecord:
-        """The record that adds this entry."""
+        """Return the record that adds this entry."""
         return AccessControlEntryRecord(
             id=acl_id,
             resource_type=self.resource_type,
@@ -66,7 +66,7 @@ MAX_DELETED: Final = 10_000
 
 
 class _Code(IntEnum):
-    """A code of the protocol; one that nobody knows is 0, UNKNOWN."""
+    """An enumeration of the protocol; unknown numbers become UNKNOWN (0)."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self:
@@ -74,7 +74,7 @@ class _Code(IntEnum):
 
 
 class ResourceType(_Code):
-    """What an ACL is about."""
+    """Type of an ACL's resource."""
 
     UNKNOWN = 0
     ANY = 1
@@ -87,7 +87,7 @@ class ResourceType(_Code):
 
 
 class PatternType(_Code):
-    """How the name in an ACL, or in a question about ACLs, is meant."""
+    """How a resource name in an ACL or a filter matches."""
 
     UNKNOWN = 0
     ANY = 1
@@ -97,7 +97,7 @@ class PatternType(_Code):
 
 
 class AclOperation(_Code):
-    """What an ACL allows or denies."""
+    """Operation that an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -131,7 +131,7 @@ def _refuse(message: str) -> KafkaError:
 
 
 def validate_new_acl(acl: Acl) -> None:
-    """Refuse an entry that is a filter, or that names nothing."""
+    """Raise for an entry that is a filter or lacks a name."""
     resource, pattern = ResourceType(acl.resource_type), PatternType(acl.pattern_type)
     operation, permission = AclOperation(acl.operation), AclPermission(acl.permission_type)
     if resource is ResourceType.CLUSTER and acl.resource_name != CLUSTER_RESOURCE_NAME:
@@ -156,7 +156,7 @@ def validate_new_acl(acl: Acl) -> None:
 def create_acls(
     image: ClusterImage, creations: Sequence[AclCreation], *, random: Random
 ) -> tuple[list[KafkaError | None], list[Message]]:
-    """Add entries; one that is there already is a success that writes nothing. One result per entry."""
+    """Add entries; an existing one succeeds without a record. Return one result per entry."""
     existing = set(image.acls.values())
     results: list[KafkaError | None] = []
     records: list[Message] = []
@@ -185,7 +185,7 @@ def create_acls(
 def delete_acls(
     image: ClusterImage, filters: Sequence[DeleteAclsFilter]
 ) -> tuple[list[list[Acl] | KafkaError], list[Message]]:
-    """Remove the entries that match; for each filter what it removed, or why it was refused."""
+    """Delete matching entries; return for each filter what it deleted, or its error."""
     results: list[list[Acl] | KafkaError] = []
     removed: dict[Uuid, Message] = {}
     for wanted in filters:
@@ -205,7 +205,7 @@ def delete_acls(
 
 
 def validate_filter(wanted: DeleteAclsFilter | DescribeAclsRequest) -> None:
-    """Refuse a filter that asks for something unknown."""
+    """Raise for a filter with UNKNOWN elements."""
     if not ResourceType(wanted.resource_type_filter) or not PatternType(wanted.pattern_type_filter):
         raise _refuse("Unknown patternFilter.")
     if not AclOperation(wanted.operation) or not AclPermission(wanted.permission_type):
@@ -213,7 +213,7 @@ def validate_filter(wanted: DeleteAclsFilter | DescribeAclsRequest) -> None:
 
 
 def matching_acls(image: ClusterImage, wanted: DeleteAclsFilter | DescribeAclsRequest) -> Iterator[tuple[Uuid, Acl]]:
-    """The entries that a filter matches, with their ids."""
+    """Yield the entries that a filter matches, with their ids."""
     for acl_id, acl in image.acls.items():
         if (
             wanted.resource_type_filter in (ResourceType.ANY, acl.resource_type)

@@ -1,4 +1,4 @@
-"""Client quotas as metadata: what may be set for whom, and its records. Enforcing them is not done here."""
+"""Client quotas in the metadata: alter and describe (Kafka's ClientQuotaControlManager). `security` enforces them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
 def quota_entity(parts: Mapping[str, str | None]) -> QuotaEntity:
-    """An entity in its one form, whatever the order it was named in."""
+    """Return an entity in canonical form, sorted by type."""
     return tuple(sorted(parts.items()))
 
 
@@ -48,7 +48,7 @@ def _refuse(message: str) -> KafkaError:
 def alter_client_quotas(
     image: ClusterImage, entries: Sequence[RequestEntryData]
 ) -> tuple[list[KafkaError | None], list[Message]]:
-    """Set and remove quotas; one result per entry, and an entry that is refused changes nothing."""
+    """Set and remove quotas; return one result per entry. A refused entry changes nothing."""
     results: list[KafkaError | None] = []
     records: list[Message] = []
     seen: set[QuotaEntity] = set()
@@ -90,7 +90,7 @@ def _validated_entity(entry: RequestEntryData) -> QuotaEntity:
 
 
 def _check_address(address: str | None) -> None:
-    # Kafka would also take a name that its resolver knows; a broker that asks the network here would stand still.
+    # Kafka also accepts host names; resolving one here would block the loop.
     if address is None or address == "localhost":
         return
     try:
@@ -140,7 +140,7 @@ def _check_value(keys: Mapping[str, str], key: str, value: float) -> None:
 def matching_quotas(
     image: ClusterImage, components: Sequence[ComponentData], *, strict: bool
 ) -> list[tuple[QuotaEntity, Mapping[str, float]]]:
-    """Quotas of the entities that a filter describes: by name, by being the default, or by having a type at all."""
+    """Return the quotas of the entities that a filter matches: by name, default or any of a type."""
     wanted: dict[str, ComponentData] = {}
     for component in components:
         if component.entity_type in wanted:

@@ -1,6 +1,6 @@
-"""Delegation tokens as metadata: issuing, renewing, expiring. Logging in with one is SASL's business.
+"""Delegation tokens in the metadata: create, renew, expire (Kafka's DelegationTokenControlManager).
 
-A token's secret is never stored: it is the HMAC of its id under the cluster's key.
+The secret is not stored: it is the HMAC of the token id under the cluster's key. SASL authenticates with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DelegationToken:
 
     @classmethod
     def from_record(cls, record: DelegationTokenRecord) -> DelegationToken:
-        """Take over a token as it was written."""
+        """Create the token from its record."""
         return cls(
             record.token_id,
             record.owner,
@@ -48,7 +48,7 @@ class DelegationToken:
         )
 
     def to_record(self) -> DelegationTokenRecord:
-        """The record that stores this token."""
+        """Return the record that stores this token."""
         return DelegationTokenRecord(
             owner=self.owner,
             requester=self.requester,
@@ -66,7 +66,7 @@ _SWEPT_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """How long tokens live and what signs them; without a key there are no tokens."""
+    """Lifetimes of tokens and the key that signs them; without a key tokens are disabled."""
 
     secret_key: str | None
     max_lifetime_ms: int
@@ -74,12 +74,12 @@ class TokenRules:
 
 
 def token_hmac(secret_key: str, token_id: str) -> bytes:
-    """The secret of a token."""
+    """Return the HMAC of a token id."""
     return hmac.digest(secret_key.encode(), token_id.encode(), "sha512")
 
 
 def find_token(image: ClusterImage, rules: TokenRules, secret: bytes) -> DelegationToken | None:
-    """The token with this secret."""
+    """Return the token with this HMAC."""
     if rules.secret_key is None:
         return None
     for token in image.delegation_tokens.values():
@@ -99,7 +99,7 @@ def create_token(
     now_ms: int,
     random: Random,
 ) -> tuple[DelegationToken, list[Message]]:
-    """Issue a token; principals are written `User:name`, and only users may renew."""
+    """Create a token; principals have the form `User:name`, and only users may renew."""
     _check_enabled(image, rules)
     lifetime = rules.max_lifetime_ms
     if max_lifetime_ms > 0:
@@ -123,7 +123,7 @@ def create_token(
 def renew_token(
     image: ClusterImage, rules: TokenRules, secret: bytes, *, principal: str, period_ms: int, now_ms: int
 ) -> tuple[int, list[Message]]:
-    """Let a token live on; the answer is when it expires now."""
+    """Renew a token; return its new expiry time."""
     token = _usable(image, rules, secret)
     if _over(token, now_ms):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
@@ -138,7 +138,7 @@ def renew_token(
 def expire_token(
     image: ClusterImage, rules: TokenRules, secret: bytes, *, principal: str, period_ms: int, now_ms: int
 ) -> tuple[int, list[Message]]:
-    """End a token after a period, or (with a negative one) at once; the answer is when."""
+    """Expire a token after a period, or at once if it is negative; return the expiry time."""
     token = _usable(image, rules, secret)
     _check_allowed(token, principal)
     if period_ms < 0:
@@ -150,7 +150,7 @@ def expire_token(
 
 
 def sweep_expired_tokens(image: ClusterImage, now_ms: int) -> list[Message]:
-    """Remove tokens that are over, some at a time."""
+    """Remove expired tokens, a limited number at a time."""
     gone = [token.token_id for token in image.delegation_tokens.values() if _over(token, now_ms)]
     return [RemoveDelegationTokenRecord(token_id=token_id) for token_id in gone[:_SWEPT_AT_ONCE]]
 

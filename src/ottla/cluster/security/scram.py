@@ -1,4 +1,4 @@
-"""SCRAM credentials as metadata: what AlterUserScramCredentials may do, and its records. The exchange is elsewhere."""
+"""SCRAM credentials in the metadata: AlterUserScramCredentials (Kafka's ScramControlManager). Not the exchange."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What the broker keeps of a password, for one mechanism."""
+    """Stored SCRAM credential of one mechanism (RFC 5802)."""
 
     salt: bytes
     stored_key: bytes
@@ -33,11 +33,11 @@ class ScramCredential:
 
     @classmethod
     def from_record(cls, record: UserScramCredentialRecord) -> ScramCredential:
-        """Take over a credential as it was written."""
+        """Create the credential from its record."""
         return cls(bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations)
 
     def to_record(self, user: str, mechanism: int) -> UserScramCredentialRecord:
-        """The record that stores this credential."""
+        """Return the record that stores this credential."""
         return UserScramCredentialRecord(
             name=user,
             mechanism=mechanism,
@@ -58,7 +58,7 @@ MAX_ITERATIONS: Final = 16384
 def credential_from_salted_password(
     mechanism: int, salt: bytes, salted_password: bytes, iterations: int
 ) -> ScramCredential:
-    """What is kept of a password that a client has salted already (RFC 5802)."""
+    """Return the credential of a salted password (RFC 5802)."""
     name = _HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     stored_key = hashlib.new(name, client_key).digest()
@@ -66,7 +66,7 @@ def credential_from_salted_password(
 
 
 def credential_from_password(mechanism: int, password: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """What is kept of a password, as `kafka-storage format --add-scram` stores it."""
+    """Return the credential of a password, as `kafka-storage format --add-scram` stores it."""
     salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password, salt, iterations)
     return credential_from_salted_password(mechanism, salt, salted, iterations)
 
@@ -74,7 +74,7 @@ def credential_from_password(mechanism: int, password: bytes, salt: bytes, itera
 def alter_scram_credentials(
     image: ClusterImage, request: AlterUserScramCredentialsRequest
 ) -> tuple[list[AlterUserScramCredentialsResult], list[Message]]:
-    """Set and remove credentials; a user may appear once, whatever the mechanism."""
+    """Set and remove credentials; each user may appear once, whatever the mechanism."""
     errors: dict[str, KafkaError] = {}
     deletions: dict[str, ScramCredentialDeletion] = {}
     upsertions: dict[str, ScramCredentialUpsertion] = {}

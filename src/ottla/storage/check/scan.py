@@ -231,7 +231,7 @@ def replay_batch(state: ProducerState, header: BatchHeader, data: memoryview) ->
             else:
                 append.append_data(header, header.base_offset, header.max_timestamp)
         except KafkaError:
-            return None  # it is in the log: what a validator thinks of it no longer matters
+            return None  # the batch is in the log already: validation is too late
         state.update(append)
         return completed
     return None

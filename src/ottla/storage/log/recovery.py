@@ -1,6 +1,6 @@
-"""How a log comes up: what an interrupted swap left is finished, a torn tail is cut, indexes and state are rebuilt.
+"""Open a log (Kafka's LogLoader): finish interrupted swaps, cut a torn tail, rebuild indexes and producer state.
 
-The rules are those of Kafka's LogLoader. What was done is in the `RecoveryReport`; nothing is dropped silently.
+`RecoveryReport` lists every change and every loss.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _HEADER_WINDOW = 4 << 10
 
 @dataclass(slots=True)
 class Damage:
-    """A place in a file where the log stopped being valid, and what was dropped from there on."""
+    """Where a log stopped being valid, and how much was cut from there on."""
 
     path: str
     position: int
@@ -59,7 +59,7 @@ class Damage:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What opening a log after an unclean stop (or with files missing) checked and changed."""
+    """What recovery checked and changed."""
 
     topic_partition: TopicPartition
     segments_checked: int = 0
@@ -75,7 +75,7 @@ class RecoveryReport:
 
     @property
     def noteworthy(self) -> bool:
-        """Whether more was done than to delete what was to be deleted anyway."""
+        """Whether anything but `.deleted` files was checked or changed."""
         leftovers = all(name.endswith(DELETED_SUFFIX) for name in self.files_removed)
         return bool(
             self.segments_checked
@@ -87,7 +87,7 @@ class RecoveryReport:
         )
 
     def losses(self) -> list[str]:
-        """What is not there any more, a line for people each."""
+        """Return one sentence per loss and per rebuilt file."""
         lines = [
             f"{each.path}: {each.reason} at byte {each.position}, offset {each.offset}; "
             f"{each.bytes_dropped} bytes from there on are dropped"
@@ -100,12 +100,12 @@ class RecoveryReport:
 
     @property
     def bytes_dropped(self) -> int:
-        """Bytes of records that are gone."""
+        """Return the number of bytes of records that were cut."""
         return sum(damage.bytes_dropped for damage in self.damage)
 
 
 def load(log: Log, names: list[str]) -> RecoveryReport:
-    """Bring up a log whose files need more than a look at their names."""
+    """Load a log after an unclean shutdown or with files missing; return what was changed."""
     report = RecoveryReport(log.topic_partition)
     if any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
         _finish_swaps(log, names, report)
@@ -251,7 +251,7 @@ def _rebuild_txn_indexes(log: Log, bases: list[int], report: RecoveryReport) -> 
 
 
 def _come_up(log: Log, report: RecoveryReport) -> None:
-    """Decide where the log starts and ends, and bring producers and epochs up to that."""
+    """Set log start and end offset, and bring producer state and leader epochs in line with them."""
     start = log.log_start_offset
     if log.segments and log.segments[-1].next_offset()[0] < start:
         report.segments_dropped += log.bases
@@ -270,7 +270,7 @@ def _come_up(log: Log, report: RecoveryReport) -> None:
             f"{log.recovery_point - 1} were flushed; those from {end} on are lost"
         )
     log.set_log_start(max(start, log.bases[0]))
-    log.epochs.truncate_from_end(end)  # an epoch without records is forgotten; its leader starts it again
+    log.epochs.truncate_from_end(end)  # drop epochs without records; the leader assigns them again
     log.epochs.truncate_from_start(log.log_start_offset)
     remove_stray_snapshots(log)
     if end == log.log_start_offset and not log.snapshots:
@@ -286,7 +286,7 @@ def _come_up(log: Log, report: RecoveryReport) -> None:
 
 
 def _finish_swaps(log: Log, names: list[str], report: RecoveryReport) -> None:
-    """Delete what was to be deleted, drop a cleaning that did not finish, and complete a swap that did."""
+    """Delete `.deleted` files, drop unfinished `.cleaned` files, and complete swaps."""
     files = [(name, file) for name in names if (file := parse_numbered(name)) is not None]
     for name, file in files:
         if file.mark == DELETED_SUFFIX:
@@ -298,7 +298,7 @@ def _finish_swaps(log: Log, names: list[str], report: RecoveryReport) -> None:
         if file.mark == CLEANED_SUFFIX:
             _remove(log, name, report)
         elif file.mark == SWAP_SUFFIX:
-            # Segments are renamed from the last to the first: while a cleaned one is left, later swaps do not count.
+            # Segments are renamed from last to first: while a `.cleaned` file is left, later swaps are incomplete.
             if first_cleaned is not None and file.offset >= first_cleaned:
                 _remove(log, name, report)
             else:
@@ -321,7 +321,7 @@ def _finish_swaps(log: Log, names: list[str], report: RecoveryReport) -> None:
 
 
 def _find_segments(log: Log, names: list[str], report: RecoveryReport) -> list[Segment]:
-    """Take over the segments by name, remove indexes without a log; the segments that lack an index file."""
+    """Find segments by name and remove indexes without a log; return the segments that lack an index file."""
     files = [(name, file) for name in names if (file := parse_numbered(name)) is not None and not file.mark]
     kinds: dict[int, set[str]] = {}
     log.snapshots = []
@@ -352,7 +352,7 @@ def _remove(log: Log, name: str, report: RecoveryReport) -> None:
 
 
 def remove_stray_snapshots(log: Log) -> None:
-    """Delete producer snapshots that belong to no segment, except the newest one behind the last segment."""
+    """Delete producer snapshots that belong to no segment, except the newest one after the last segment."""
     bases = set(log.bases)
     strays = [offset for offset in log.snapshots if offset not in bases]
     kept = strays.pop() if strays and strays[-1] >= log.bases[-1] else None
@@ -365,7 +365,7 @@ def remove_stray_snapshots(log: Log) -> None:
 
 
 def _recover(log: Log, segments: list[Segment], report: RecoveryReport) -> None:
-    """Check every batch of these segments; what follows the first bad one goes."""
+    """Check every batch of these segments, and cut the log at the first invalid one."""
     checked_to = None
     for number, segment in enumerate(segments):
         if checked_to != segment.base_offset:
@@ -390,9 +390,9 @@ def _recover(log: Log, segments: list[Segment], report: RecoveryReport) -> None:
 
 
 def recover_segment(log: Log, segment: Segment, report: RecoveryReport) -> int:
-    """Check a segment's batches, rebuild its indexes, replay its producers, cut it at the first bad byte.
+    """Check a segment's batches, rebuild its indexes, replay its producers, cut it at the first invalid byte.
 
-    The number of bytes cut off.
+    Return the number of bytes cut off.
     """
     report.segments_checked += 1
     if segment.has_empty_files():
@@ -460,13 +460,13 @@ def _claimed_size(chunk: memoryview) -> int:
 
 
 def _end_offset(log: Log, segment: Segment) -> int:
-    """The offset that a segment's batches must stay below: the next segment's, or what indexes can express."""
+    """Return the exclusive upper bound of a segment's offsets: the next base offset, or the limit of the indexes."""
     limit = segment.base_offset + MAX_RELATIVE_OFFSET + 1
     return min((base for base in log.bases if base > segment.base_offset), default=limit)
 
 
 def _fault(chunk: memoryview, at: int, header: BatchHeader, next_offset: int, end_offset: int) -> str:
-    """What is wrong with a whole batch, or an empty string."""
+    """Return what is wrong with a batch, or an empty string."""
     if header.magic == MAGIC:
         if crc32c(chunk[at + ATTRIBUTES_POSITION : at + header.size]) != header.crc:
             return "wrong CRC"
@@ -511,7 +511,7 @@ def rebuild_producer_state(log: Log, end_offset: int, report: RecoveryReport | N
 
 
 def _replay(log: Log, chunk: memoryview | bytes, at: int, header: BatchHeader, segment: Segment | None) -> None:
-    """Apply a batch that is in the log to the producers; with a segment, also index what it aborts."""
+    """Replay a batch into the producer state; with a segment, also index the transaction that it aborts."""
     state = log.producers
     append = state.prepare(header.producer_id, AppendOrigin.REPLICATION)
     completed: CompletedTxn | None = None
@@ -523,7 +523,7 @@ def _replay(log: Log, chunk: memoryview | bytes, at: int, header: BatchHeader, s
         else:
             append.append_data(header, header.base_offset, header.max_timestamp)
     except (KafkaError, InvalidRecords):
-        return  # it is in the log: what a validator thinks of it no longer matters
+        return  # the batch is in the log already: validation is too late
     state.update(append)
     if completed is not None:
         if segment is not None:
