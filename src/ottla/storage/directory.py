@@ -444,7 +444,7 @@ class LogDirectory:
     # Compaction --------------------------------------------------------------------------------------------------
 
     def filthiest(self) -> Cleanable | None:
-        """Return the compacted log with the highest dirty ratio above its threshold, or None (Kafka's grabFilthiestCompactedLog)."""
+        """Return the compacted log with the highest dirty ratio above its threshold, or None."""
         now = self.env.clock.now_ms()
         found: Cleanable | None = None
         try:

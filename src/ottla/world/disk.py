@@ -1,7 +1,7 @@
-"""What ottla asks of a file system: byte ranges of files, names in folders, and durability.
+"""Interface of a file system: byte ranges of files, names in folders, durability.
 
-Paths are plain strings with `/`. Failures are `OSError` with an errno, from the real disk and the simulated
-ones alike.
+Paths are plain strings with `/`. Failures are `OSError` with an errno, on the real disk and on the simulated
+ones.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 class File(Protocol):
-    """One open file. Positions count bytes from its start. One writer; readers may be on other threads."""
+    """An open file. One writer; readers may be on other threads."""
 
     path: str
 
     def size(self) -> int:
-        """Its length in bytes, as the writer sees it."""
+        """Return the length in bytes, as the writer sees it."""
         ...
 
     def append(self, *parts: Buffer) -> int:
-        """Write all parts at the end, in one vectored call where the platform has one, and return how many bytes.
+        """Append all parts, in one vectored call where the platform has one; return the number of bytes.
 
-        One that fails leaves the file as long as it was, if the disk still lets it be cut. Views are of
+        A failed append truncates the file to its previous length, if the disk allows that. Views are of
         bytes.
         """
         ...
@@ -37,75 +37,75 @@ class File(Protocol):
         ...
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only where the file ends."""
+        """Return up to `length` bytes; fewer only at the end of the file."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut (or extend with zeros) to `size`."""
+        """Truncate (or extend with zeros) to `size`."""
         ...
 
     def sync(self) -> None:
-        """Return when what was written is durable. Blocks; the loop uses `Disk.sync`."""
+        """Fsync, and block until it is done; the loop uses `Disk.sync` instead."""
         ...
 
     def close(self) -> None:
-        """Give the descriptor back, after the syncs that still need it. Closing twice is fine."""
+        """Close the descriptor, after pending syncs. Closing twice does nothing."""
         ...
 
 
 class Lock(Protocol):
-    """A held lock on a data directory."""
+    """The lock of a log directory."""
 
     def release(self) -> None:
-        """Let another process have it."""
+        """Release the lock."""
         ...
 
 
 class Disk(Protocol):
-    """A tree of files."""
+    """A file system."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
-        """Open a file for reading and, if `writable`, writing; `create` makes it if it is not there."""
+        """Open a file for reading and, if `writable`, writing; `create` creates a missing one."""
         ...
 
     def read(self, path: str) -> bytes:
-        """A whole (small) file."""
+        """Return the contents of a small file."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder has that name."""
+        """Whether the path exists."""
         ...
 
     def is_dir(self, path: str) -> bool:
-        """Whether it is a folder."""
+        """Whether the path is a folder."""
         ...
 
     def size(self, path: str) -> int:
-        """Length of a file by name."""
+        """Return the length of a file."""
         ...
 
     def space(self, path: str) -> tuple[int, int]:
-        """How many bytes there is room for in all, and how many of them are free."""
+        """Return total and free bytes of the file system."""
         ...
 
     def modified_ms(self, path: str) -> int:
-        """When it was last written, in milliseconds since 1970."""
+        """Return the modification time in milliseconds since 1970."""
         ...
 
     def set_modified_ms(self, path: str, when: int) -> None:
-        """Say when it was last written (a cleaned segment keeps the time of what it was made from)."""
+        """Set the modification time (a cleaned segment keeps that of its source)."""
         ...
 
     def list(self, path: str) -> list[str]:
-        """Names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
         ...
 
     def make_dirs(self, path: str) -> None:
-        """Make a folder and those above it; fine if it exists."""
+        """Create a folder and its parents, if they do not exist."""
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file or folder over `new`, atomically."""
+        """Rename a file or folder atomically, replacing `new`."""
         ...
 
     def remove(self, path: str) -> None:
@@ -113,11 +113,11 @@ class Disk(Protocol):
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Delete a folder and all in it."""
+        """Delete a folder with its contents."""
         ...
 
     def sync_dir(self, path: str) -> None:
-        """Make the names in a folder durable."""
+        """Fsync a folder, which makes the names in it durable."""
         ...
 
     def sync_tree(self, path: str) -> None:
@@ -125,21 +125,21 @@ class Disk(Protocol):
         ...
 
     def sync(self, files: Sequence[File], done: SyncDone) -> None:
-        """Make files durable without blocking; `done(error)` is called on the loop, in order of the calls.
+        """Fsync files without blocking; `done(error)` is called on the loop, in the order of the calls.
 
-        Calls made while an fsync is running are served together by the next one (group commit).
+        Calls during an fsync are combined into the next one (group commit).
         """
         ...
 
     def lock(self, path: str) -> Lock:
-        """Take the lock file of a data directory, against other processes and in this one.
+        """Lock the lock file of a log directory against other processes and within this one.
 
         `BlockingIOError` if it is held.
         """
         ...
 
     def close(self) -> None:
-        """Finish the syncs that were asked for and give back what the disk itself holds."""
+        """Finish pending syncs and release resources."""
         ...
 
 

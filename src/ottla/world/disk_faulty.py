@@ -1,7 +1,7 @@
-"""A disk that fails as real ones do: it crashes in a write, forgets what was not synced, fills and rots.
+"""A simulated disk with faults: crashes during writes, lost unsynced data, ENOSPC, bit flips, failing calls.
 
-Its bytes live on a `Platter`, which knows what a loss of power would leave of them. Everything that goes wrong is
-asked for by name, or drawn from the seed.
+Its bytes are in a `Platter`, which computes what a power loss leaves. Faults are injected by calls or drawn from
+the seed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Operation = Literal["read", "write", "sync"]
 
 
 class SimulatedCrash(BaseException):
-    """The machine or the process is gone. Not an `Exception`: nothing may carry on as if it were not."""
+    """The simulated process has crashed. A BaseException, so that no handler continues after it."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """A rule: the `nth` call on a matching path fails, and the `times - 1` after it (None: all)."""
+    """An injected fault: the `nth` call on a matching path fails, and the `times - 1` after it (None: all)."""
 
     operation: Operation
     path: str
@@ -45,7 +45,7 @@ class Fault:
     calls: int = 0
 
     def hits(self, operation: Operation, path: str) -> bool:
-        """Count a call and say whether it is to fail."""
+        """Count a call, and return whether it fails."""
         if operation != self.operation or not fnmatch.fnmatchcase(path, self.path):
             return False
         self.calls += 1
@@ -53,7 +53,7 @@ class Fault:
 
 
 class FaultyFile:
-    """A file of a faulty disk. After a crash it is dead: whoever still uses it gets `SimulatedCrash`."""
+    """A file of a faulty disk; after a crash every use raises `SimulatedCrash`."""
 
     __slots__ = ("_disk", "_file", "path")
 
@@ -66,7 +66,7 @@ class FaultyFile:
         return f"FaultyFile({self.path!r})"
 
     def size(self) -> int:
-        """Its length in bytes."""
+        """Return the length in bytes."""
         self._disk._check_alive()
         return self._file.size()
 
@@ -88,24 +88,24 @@ class FaultyFile:
         self._write(position, bytes(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only where the file ends."""
+        """Return up to `length` bytes; fewer only at the end of the file."""
         self._disk._check_alive()
         self._disk._fail_if_told("read", self.path)
         return self._file.read_at(position, length)
 
     def truncate(self, size: int) -> None:
-        """Cut (or extend with zeros) to `size`."""
+        """Truncate (or extend with zeros) to `size`."""
         self._file._check(True, size)
         with self._disk._step():
             self._cut(size)
 
     def sync(self) -> None:
-        """Make what was written durable; once this has failed for a file, it fails for ever."""
+        """Fsync; after one failure every later fsync of the file fails."""
         with self._disk._step():
             self._sync(self._disk._platter.number)
 
     def close(self) -> None:
-        """Forget the handle."""
+        """Close the handle."""
         self._file.close()
 
     def _write(self, position: int, data: bytes) -> None:
@@ -154,7 +154,7 @@ class FaultyFile:
 
 
 class FaultyDisk:
-    """A disk for simulations: everything that it does wrong is asked for, or drawn from the seed."""
+    """A simulated disk; faults are injected by calls or drawn from the seed."""
 
     def __init__(
         self,
@@ -181,28 +181,28 @@ class FaultyDisk:
         self._queue: list[tuple[list[FaultyFile], SyncDone]] = []
         self._syncing = False
 
-    # What goes wrong.
+    # Fault injection.
 
     def crash_after(self, writes: int, *, torn_bytes: int | None = None) -> None:
-        """Crash in the middle of the n-th write from now, with `torn_bytes` of it done (else any number)."""
+        """Crash during the n-th write from now, after `torn_bytes` of it (default: a random number)."""
         self._crash_write = self.writes + writes
         self._torn_bytes = torn_bytes
 
     def crash_at_step(self, steps: int) -> None:
-        """Crash at the n-th change or sync from now: in the middle of a write, before or after others."""
+        """Crash at the n-th change or sync from now: during a write, before or after others."""
         self._crash_step = self.steps + steps
 
     def crash(self, process_only: bool = False) -> None:
-        """End this process, and unless `process_only` the power too. `reopen` shows what is left."""
+        """Crash the process and, unless `process_only`, lose power. `reopen` returns the disk as it is left."""
         self._alive = False
         self._queue.clear()
         if not process_only:
             self._platter.lose_power(self.random)
 
     def reopen(self) -> FaultyDisk:
-        """The disk after the crash, as a new process finds it: the same bytes, no faults, no locks.
+        """Return the disk as a new process finds it after the crash: same bytes, no faults, no locks.
 
-        A sync that failed is forgotten with the process that was told of it, as the kernel does.
+        Failed syncs are forgotten, as the kernel does when the process that got the error ends.
         """
         self._alive = False
         for inode in self._platter.inodes.values():
@@ -218,23 +218,23 @@ class FaultyDisk:
         times: int | None = 1,
         code: int = errno.EIO,
     ) -> Fault:
-        """Let the n-th such call on a path that matches the pattern fail."""
+        """Make the n-th call of an operation on a matching path fail."""
         fault = Fault(operation, path, nth, times, code)
         self._faults.append(fault)
         return fault
 
     def heal(self) -> None:
-        """Forget the faults that were asked for. A file whose sync has failed stays failed."""
+        """Remove injected faults. Files whose sync failed stay failed."""
         self._faults.clear()
         self._crash_write = self._crash_step = self._torn_bytes = None
         self._platter.seen.cap_bytes = None
 
     def fill_after(self, count: int) -> None:
-        """Let the disk be full when that many more bytes are in its files."""
+        """Fill the disk after that many more bytes."""
         self._platter.seen.cap_bytes = self._platter.seen.used_bytes + count
 
     def flip(self, path: str, byte: int, bit: int) -> None:
-        """Turn one bit of a file over, where it is seen and where it is durable."""
+        """Flip one bit of a file, in the visible and in the durable copy."""
         contents = self._platter.seen._file(path)
         if not 0 <= byte < contents.length or not 0 <= bit < 8:
             raise ValueError(f"{path} has no bit {bit} of byte {byte}")
@@ -243,14 +243,14 @@ class FaultyDisk:
                 copy.write(byte, bytes([copy.read(byte, 1)[0] ^ 1 << bit]))
 
     def unsynced_bytes(self, path: str) -> int:
-        """How many written bytes of a file a loss of power could still take."""
+        """Return the number of written bytes that a power loss may still lose."""
         inode = self._platter.inode(self._platter.seen._file(path))
         return sum(len(change.data or b"") for change in inode.changes)
 
-    # The disk.
+    # The Disk interface.
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> FaultyFile:
-        """Open a file for reading and, if `writable`, writing; `create` makes it if it is not there."""
+        """Open a file for reading and, if `writable`, writing; `create` creates a missing one."""
         self._check_alive()
         seen = self._platter.seen
         if create and not seen.exists(path):
@@ -263,48 +263,48 @@ class FaultyDisk:
         return FaultyFile(self, file)
 
     def read(self, path: str) -> bytes:
-        """A whole (small) file."""
+        """Return the contents of a small file."""
         self._check_alive()
         self._fail_if_told("read", path)
         return self._platter.seen.read(path)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder has that name."""
+        """Whether the path exists."""
         self._check_alive()
         return self._platter.seen.exists(path)
 
     def is_dir(self, path: str) -> bool:
-        """Whether it is a folder."""
+        """Whether the path is a folder."""
         self._check_alive()
         return self._platter.seen.is_dir(path)
 
     def size(self, path: str) -> int:
-        """Length of a file by name."""
+        """Return the length of a file."""
         self._check_alive()
         return self._platter.seen.size(path)
 
     def space(self, path: str) -> tuple[int, int]:
-        """How many bytes there is room for in all, and how many of them are free."""
+        """Return total and free bytes of the file system."""
         self._check_alive()
         return self._platter.seen.space(path)
 
     def modified_ms(self, path: str) -> int:
-        """When it was last written, in milliseconds since 1970."""
+        """Return the modification time in milliseconds since 1970."""
         self._check_alive()
         return self._platter.seen.modified_ms(path)
 
     def set_modified_ms(self, path: str, when: int) -> None:
-        """Say when it was last written."""
+        """Set the modification time."""
         self._check_alive()
         self._platter.seen.set_modified_ms(path, when)
 
     def list(self, path: str) -> list[str]:
-        """Names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
         self._check_alive()
         return self._platter.seen.list(path)
 
     def make_dirs(self, path: str) -> None:
-        """Make a folder and those above it; fine if it exists."""
+        """Create a folder and its parents, if they do not exist."""
         self._check_alive()
         seen = self._platter.seen
         missing: builtins.list[str] = []
@@ -321,7 +321,7 @@ class FaultyDisk:
                 self._rename([(folder, name, folder.entries[name])])
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file or folder over `new`, atomically."""
+        """Rename a file or folder atomically, replacing `new`."""
         with self._step():
             seen = self._platter.seen
             from_folder, from_name = seen._parent(old)
@@ -339,7 +339,7 @@ class FaultyDisk:
             self._rename([(folder, name, None)])
 
     def remove_tree(self, path: str) -> None:
-        """Delete a folder and all in it, one after the other: a crash may leave a part."""
+        """Delete a folder with its contents one by one, so that a crash may leave a part."""
         path = path.rstrip("/")
         for name in self.list(path):
             below = f"{path}/{name}"
@@ -354,7 +354,7 @@ class FaultyDisk:
                 self._rename([(folder, name, None)])
 
     def sync_dir(self, path: str) -> None:
-        """Make the names in a folder durable, and with them all changes of names before."""
+        """Fsync a folder, which makes all earlier name changes durable."""
         with self._step():
             folder = self._platter.seen._folder(path)
             self._fail_if_told("sync", path)
@@ -382,7 +382,7 @@ class FaultyDisk:
             platter.keep_names(len(platter.name_changes))
 
     def sync(self, files: Sequence[File], done: SyncDone) -> None:
-        """Make files durable. With a clock it takes `sync_seconds`; calls meanwhile are served next."""
+        """Fsync files. With a clock this takes `sync_seconds`, and calls in between form the next fsync."""
         self._check_alive()
         if self._closed:
             raise OSError(errno.EBADF, "the disk is closed")
@@ -401,7 +401,7 @@ class FaultyDisk:
             self._start_sync()
 
     def lock(self, path: str) -> FaultyLock:
-        """Take the lock file of a data directory; a crash gives it up."""
+        """Lock the lock file of a log directory; a crash releases it."""
         self._check_alive()
         name = os.path.normpath(path)
         if name in self._locked:
@@ -411,10 +411,10 @@ class FaultyDisk:
         return FaultyLock(self._locked, name)
 
     def close(self) -> None:
-        """Take no more syncs."""
+        """Refuse further syncs."""
         self._closed = True
 
-    # How it does it.
+    # Implementation.
 
     def _start_sync(self) -> None:
         assert self._clock is not None
@@ -460,7 +460,7 @@ class FaultyDisk:
         raise SimulatedCrash(f"at write {self.writes}, step {self.steps}")
 
     def _count_write(self, length: int) -> int | None:
-        """Count a write, and say how much of it is done if the crash comes now."""
+        """Count a write; return how much of it is written if the crash happens now, else None."""
         self.writes += 1
         self.steps += 1
         if self.writes == self._crash_write or self.steps == self._crash_step:
@@ -471,7 +471,7 @@ class FaultyDisk:
 
     @contextlib.contextmanager
     def _step(self) -> Iterator[None]:
-        """Count a change that is done or not done, and crash before or after it if now is the time."""
+        """Count an atomic change, and crash before or after it if it is the chosen one."""
         self._check_alive()
         self.steps += 1
         now = self.steps == self._crash_step
@@ -483,7 +483,7 @@ class FaultyDisk:
 
 
 class FaultyLock:
-    """A lock that dies with its process."""
+    """A lock that a simulated crash releases."""
 
     __slots__ = ("_locked", "_name")
 
@@ -492,7 +492,7 @@ class FaultyLock:
         self._name: str | None = name
 
     def release(self) -> None:
-        """Let another have it. Releasing twice is fine."""
+        """Release the lock. Releasing twice does nothing."""
         if self._name is not None:
             self._locked.discard(self._name)
             self._name = None

@@ -1,6 +1,6 @@
-"""A disk that lives in this process: the default of a broker that has no data directory.
+"""A disk in memory: the default of a broker without a log directory on disk.
 
-It behaves as `disk_real` does, errnos included; everything written counts as durable at once.
+Behaves as `disk_real`, including errnos; everything written is durable at once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _FIRST_CHUNK = 256
 
 
 class Contents:
-    """The bytes of a file, in chunks that never move and never change their length.
+    """Bytes of a file in chunks of fixed length.
 
-    Only the first chunk grows (small files are many), and it grows by being replaced: a reader on another
-    thread goes on with the chunk that it has.
+    Only the first chunk grows, because most files are small, and it is replaced to grow: a reader on another
+    thread keeps the old chunk.
     """
 
     __slots__ = ("chunks", "length", "linked", "modified_ms")
@@ -37,10 +37,10 @@ class Contents:
         self.modified_ms = 0
 
     def read(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes from a position."""
+        """Return up to `length` bytes from a position."""
         try:
             return self._read(position, length)
-        except IndexError:  # the writer cut the file while this thread was looking at its length
+        except IndexError:  # the writer truncated the file after this thread read its length
             return self.read(position, length)
 
     def _read(self, position: int, length: int) -> bytes:
@@ -60,7 +60,7 @@ class Contents:
         return b"".join(pieces)
 
     def write(self, position: int, data: Buffer) -> None:
-        """Put bytes at a position, with zeros between the old end and it."""
+        """Write bytes at a position; fill a gap after the old end with zeros."""
         count = len(data)
         if not count:
             return
@@ -84,12 +84,12 @@ class Contents:
             self.length = end
 
     def resize(self, length: int) -> None:
-        """Cut, or extend with zeros."""
+        """Truncate, or extend with zeros."""
         if length < self.length:
             self.length = length
             keep = -(-length // CHUNK)
             del self.chunks[keep:]
-            # what was cut off must be zeros if the file grows again; by replacing, as readers may be at it
+            # zero what was cut, in case the file grows again; replaced, because readers may hold the chunk
             if keep:
                 last = self.chunks[-1]
                 fresh = bytearray(len(last))
@@ -101,7 +101,7 @@ class Contents:
             self.length = length
 
     def copy(self) -> Contents:
-        """The same bytes in chunks of their own."""
+        """Return a copy."""
         twin = Contents()
         twin.chunks = [bytearray(chunk) for chunk in self.chunks]
         twin.length = self.length
@@ -129,7 +129,7 @@ class Contents:
 
 
 class Folder:
-    """Names and what they stand for."""
+    """A folder: names and their entries."""
 
     __slots__ = ("entries", "modified_ms")
 
@@ -138,7 +138,7 @@ class Folder:
         self.modified_ms = 0
 
     def files(self) -> Iterator[Contents]:
-        """All files below."""
+        """Yield all files below the folder."""
         for entry in self.entries.values():
             if isinstance(entry, Folder):
                 yield from entry.files()
@@ -147,7 +147,7 @@ class Folder:
 
 
 class MemoryFile:
-    """A handle on contents, which live on while somebody has one, as removed files do."""
+    """An open file; the contents of a removed file stay readable through it."""
 
     __slots__ = ("_disk", "_open", "_writable", "contents", "path")
 
@@ -162,12 +162,12 @@ class MemoryFile:
         return f"MemoryFile({self.path!r})"
 
     def size(self) -> int:
-        """Its length in bytes."""
+        """Return the length in bytes."""
         self._check(False)
         return self.contents.length
 
     def append(self, *parts: Buffer) -> int:
-        """Write all parts at the end, or none of them."""
+        """Append all parts, or none of them."""
         self._check(True)
         total = 0
         for part in parts:
@@ -186,24 +186,24 @@ class MemoryFile:
             self.contents.write(position, data)
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only where the file ends."""
+        """Return up to `length` bytes; fewer only at the end of the file."""
         if position < 0 or length < 0 or not self._open:
             self._check(False, min(position, length))
         return self.contents.read(position, length)
 
     def truncate(self, size: int) -> None:
-        """Cut (or extend with zeros) to `size`."""
+        """Truncate (or extend with zeros) to `size`."""
         self._check(True, size)
         self._disk._grow(self.contents, size, self.path)
         self._disk._shrink(self.contents, size)
         self.contents.resize(size)
 
     def sync(self) -> None:
-        """Nothing to do: what is written here is as durable as it will ever be."""
+        """Do nothing: memory has no durability."""
         self._check(False)
 
     def close(self) -> None:
-        """Forget the handle."""
+        """Close the handle."""
         self._open = False
 
     def _check(self, writes: bool, position: int = 0) -> None:
@@ -214,9 +214,9 @@ class MemoryFile:
 
 
 class MemoryDisk:
-    """A tree of files in memory with a cap on the bytes in them; past it, ENOSPC.
+    """A file system in memory; writes beyond `cap_bytes` fail with ENOSPC.
 
-    With a clock, `sync` calls back on the clock's next turn as a real disk does on the loop's; without, at
+    With a clock, `sync` calls back on the clock's next turn, as a real disk does on the loop; without one, at
     once.
     """
 
@@ -237,7 +237,7 @@ class MemoryDisk:
         self._closed = False
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> MemoryFile:
-        """Open a file for reading and, if `writable`, writing; `create` makes it if it is not there."""
+        """Open a file for reading and, if `writable`, writing; `create` creates a missing one."""
         folder, name = self._parent(path)
         found = folder.entries.get(name) if name else folder
         if found is None:
@@ -250,42 +250,42 @@ class MemoryDisk:
         return MemoryFile(self, path, found, writable)
 
     def read(self, path: str) -> bytes:
-        """A whole (small) file."""
+        """Return the contents of a small file."""
         contents = self._file(path)
         return contents.read(0, contents.length)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder has that name."""
+        """Whether the path exists."""
         return self._find(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        """Whether it is a folder."""
+        """Whether the path is a folder."""
         return isinstance(self._find(path), Folder)
 
     def size(self, path: str) -> int:
-        """Length of a file by name."""
+        """Return the length of a file."""
         return self._file(path).length
 
     def space(self, path: str) -> tuple[int, int]:
-        """How many bytes there is room for in all, and how many of them are free."""
+        """Return total and free bytes of the file system."""
         self._entry(path)
         total = self.limit_bytes or self.cap_bytes or 2**63 - 1
         return total, max(total - self.used_bytes, 0)
 
     def modified_ms(self, path: str) -> int:
-        """When it was last written, in milliseconds since 1970."""
+        """Return the modification time in milliseconds since 1970."""
         return self._entry(path).modified_ms
 
     def set_modified_ms(self, path: str, when: int) -> None:
-        """Say when it was last written."""
+        """Set the modification time."""
         self._entry(path).modified_ms = when
 
     def list(self, path: str) -> list[str]:
-        """Names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
         return sorted(self._folder(path).entries)
 
     def make_dirs(self, path: str) -> None:
-        """Make a folder and those above it; fine if it exists."""
+        """Create a folder and its parents, if they do not exist."""
         folder = self.root
         names = _split(path)
         for depth, name in enumerate(names, 1):
@@ -298,7 +298,7 @@ class MemoryDisk:
             folder = found
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file or folder over `new`, atomically."""
+        """Rename a file or folder atomically, replacing `new`."""
         from_folder, from_name = self._parent(old)
         to_folder, to_name = self._parent(new)
         moved = from_folder.entries.get(from_name)
@@ -331,7 +331,7 @@ class MemoryDisk:
         self._unlink(contents)
 
     def remove_tree(self, path: str) -> None:
-        """Delete a folder and all in it."""
+        """Delete a folder with its contents."""
         folder = self._folder(path)
         for contents in folder.files():
             self._unlink(contents)
@@ -343,7 +343,7 @@ class MemoryDisk:
             folder.entries.clear()
 
     def sync_dir(self, path: str) -> None:
-        """Nothing to do but to see that the folder is there."""
+        """Check that the folder exists."""
         self._folder(path)
 
     def sync_tree(self, path: str) -> None:
@@ -351,7 +351,7 @@ class MemoryDisk:
         self._folder(path)
 
     def sync(self, files: Sequence[File], done: SyncDone) -> None:
-        """Call back: everything here is durable already."""
+        """Call `done` at once or on the clock's next turn."""
         if self._closed:
             raise OSError(errno.EBADF, "the disk is closed")
         failure: OSError | None = None
@@ -366,7 +366,7 @@ class MemoryDisk:
             self._clock.call_soon(done, failure)
 
     def lock(self, path: str) -> MemoryLock:
-        """Take the lock file of a data directory."""
+        """Lock the lock file of a log directory."""
         name = "/".join(_split(path))
         if name in self._locked:
             raise BlockingIOError(errno.EAGAIN, "the directory is in use by this process", path)
@@ -375,14 +375,14 @@ class MemoryDisk:
         return MemoryLock(self._locked, name)
 
     def close(self) -> None:
-        """Take no more syncs. The files stay, for whoever opens the same disk again."""
+        """Refuse further syncs. The files stay, so that the same disk can be opened again."""
         self._closed = True
 
     def _now_ms(self) -> int:
         return self._clock.now_ms() if self._clock is not None else time.time_ns() // 1_000_000
 
     def _grow(self, contents: Contents, length: int, path: str) -> None:
-        """Account for a file that is about to be at least `length` long."""
+        """Account for a file that grows to at least `length` bytes."""
         contents.modified_ms = self._now_ms()
         more = length - contents.length
         if more > 0 and contents.linked:
@@ -426,7 +426,7 @@ class MemoryDisk:
         return found
 
     def _parent(self, path: str) -> tuple[Folder, str]:
-        """The folder that a name is in, and its last part (empty for the root)."""
+        """Return the parent folder of a path and its last part (empty for the root)."""
         names = _split(path)
         folder = self.root
         for name in names[:-1]:
@@ -440,7 +440,7 @@ class MemoryDisk:
 
 
 class MemoryLock:
-    """A lock within this process: nobody else can see the disk."""
+    """A lock within this process, which alone can see the disk."""
 
     __slots__ = ("_locked", "_name")
 
@@ -449,7 +449,7 @@ class MemoryLock:
         self._name: str | None = name
 
     def release(self) -> None:
-        """Let another have it. Releasing twice is fine."""
+        """Release the lock. Releasing twice does nothing."""
         if self._name is not None:
             self._locked.discard(self._name)
             self._name = None

@@ -1,7 +1,7 @@
-"""The machine's own file system behind the interface of `disk`.
+"""The real file system behind the interface of `disk`.
 
-Responsible for complete writes, group commit and the lock that Java respects; not for how many files are
-open at once (storage bounds that) nor for what is in them.
+Responsible for complete writes, group commit and the lock that Java respects; not for the number of open
+files, which `storage` bounds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FOLDERS_CAN_SYNC = sys.platform != "win32"
 
 
 class RealFile:
-    """A descriptor. Every call names its position, so that readers on other threads disturb nobody."""
+    """A file descriptor. Every call has a position, so that readers on other threads do not interfere."""
 
     __slots__ = ("_closing", "_disk", "_failed", "_fd", "_pins", "path")
 
@@ -49,11 +49,11 @@ class RealFile:
             os.close(self._fd)
 
     def size(self) -> int:
-        """Ask the descriptor: another handle may have written."""
+        """Return the length from the descriptor, because another handle may have written."""
         return os.lseek(self._fd, 0, os.SEEK_END)
 
     def append(self, *parts: Buffer) -> int:
-        """Write all parts at the end; if that fails, cut the file back as far as the disk lets us."""
+        """Append all parts; if that fails, truncate the file to its previous length, if possible."""
         fd = self._fd
         end = os.lseek(fd, 0, os.SEEK_END)
         try:
@@ -65,14 +65,14 @@ class RealFile:
 
     def write_at(self, position: int, data: Buffer) -> None:
         """Overwrite (or extend) at a position."""
-        if position < 0:  # pwritev takes -1 for "wherever the descriptor stands"
+        if position < 0:  # pwritev uses the descriptor's position for -1
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self.path)
         _write_all(self._fd, (data,), position)
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only where the file ends."""
+        """Return up to `length` bytes; fewer only at the end of the file."""
         fd = self._fd
-        if length > _UNCHECKED_READ:  # pread allocates what it is asked for, so ask for no more than there is
+        if length > _UNCHECKED_READ:  # pread allocates `length` bytes, so limit it to the file's size
             length = max(min(length, os.lseek(fd, 0, os.SEEK_END) - position), 0)
         data = _pread(fd, length, position)
         missing = length - len(data)
@@ -86,14 +86,14 @@ class RealFile:
         return b"".join(pieces)
 
     def truncate(self, size: int) -> None:
-        """Cut (or extend with zeros) to `size`."""
+        """Truncate (or extend with zeros) to `size`."""
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        """Return when what was written is durable; once this has failed it fails for ever.
+        """Fsync; after one failure every later fsync fails.
 
-        After a failed fsync the kernel may drop the pages and call the next one a success: that would be a
-        lie.
+        After a failed fsync the kernel may drop the pages, and the next fsync succeeds although data was
+        lost.
         """
         if self._failed is not None:
             raise self._failed
@@ -107,7 +107,7 @@ class RealFile:
             raise
 
     def close(self) -> None:
-        """Give the descriptor back, after the syncs that still need it."""
+        """Close the descriptor, after pending syncs."""
         if self._fd < 0:
             return
         with self._disk._wake:
@@ -123,7 +123,7 @@ class RealFile:
 
 
 class RealDisk:
-    """Files of this machine. With a loop `sync` works on a thread of its own, without one at once."""
+    """The real file system. With a loop `sync` runs in a flusher thread, without one synchronously."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop
@@ -134,7 +134,7 @@ class RealDisk:
         self._failed: dict[tuple[int, int], OSError] = {}
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> RealFile:
-        """Open a file for reading and, if `writable`, writing; `create` makes it if it is not there."""
+        """Open a file for reading and, if `writable`, writing; `create` creates a missing one."""
         flags = os.O_RDWR if writable else os.O_RDONLY
         if create:
             flags |= os.O_CREAT
@@ -148,10 +148,12 @@ class RealDisk:
         return file
 
     def read(self, path: str) -> bytes:
-        """A whole (small) file."""
+        """Return the contents of a small file."""
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
         try:
-            data = os.read(fd, _UNCHECKED_READ)  # without the buffers of `open`: starts read thousands of small files
+            data = os.read(
+                fd, _UNCHECKED_READ
+            )  # without the overhead of `open`: a start reads thousands of small files
             if len(data) < _UNCHECKED_READ:
                 return data
             pieces = [data]
@@ -164,58 +166,58 @@ class RealDisk:
             os.close(fd)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder has that name."""
+        """Whether the path exists."""
         return os.path.exists(path)
 
     def is_dir(self, path: str) -> bool:
-        """Whether it is a folder."""
+        """Whether the path is a folder."""
         return os.path.isdir(path)
 
     def size(self, path: str) -> int:
-        """Length of a file by name."""
+        """Return the length of a file."""
         found = os.stat(path)
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return found.st_size
 
     def space(self, path: str) -> tuple[int, int]:
-        """How many bytes the file system has in all, and how many of them we may still use."""
+        """Return total and free bytes of the file system."""
         found = shutil.disk_usage(path)
         return found.total, found.free
 
     def modified_ms(self, path: str) -> int:
-        """When it was last written, in milliseconds since 1970."""
+        """Return the modification time in milliseconds since 1970."""
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, when: int) -> None:
-        """Say when it was last written."""
+        """Set the modification time."""
         os.utime(path, ns=(when * 1_000_000, when * 1_000_000))
 
     def list(self, path: str) -> list[str]:
-        """Names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
         return sorted(os.listdir(path))
 
     def make_dirs(self, path: str) -> None:
-        """Make a folder and those above it; fine if it exists."""
+        """Create a folder and its parents, if they do not exist."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file or folder over `new`, atomically."""
+        """Rename a file or folder atomically, replacing `new`."""
         os.replace(old, new)
 
     def remove(self, path: str) -> None:
         """Delete a file."""
-        # unlink of a folder has another errno on each platform
+        # the errno of unlink for a folder differs between platforms
         if os.path.isdir(path) and not os.path.islink(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        """Delete a folder and all in it."""
+        """Delete a folder with its contents."""
         shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        """Make the names in a folder durable."""
+        """Fsync a folder, which makes the names in it durable."""
         if not _FOLDERS_CAN_SYNC:
             return
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -244,7 +246,7 @@ class RealDisk:
             self.sync_dir(folder)
 
     def sync(self, files: Sequence[File], done: SyncDone) -> None:
-        """Make files durable without blocking; `done(error)` is called on the loop, in order of the calls."""
+        """Fsync files without blocking; `done(error)` is called on the loop, in the order of the calls."""
         mine: list[RealFile] = []
         for file in files:
             if not isinstance(file, RealFile):
@@ -267,11 +269,11 @@ class RealDisk:
                 self._wake.notify()
 
     def lock(self, path: str) -> RealLock:
-        """Take the lock file of a data directory, against other processes and within this one."""
+        """Lock the lock file of a log directory against other processes and within this one."""
         return RealLock(path)
 
     def close(self) -> None:
-        """Finish the syncs that were asked for and end the flusher."""
+        """Finish pending syncs and end the flusher thread."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -295,7 +297,7 @@ class RealDisk:
                         if file._closing and not file._pins:
                             file._close_now()
             assert self._loop is not None
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._deliver, [done for _, done in batch], results)
 
     def _deliver(self, dones: Sequence[SyncDone], results: Sequence[OSError | None]) -> None:
@@ -307,14 +309,14 @@ class RealDisk:
                 self._loop.call_exception_handler({"message": "after a sync", "exception": error})
 
     def _remember_failure(self, fd: int, error: OSError) -> None:
-        """Another handle on the same file must not believe in a later success either."""
+        """Remember a failed fsync by inode, so that other handles of the file fail as well."""
         with contextlib.suppress(OSError):
             found = os.fstat(fd)
             self._failed[found.st_dev, found.st_ino] = error
 
 
 def _sync_each(requests: list[list[RealFile]]) -> list[OSError | None]:
-    """One fsync for each file however many asked; for each request the first error among its files."""
+    """Fsync each file once; return for each request the first error among its files."""
     outcome: dict[RealFile, OSError | None] = {}
     for files in requests:
         for file in files:
@@ -328,7 +330,7 @@ def _sync_each(requests: list[list[RealFile]]) -> list[OSError | None]:
 
 
 def _write_all(fd: int, parts: Sequence[Buffer], position: int) -> int:
-    """Write parts one behind the other at a position, whatever the kernel takes at once; how many bytes they were."""
+    """Write all parts at a position, repeating short writes; return the number of bytes."""
     whole = 0
     for part in parts:
         whole += len(part)
@@ -346,7 +348,7 @@ def _write_all(fd: int, parts: Sequence[Buffer], position: int) -> int:
 
 
 def _without(parts: list[memoryview], count: int) -> list[memoryview]:
-    """What is left of the parts when their first `count` bytes are gone."""
+    """Return the parts without their first `count` bytes."""
     for index, part in enumerate(parts):
         if count < len(part):
             return [part[count:], *parts[index + 1 :]]
@@ -366,14 +368,14 @@ if sys.platform != "win32":
     if sys.platform == "darwin":
 
         def _fsync(fd: int) -> None:
-            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's cache
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync on macOS stops at the drive's cache
     else:
 
         def _fsync(fd: int) -> None:
-            os.fdatasync(fd)  # as durable as fsync for what we read back: the data and the length
+            os.fdatasync(fd)  # fdatasync covers the data and the length
 
 else:
-    # Positioned reads and writes are missing there: the position belongs to the descriptor, so one call at a
+    # Windows lacks positioned reads and writes: the position belongs to the descriptor, so one call at a
     # time.
     _seeking = threading.Lock()
 

@@ -1,9 +1,9 @@
-"""What a loss of power leaves of a simulated disk, within what the journals of ext4 and XFS allow.
+"""Power loss of a simulated disk: what may remain under the journals of ext4 and XFS.
 
-- A write that was not synced is there, is missing, is there up to some byte, or is zeros up to its end.
-- Changes of names are undone from the last one backwards, never one before another that stays; a rename is one change.
+- An unsynced write survives, is lost, survives up to some byte, or becomes zeros.
+- Name changes are lost from the last one backwards, never one before another that survives; a rename is one change.
   Syncing a folder keeps all changes up to the last in that folder; syncing a file keeps its bytes, not its name.
-- Once a cut (truncate) is lost, so are the writes to that file after it.
+- If a truncation is lost, later writes to the file are lost, too.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 Assignment = tuple[Folder, str, "Folder | Contents | None"]
 
-# Kernels write back what is old without being asked, and memory has an end here too.
+# Bound the unsynced changes per file, as kernel writeback does.
 _WRITEBACK = 4096
 
 
 @dataclass(slots=True)
 class Change:
-    """A write that has not been synced, or (data is None) a cut to `position`."""
+    """An unsynced write, or (data is None) a truncation to `position`."""
 
     number: int
     position: int
@@ -34,14 +34,14 @@ class Change:
 
 @dataclass(slots=True)
 class Inode:
-    """What is durable of a file, and what came after."""
+    """Durable contents of a file and its unsynced changes."""
 
     durable: Contents
     changes: list[Change] = field(default_factory=list)
     failed: OSError | None = None
 
     def keep(self, number: int) -> None:
-        """Make the changes up to a number durable."""
+        """Make changes up to a number durable."""
         count = 0
         for change in self.changes:
             if change.number > number:
@@ -51,7 +51,7 @@ class Inode:
         del self.changes[:count]
 
     def fail(self, error: OSError, random: Random) -> None:
-        """A sync failed: the kernel calls the pages clean all the same; what is not out never will be."""
+        """Record a failed sync: the kernel marks the pages clean, and unwritten ones are lost."""
         self.failed = error
         for change in self.changes:
             if change.data is None or random.below(2):
@@ -60,7 +60,7 @@ class Inode:
 
 
 class Platter:
-    """What outlives a process: the files as programs see them, and what a loss of power would leave."""
+    """Visible files and their durable state, which survive the process."""
 
     def __init__(self, cap_bytes: int | None, clock: Clock | None) -> None:
         self.seen = MemoryDisk(cap_bytes, clock)
@@ -70,14 +70,14 @@ class Platter:
         self.number = 0
 
     def inode(self, contents: Contents) -> Inode:
-        """What is durable of a file."""
+        """Return the durable state of a file."""
         found = self.inodes.get(contents)
         if found is None:
             found = self.inodes[contents] = Inode(Contents())
         return found
 
     def note(self, contents: Contents, position: int, data: bytes | None) -> None:
-        """A file was written to, or cut; for now only programs see it."""
+        """Record an unsynced write or truncation."""
         self.number += 1
         inode = self.inode(contents)
         inode.changes.append(Change(self.number, position, data))
@@ -85,7 +85,7 @@ class Platter:
             inode.keep(inode.changes[_WRITEBACK // 2].number)
 
     def keep_names(self, count: int) -> None:
-        """Make the first changes of names durable."""
+        """Make the first `count` name changes durable."""
         for change in self.name_changes[:count]:
             moved = [entry for _, _, entry in change]
             for folder, name, entry in change:
@@ -99,7 +99,7 @@ class Platter:
         del self.name_changes[:count]
 
     def lose_power(self, random: Random) -> None:
-        """Leave what is durable and some of what is not."""
+        """Lose power: keep durable data and a random part of the rest."""
         mode = random.choice(("all lost", "all kept", "in order", "any", "any"))
         names = {folder: dict(entries) for folder, entries in self.names.items()}
         kept = {"all lost": 0, "all kept": len(self.name_changes)}.get(mode)
@@ -134,7 +134,7 @@ def _assign(
     name: str,
     entry: Folder | Contents | None,
 ) -> Folder | Contents | None:
-    """Give a name to something, or to nothing; what had it before."""
+    """Assign or remove a name; return the entry that had it before."""
     entries = names.setdefault(folder, {})
     before = entries.pop(name, None)
     if entry is not None:
@@ -150,7 +150,7 @@ def _apply(contents: Contents, change: Change) -> None:
 
 
 def _survivor(inode: Inode | None, mode: str, random: Random) -> Contents:
-    """What is left of a file when the power goes."""
+    """Return what a power loss leaves of a file."""
     if inode is None:
         return Contents()
     left = inode.durable

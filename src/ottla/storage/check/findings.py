@@ -1,4 +1,4 @@
-"""What a verification tells: findings in files, and the sum of what was looked at."""
+"""Results of a verification: findings and totals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class FileKind(StrEnum):
-    """Which file a finding is about; each kind is mended in its own way."""
+    """Kind of file that a finding is about, which decides how to repair it."""
 
     LOG = "log"
     GAP = "gap"
@@ -29,7 +29,7 @@ class FileKind(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Finding:
-    """Something in a file: what it is, and where in the file and in the log; not all that is found is `wrong`."""
+    """A finding in a file, with byte position and offset; a note if not `wrong`."""
 
     path: str
     kind: FileKind
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What was looked at and what was found."""
+    """Totals and findings of a verification."""
 
     findings: list[Finding] = field(default_factory=list)
     partitions: int = 0
@@ -53,5 +53,5 @@ class VerifyReport:
 
     @property
     def wrong(self) -> list[Finding]:
-        """The findings that are errors."""
+        """Return the findings that are errors."""
         return [finding for finding in self.findings if finding.wrong]

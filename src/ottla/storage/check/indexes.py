@@ -1,6 +1,6 @@
-"""Holds each index of a segment against the segment's batches as they go by; one fault per file is enough.
+"""Check the indexes of a segment against its batches during one pass; report one fault per file.
 
-The rules are those that make a lookup right, so that indexes of all Kafka versions pass: older ones index several
+The rules ensure correct lookups, so that indexes of all Kafka versions pass: older ones index several
 batches by one entry, with the position of the first and the offset of the last.
 """
 
@@ -22,7 +22,7 @@ TXN_ENTRY = 34
 
 
 class Fault(NamedTuple):
-    """What is wrong with an index, at which byte of it, and about which offset."""
+    """A fault in an index: reason, byte position and offset."""
 
     reason: str
     position: int
@@ -30,7 +30,7 @@ class Fault(NamedTuple):
 
 
 class OffsetIndexCheck:
-    """Entries must point at batches, and no batch before that may reach the entry's offset."""
+    """Check that entries point at batches, and that no earlier batch reaches the entry's offset."""
 
     suffix = INDEX_SUFFIX
 
@@ -42,7 +42,7 @@ class OffsetIndexCheck:
         self.fault: Fault | None = None
 
     def batch(self, header: BatchHeader) -> None:
-        """Look at the entries that point at this batch or, wrongly, into the one before."""
+        """Check the entries that point at this batch or, wrongly, into the one before."""
         index = self._index
         while self._entry < len(index) and index.positions[self._entry] <= header.position:
             entry, self._entry = self._entry, self._entry + 1
@@ -58,7 +58,7 @@ class OffsetIndexCheck:
         self._end = header.position + header.size
 
     def end(self, whole: bool) -> None:
-        """The segment ended; of one that was not read to its end nothing more can be said."""
+        """Finish the segment; one that was not read to its end is not judged."""
         if whole and self._entry < len(self._index):
             offset = self._index.base_offset + self._index.relative[self._entry]
             position = self._index.positions[self._entry]
@@ -73,7 +73,7 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """No batch before an entry's offset may be younger than the entry, and one that holds the offset is as young."""
+    """Check that the batch at an entry's offset has the entry's timestamp, and no earlier batch a later one."""
 
     suffix = TIME_INDEX_SUFFIX
 
@@ -84,7 +84,7 @@ class TimeIndexCheck:
         self.fault: Fault | None = None
 
     def batch(self, header: BatchHeader) -> None:
-        """Look at the entries whose offset is in this batch."""
+        """Check the entries whose offset is in this batch."""
         index = self._index
         while self._entry < len(index) and index.offsets[self._entry] <= header.last_offset:
             entry, self._entry = self._entry, self._entry + 1
@@ -97,7 +97,7 @@ class TimeIndexCheck:
         self._latest = max(self._latest, header.max_timestamp)
 
     def end(self, whole: bool) -> None:
-        """The segment ended."""
+        """Finish the segment."""
         if whole and self._entry < len(self._index) and self._index.timestamps[self._entry] >= 0:
             offset = self._index.offsets[self._entry]
             # An empty segment's index may name its base offset.
@@ -110,7 +110,7 @@ class TimeIndexCheck:
 
 
 class TransactionIndexCheck:
-    """Each entry must end at an abort marker of its producer, and each abort of records must have its entry."""
+    """Check that each entry ends at an abort marker of its producer, and that each aborted transaction has an entry."""
 
     suffix = TXN_INDEX_SUFFIX
 
@@ -124,7 +124,7 @@ class TransactionIndexCheck:
             self._fail(len(self._entries), base_offset, "is cut off")
 
     def batch(self, header: BatchHeader, data: memoryview) -> None:
-        """Look at an abort marker that has an entry."""
+        """Check an abort marker that has an entry."""
         if not header.is_control or header.producer_id < 0:
             return
         number = self._by_last.get(header.base_offset)
@@ -133,7 +133,7 @@ class TransactionIndexCheck:
         try:
             marker = read_marker(data, header._replace(position=0))
         except InvalidRecords:
-            self._seen.add(number)  # a damaged marker is the log's fault, not the index's
+            self._seen.add(number)  # a damaged marker is a fault of the log, not of the index
             return
         entry = self._entries[number]
         if marker is not None and marker[0].control_type == ControlType.ABORT:
@@ -143,7 +143,7 @@ class TransactionIndexCheck:
                 self._fail(number, entry.last_offset, what)
 
     def ended(self, completed: CompletedTxn, last_stable_offset: int, trusted: bool) -> None:
-        """A transaction of which the log still holds records has ended."""
+        """Check the entry of a completed transaction whose records are still in the log."""
         if not completed.aborted or not self._must_list_all or not trusted:
             return
         expected = AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
@@ -161,7 +161,7 @@ class TransactionIndexCheck:
             self._fail(number, expected.last_offset, f"has {what}")
 
     def end(self, whole: bool) -> None:
-        """The segment ended."""
+        """Finish the segment."""
         for number, entry in enumerate(self._entries if whole else []):
             if number not in self._seen:
                 self._fail(number, entry.last_offset, f"names offset {entry.last_offset}, where nothing is aborted")

@@ -1,4 +1,4 @@
-"""The pass over one partition's log: every batch is checked, and beside it all that is derived from the log."""
+"""One pass over a partition's log that checks every batch and all derived files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def wrong_crc(header: BatchHeader, data: memoryview) -> str:
-    """What to say if a batch's bytes are not those that its CRC was computed over, else an empty string."""
+    """Return a message if the CRC of a batch is wrong, else an empty string."""
     if header.magic == MAGIC:
         actual = crc32c(data[ATTRIBUTES_POSITION:])
     else:
@@ -36,7 +36,7 @@ def wrong_crc(header: BatchHeader, data: memoryview) -> str:
 
 
 class PartitionCheck:
-    """The pass over one partition's log, with all that is derived from the log checked beside it."""
+    """One pass over a partition's log that checks every batch and all derived files."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class PartitionCheck:
         self._folder = folder
         self._may_have_gaps = may_have_gaps
         self._state = ProducerState()
-        self._trusted = True  # whether the producers' state was followed from where it is known
+        self._trusted = True  # whether the producer state was replayed from a known start
         self._next_offset = folder.segments[0].base_offset if folder.segments else 0
         self._snapshots = list(folder.snapshots)
         self._epochs = self._read_epochs()
@@ -63,7 +63,7 @@ class PartitionCheck:
         self._epoch_fault = False
 
     def run(self) -> int:
-        """Check everything; where the log ends."""
+        """Check everything; return the log end offset."""
         self._start_state()
         for number, segment in enumerate(self._folder.segments):
             self._report.segments += 1
@@ -77,7 +77,7 @@ class PartitionCheck:
         return self._next_offset
 
     def _start_state(self) -> None:
-        """Take the producers' state at the log's start from the snapshot there, if one is needed and there."""
+        """Load the producer state at the log start from its snapshot, if there is one."""
         if not self._folder.segments or self._next_offset == 0:
             return
         self._trusted = False
@@ -125,7 +125,7 @@ class PartitionCheck:
                 if reason or (out_of_place and in_order):
                     self._found(path, FileKind.LOG, reason or out_of_place, header.position, header.base_offset)
                 if out_of_place:
-                    in_order = False  # after a wrong offset the right ones look wrong too: the first is told
+                    in_order = False  # after a wrong offset the following ones look wrong, too: report the first
                 if reason or out_of_place:
                     self._trusted = False
                 else:
@@ -165,7 +165,7 @@ class PartitionCheck:
         return ""
 
     def _expect(self, offset: int, path: str, position: int) -> None:
-        """Say so if offsets are missing before this one in a log that cannot have gaps."""
+        """Report missing offsets before this one, in a log that is not compacted."""
         if offset > self._next_offset:
             if not self._may_have_gaps:
                 reason = f"offsets {self._next_offset} to {offset - 1} are missing"
@@ -207,7 +207,7 @@ class PartitionCheck:
         if suffix in segment.kinds:
             return self._read(segment.path(suffix))
         if segment.size:
-            # The segment that is written to may have its indexes in memory only.
+            # The active segment may have its indexes in memory only.
             self._found(segment.path(suffix), kind, "not there", wrong=not last)
         return b""
 
@@ -223,7 +223,7 @@ class PartitionCheck:
         return f"{self._folder.path}/{names.offset_name(offset, names.SNAPSHOT_SUFFIX)}"
 
     def _check_snapshots_until(self, offset: int | None) -> None:
-        """Check the snapshots of the state before a batch (or, at the end, all that are left)."""
+        """Check the producer snapshots up to an offset, or all remaining ones."""
         while self._snapshots and (offset is None or self._snapshots[0] <= offset):
             at = self._snapshots.pop(0)
             path = self._snapshot_path(at)
@@ -242,12 +242,12 @@ class PartitionCheck:
                 self._found(path, FileKind.SNAPSHOT, reason, offset=at)
 
     def _disagreement(self, entries: list[ProducerEntry]) -> str:
-        """How a snapshot differs from the state that the log gives, as far as expiry cannot explain it."""
+        """Return how a snapshot differs from the replayed state, apart from expired producers; or an empty string."""
         listed = {entry.producer_id: entry for entry in entries}
         for entry in entries:
             known = self._state.producers.get(entry.producer_id)
             if known is None:
-                continue  # of records that retention has removed
+                continue  # its records were deleted by retention
             for name in ("producer_epoch", "last_data_offset", "last_sequence", "current_txn_first_offset"):
                 theirs, ours = getattr(entry, name), getattr(known, name)
                 if theirs != ours:
@@ -278,7 +278,7 @@ class PartitionCheck:
         return entries
 
     def _check_epoch(self, header: BatchHeader) -> None:
-        """Hold a batch's epoch against the checkpoint; only the first difference is told."""
+        """Compare a batch's leader epoch with the checkpoint; report only the first difference."""
         if self._epochs is None or self._epoch_fault or header.partition_leader_epoch < 0:
             return
         while self._epoch < len(self._epochs) and self._epochs[self._epoch][1] <= header.base_offset:
@@ -307,7 +307,7 @@ class PartitionCheck:
 
 
 def wrong_records(header: BatchHeader, data: memoryview) -> str:
-    """What is wrong with the records inside a batch whose CRC is right, or an empty string."""
+    """Return what is wrong with the records of a batch with a right CRC, or an empty string."""
     if header.magic != MAGIC:
         return ""
     try:

@@ -1,6 +1,6 @@
-"""Mends what `verify` finds: derived files are made anew from the log; the log itself is cut, only if that is asked.
+"""Repair what `verify` finds: rebuild derived files from the log; truncate the log only on request.
 
-The same steps are planned for a dry run and for a real one. The caller holds the directory's lock.
+A dry run returns the same steps. The caller holds the directory's lock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DERIVED = (*_INDEXES, FileKind.TXN_INDEX, FileKind.SNAPSHOT, FileKind.EPOCHS)
 
 @dataclass(slots=True, frozen=True)
 class Step:
-    """One change to one file: what is done to it."""
+    """One change to one file."""
 
     path: str
     action: str
@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(slots=True)
 class RepairReport:
-    """What was found, what was (or, in a dry run, would be) done, and what stays as it is."""
+    """Findings, the steps taken (or, in a dry run, planned), and what stays as it is."""
 
     before: VerifyReport
     steps: list[Step] = field(default_factory=list)
@@ -63,7 +63,7 @@ def repair(
     dry_run: bool = False,
     progress: Callable[[int], None] = lambda size: None,
 ) -> RepairReport:
-    """Mend a log directory or one partition's folder; without `truncate` no record is given up."""
+    """Repair a log directory or one partition's folder; without `truncate` no record is dropped."""
     path = path.rstrip("/") or "/"
     before = verify(env.disk, path, progress=progress)
     report = RepairReport(before)
@@ -81,7 +81,7 @@ def repair(
         if mend.end is not None:
             ends[folder.partition] = mend.end
         elif mend.stays_damaged:
-            ends.pop(folder.partition, None)  # where it ends is not known before it is cut
+            ends.pop(folder.partition, None)  # its end is unknown until it is truncated
     if path not in by_folder:
         _mend_checkpoints(env, path, before, ends, report, dry_run)
     if not dry_run and report.steps:
@@ -98,7 +98,7 @@ def _mend_checkpoints(
     report: RepairReport,
     dry_run: bool,
 ) -> None:
-    """Rewrite the offset checkpoints that cannot be read or that name offsets which no log has."""
+    """Rewrite checkpoints that are unreadable or have offsets beyond their logs."""
     for name in names.CHECKPOINTS:
         path = f"{root}/{name}"
         try:
@@ -120,7 +120,7 @@ def _mend_checkpoints(
 
 
 class _PartitionRepair:
-    """The repair of one partition: decide on a cut, then make anew what was wrong or lies behind the cut."""
+    """Repair of one partition: truncate if requested, then rebuild wrong derived files."""
 
     def __init__(
         self,
@@ -143,11 +143,11 @@ class _PartitionRepair:
 
     @property
     def stays_damaged(self) -> bool:
-        """Whether a damaged log was left as it is."""
+        """Whether the log stays damaged."""
         return self._damaged_from is not None
 
     def run(self) -> None:
-        """Do it, or say what would be done."""
+        """Perform or plan the repair."""
         self._mend_topic_id()
         self._report.left += [finding for finding in self._findings if finding.kind is FileKind.GAP]
         cut = self._first_damage()
@@ -172,7 +172,7 @@ class _PartitionRepair:
             if finding.kind is not FileKind.TOPIC_ID or not finding.wrong:
                 continue
             if expected is None or "names topic" in finding.reason or "different topic ids" in finding.reason:
-                self._report.left.append(finding)  # which of the two is right is not for a tool to say
+                self._report.left.append(finding)  # the tool cannot decide which id is right
                 continue
             self._step(finding.path, f"write topic id {expected}, as the metadata log has it")
             if not self._dry_run:
@@ -189,7 +189,7 @@ class _PartitionRepair:
         return None
 
     def _cut(self, segment: SegmentFiles, finding: Finding) -> None:
-        """Cut the log at the first damage: what follows in the segment, later segments and snapshots go."""
+        """Truncate the log at the first damage: drop the rest of the segment, later segments and snapshots."""
         assert finding.position is not None
         assert finding.offset is not None
         later = [each for each in self._folder.segments if each.base_offset > segment.base_offset]
@@ -214,7 +214,7 @@ class _PartitionRepair:
         segment.size = finding.position
         self._folder.segments = [each for each in self._folder.segments if each not in later]
         self._folder.snapshots = [offset for offset in self._folder.snapshots if offset <= kept_offset]
-        # All that is derived from the part that was cut is made anew.
+        # Rebuild everything derived from the part that was cut.
         for suffix, kind in (
             (names.INDEX_SUFFIX, FileKind.INDEX),
             (names.TXN_INDEX_SUFFIX, FileKind.TXN_INDEX),
@@ -227,7 +227,7 @@ class _PartitionRepair:
         )
 
     def _end_before(self, segment: SegmentFiles, position: int) -> int:
-        """The offset that follows the last batch before a position of a segment."""
+        """Return the offset after the last batch before a position."""
         end = segment.base_offset
         for header, _ in scan_batches(self._env.disk, segment.path(), position):
             end = header.next_offset
@@ -236,7 +236,7 @@ class _PartitionRepair:
     # What is derived from it -------------------------------------------------------------------------------------
 
     def _rebuild(self) -> None:
-        """Make derived files anew, in one pass over the log."""
+        """Rebuild derived files in one pass over the log."""
         wanted: dict[FileKind, list[str]] = {kind: [] for kind in _DERIVED}
         kept = {segment.path() for segment in self._folder.segments}
         for finding in self._findings:
@@ -244,7 +244,7 @@ class _PartitionRepair:
                 continue
             stem = finding.path.rpartition(".")[0]
             if finding.kind in (*_INDEXES, FileKind.TXN_INDEX) and f"{stem}{names.LOG_SUFFIX}" not in kept:
-                continue  # it went with its segment
+                continue  # deleted with its segment
             if finding.kind is FileKind.SNAPSHOT and self._offset_of(finding.path) > self._end_after_cut():
                 if not finding.wrong:
                     self._remove(finding.path)
@@ -281,7 +281,7 @@ class _PartitionRepair:
                 segment.rebuild_indexes()
 
     def _replay(self, wanted: set[str]) -> None:
-        """Follow producers and epochs through the log and write the files that were asked for."""
+        """Replay producers and epochs through the log and write the requested files."""
         state = ProducerState()
         epochs = LeaderEpochCache()
         segments = self._folder.segments
@@ -317,7 +317,7 @@ class _PartitionRepair:
     def _snapshot_path(self, offset: int) -> str:
         return f"{self._folder.path}/{names.offset_name(offset, names.SNAPSHOT_SUFFIX)}"
 
-    # Telling -----------------------------------------------------------------------------------------------------
+    # Reporting ---------------------------------------------------------------------------------------------------
 
     def _step(self, path: str, action: str) -> None:
         self._report.steps.append(Step(path, action))

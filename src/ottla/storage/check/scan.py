@@ -1,6 +1,6 @@
-"""Looks at a log directory without touching it: its folders, segments and batches as they are on the disk.
+"""Read-only access to a log directory for tools: folders, segments and batches as they are on disk.
 
-For tools. A broker opens logs through `directory` and `log`, which make what is missing; nothing here writes.
+A broker opens logs through `directory` and `log`, which create missing files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TOPIC_RESOURCE = 2
 
 @dataclass(slots=True)
 class SegmentFiles:
-    """One segment by its files; `size` is that of the records' file when it was listed."""
+    """Files of one segment; `size` is that of the `.log` file when it was listed."""
 
     folder: str
     base_offset: int
@@ -54,13 +54,13 @@ class SegmentFiles:
     size: int = 0
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
-        """One of its files."""
+        """Return the path of one of the segment's files."""
         return f"{self.folder}/{offset_name(self.base_offset, suffix)}"
 
 
 @dataclass(slots=True)
 class PartitionFolder:
-    """A partition's folder: what its name says, its segments in order, its snapshots, and the other names in it."""
+    """Contents of a partition's folder: segments in order, snapshots, and other names."""
 
     path: str
     partition: TopicPartition
@@ -72,17 +72,17 @@ class PartitionFolder:
 
     @property
     def size(self) -> int:
-        """Bytes of records."""
+        """Return the number of bytes of records."""
         return sum(segment.size for segment in self.segments)
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
+        """Return the folder's name."""
         return self.path.rpartition("/")[2]
 
 
 def read_folder(disk: Disk, path: str) -> PartitionFolder:
-    """List a partition's folder; a name that is not a partition's raises `ValueError`."""
+    """List a partition's folder; raise `ValueError` for other folders."""
     name = path.rstrip("/").rpartition("/")[2]
     named = parse_partition_dir(name)
     if named is None and name == METADATA_TOPIC:
@@ -111,7 +111,7 @@ def read_folder(disk: Disk, path: str) -> PartitionFolder:
 
 
 def find_partitions(disk: Disk, root: str) -> list[PartitionFolder]:
-    """The partitions' folders of a log directory, by topic and number."""
+    """Return the partition folders of a log directory, sorted by topic and number."""
     root = root.rstrip("/") or "/"
     found = []
     for name in disk.list(root):
@@ -124,10 +124,10 @@ def find_partitions(disk: Disk, root: str) -> list[PartitionFolder]:
 def scan_batches(
     disk: Disk, path: str, size: int | None = None, start: int = 0, *, first_read: int = CHUNK
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Each batch of a file with its bytes; `header.position` counts from the file's start.
+    """Yield each batch of a file with its bytes; `header.position` is that in the file.
 
-    Reads grow from `first_read`, for whoever is likely to need little, until they are as large as reads of whole files.
-    Bytes that cannot be a batch raise `CorruptLogError` with their position. CRCs are for the caller to check.
+    Reads grow from `first_read` to `CHUNK`, so that callers that need little read little.
+    Bytes that are no batch raise `CorruptLogError` with their position. The caller checks CRCs.
     """
     file = disk.open(path, writable=False)
     try:
@@ -159,7 +159,7 @@ def scan_batches(
 
 @dataclass(slots=True, frozen=True)
 class LogBounds:
-    """Where a partition's log begins and ends, in offsets and in time; times are -1 where there are none."""
+    """Bounds of a log in offsets and time; a missing time is -1."""
 
     start_offset: int
     end_offset: int
@@ -169,7 +169,7 @@ class LogBounds:
 
 
 def log_bounds(disk: Disk, folder: PartitionFolder) -> LogBounds:
-    """Find a log's bounds by its indexes, and by reading no more of its segments than those leave open."""
+    """Return the bounds of a log from its indexes, reading as little of its segments as possible."""
     if not folder.segments:
         return LogBounds(0, 0, -1, -1, -1)
     first_timestamp = max_timestamp = epoch = -1
@@ -189,7 +189,7 @@ def log_bounds(disk: Disk, folder: PartitionFolder) -> LogBounds:
                     max_timestamp = max(max_timestamp, header.max_timestamp)
                     end, epoch = header.next_offset, header.partition_leader_epoch
             except CorruptLogError:
-                pass  # the end is that of the last whole batch
+                pass  # the log ends after the last whole batch
     return LogBounds(start, end, first_timestamp, max_timestamp, epoch)
 
 
@@ -219,7 +219,7 @@ def _first_timestamp(disk: Disk, segment: SegmentFiles) -> int:
 
 
 def replay_batch(state: ProducerState, header: BatchHeader, data: memoryview) -> CompletedTxn | None:
-    """Apply a batch that is in the log to the state of its producers; the transaction that it ends, if it does."""
+    """Replay a batch into the producer state; return the transaction that it completes, if any."""
     if header.producer_id >= 0:
         append = state.prepare(header.producer_id, AppendOrigin.REPLICATION)
         completed = None
@@ -239,7 +239,7 @@ def replay_batch(state: ProducerState, header: BatchHeader, data: memoryview) ->
 
 @dataclass(slots=True)
 class MetadataFacts:
-    """What the metadata log beside the partitions says about topics; empty where there is no such log."""
+    """Topic ids and compacted topics from the metadata log; empty without one."""
 
     topic_ids: dict[str, Uuid] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=lambda: set(INTERNAL_COMPACTED))
@@ -247,7 +247,7 @@ class MetadataFacts:
 
 
 def read_metadata_facts(disk: Disk, root: str) -> MetadataFacts:
-    """Read topics' ids and which of them are compacted, from the newest snapshot and the log behind it."""
+    """Read topic ids and compacted topics from the newest snapshot and the log after it."""
     facts = MetadataFacts()
     folders = [folder for folder in find_partitions(disk, root) if folder.partition.topic == METADATA_TOPIC]
     if not folders:
@@ -263,7 +263,7 @@ def read_metadata_facts(disk: Disk, root: str) -> MetadataFacts:
                     for record in iter_records(data, header._replace(position=0)):
                         _learn(facts, record.value or b"")
         except (CorruptLogError, InvalidRecords, FileNotFoundError):
-            continue  # what can be read is read; damage is reported by those who look for it
+            continue  # use what can be read; `verify` reports damage
     facts.known = True
     return facts
 
@@ -281,5 +281,5 @@ def _learn(facts: MetadataFacts, value: bytes) -> None:
             del facts.topic_ids[name]
     elif isinstance(record, ConfigRecord) and record.resource_type == _TOPIC_RESOURCE:
         compacts = record.name == "cleanup.policy" and "compact" in (record.value or "")
-        if compacts:  # and if only once: the gaps stay
+        if compacts:  # also if it is no longer compacted: gaps remain
             facts.compacted.add(record.resource_name)

@@ -1,7 +1,7 @@
-"""Checks a log directory against itself: batches, indexes, snapshots, checkpoints. Nothing is written.
+"""Verify a log directory: batches, indexes, snapshots and checkpoints against each other. Read-only.
 
-A broker serves bytes unchecked, as Kafka does; this is what finds rot. Kafka's directories and ottla's are held to
-the same rules, those by which Kafka's own code reads the files. `repair` mends what is found here.
+A broker serves bytes unchecked, as Kafka does; verification finds bit rot. The rules are those by which Kafka's
+code reads the files. `repair` repairs the findings.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ QUORUM_STATE = "quorum-state"
 def verify(
     disk: Disk, path: str, *, deep: bool = False, progress: Callable[[int], None] = lambda size: None
 ) -> VerifyReport:
-    """Check a log directory, or one partition's folder in it; `deep` opens every batch and walks its records.
+    """Verify a log directory or one partition's folder; `deep` also decompresses and walks the records of every batch.
 
-    `progress` is told how many bytes of records were checked since it was last told.
+    `progress` is called with the number of bytes checked since the last call.
     """
     verifier = Verifier(disk, deep=deep, progress=progress)
     if is_partition(path):
@@ -63,13 +63,13 @@ def is_partition(path: str) -> bool:
 
 
 def bytes_to_check(disk: Disk, path: str) -> int:
-    """How many bytes of records a verification will read."""
+    """Return the number of bytes that a verification will read."""
     folders = [read_folder(disk, path)] if is_partition(path) else find_partitions(disk, path)
     return sum(folder.size for folder in folders if len(folders) == 1 or not folder.mark)
 
 
 class Verifier:
-    """One verification as it goes on; its findings are in `report`."""
+    """A verification in progress; `report` has its findings."""
 
     def __init__(self, disk: Disk, *, deep: bool = False, progress: Callable[[int], None] = lambda size: None) -> None:
         self.disk = disk
@@ -95,7 +95,7 @@ class Verifier:
     # A directory -------------------------------------------------------------------------------------------------
 
     def check_directory(self, root: str) -> None:
-        """Check every partition here, then the files that speak of all of them."""
+        """Check every partition, then checkpoints and other files of the directory."""
         self._facts = read_metadata_facts(self.disk, root)
         self.report.topic_ids = self._facts.topic_ids
         checkpoints = {name: self._read_checkpoint(f"{root}/{name}") for name in names.CHECKPOINTS}
@@ -158,7 +158,7 @@ class Verifier:
     # A partition -------------------------------------------------------------------------------------------------
 
     def check_partition(self, folder: PartitionFolder) -> Uuid | None:
-        """Check a partition's folder; the topic id that it names."""
+        """Check a partition's folder; return the topic id in it."""
         self.report.partitions += 1
         topic_id = self._check_topic_id(folder)
         for name in folder.orphans:
@@ -218,7 +218,7 @@ class Verifier:
                 self.found(path, FileKind.METADATA, "is not a JSON object")
 
     def _check_metadata_snapshot(self, path: str) -> None:
-        """A snapshot of the metadata: whole batches between a header and a footer."""
+        """Check a metadata snapshot: whole batches from header to footer."""
         kinds: list[object] = []
         position = offset = 0
         try:
