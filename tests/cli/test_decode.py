@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from ottla.cli import COMMANDS, build
 from ottla.protocol.framing import encode_request
 from ottla.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest
 from ottla.protocol.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
@@ -253,6 +254,13 @@ def test_passwords_are_hidden_without_show_secrets() -> None:
         assert b"hunter2".hex() not in output
     _, output = run("--show-secrets", stdin=frame)
     assert b"hunter2".hex(" ")[:8] in output
+
+
+def test_control_characters_of_a_client_id_are_escaped() -> None:
+    frame = bytes(encode_request(18, 0, 1, "\x1b[2Jme", ApiVersionsRequest()))
+    code, output = run("--no-hexdump", stdin=frame)
+    assert (code, "\x1b[2J" in output) == (0, False)
+    assert "[2Jme" in output
 
 
 def test_installed_command_reads_standard_input() -> None:

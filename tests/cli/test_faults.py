@@ -49,6 +49,18 @@ def test_consume_prints_wrong_crc_if_checks_are_off(damaged: Cluster) -> None:
     assert (unchecked.code, unchecked.out) == (0, "first\nBROKEN\nlast\n")
 
 
+def test_consume_names_the_batch_that_cannot_be_decoded(tmp_path: Path) -> None:
+    with Cluster(topics=["packed"], data_dir=str(tmp_path)) as cluster:
+        assert run(cluster.bootstrap, "produce", "packed", "-v", "x" * 500, "-z", "zstd").code == 0
+        (log,) = (tmp_path / "packed-0").glob("*.log")
+        with log.open("r+b") as file:
+            file.seek(61)  # where the compressed records begin
+            file.write(b"\0\0\0\0")
+        undecodable = run(cluster.bootstrap, "consume", "packed", "-e", "--no-check-crcs")
+    assert (undecodable.code, undecodable.out) == (1, "")
+    assert "packed-0: the batch at offset 0 cannot be decoded" in undecodable.err
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -33,7 +33,7 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """Which records are printed: `add_command` expands it to one option per field. All that are given must match."""
+    """Filters of records, which must all match: `add_command` expands it to one option per field."""
 
     key: Annotated[
         str | None,

@@ -12,6 +12,7 @@ from ottla.cli.commands import add_command
 from ottla.cli.dumps import NotADumpError, read_dump
 from ottla.cli.output import console as make_console
 from ottla.cli.output import echo, print_json, refuse_together, usage
+from ottla.printable import printable
 from ottla.protocol.api import APIS
 from ottla.protocol.capture import REQUEST, is_capture, read_capture
 from ottla.protocol.errors import ProtocolError
@@ -240,7 +241,7 @@ def _shown(line: Line, show_secrets: bool) -> str:
         return f"{size}: {_preview(bytes(value))}"
     if line.secret and not show_secrets:
         return "hidden"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else printable(str(value))
 
 
 def _preview(value: bytes, most: int = 64) -> str:

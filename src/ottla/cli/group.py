@@ -164,9 +164,10 @@ def lag(
         raise usage("--watch and --fail-above cannot be used together")
     with cluster.connect() as client:
         while True:
-            lags = {
-                name: _partition_lags(client, describe_group(client, name)) for name in names or _all_groups(client)
-            }
+            if names:
+                lags = {name: _partition_lags(client, describe_group(client, name)) for name in names}
+            else:
+                lags = _lags_of_all_groups(client)
             totals = {name: _total(rows) for name, rows in lags.items()}
             if watch and not as_json:
                 console().clear()
@@ -354,8 +355,15 @@ def delete(
         for_each(names, delete_one)
 
 
-def _all_groups(client: Client) -> list[str]:
-    return [group.group for group in list_groups(client)]
+def _lags_of_all_groups(client: Client) -> dict[str, list[dict[str, Any]]]:
+    lags = {}
+    for group in list_groups(client):
+        try:
+            lags[group.group] = _partition_lags(client, describe_group(client, group.group))
+        except KafkaError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:  # deleted after it was listed
+                raise
+    return lags
 
 
 def _total(rows: list[dict[str, Any]]) -> int:

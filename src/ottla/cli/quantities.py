@@ -62,10 +62,10 @@ def format_duration(milliseconds: int) -> str:
 
 def parse_size(text: str) -> int:
     """Return the bytes of `1048576`, `64k`, `128m`, `1GiB`; raise ValueError for anything else."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is not a size; write bytes, or a number with k, m, g or t, such as 128m")
-    return int(found[1]) * _BYTES[found[2].lower()]
+    return int(match[1]) * _BYTES[match[2].lower()]
 
 
 def format_size(count: int) -> str:

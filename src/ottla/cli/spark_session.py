@@ -31,7 +31,7 @@ Conf = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Where and how Spark runs: `add_command` expands it to one option per field."""
+    """Spark's master and properties: `add_command` expands it to one option per field."""
 
     master: Master = None
     conf: Conf = None

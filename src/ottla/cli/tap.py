@@ -14,7 +14,7 @@ import typer
 from ottla.cli.commands import add_command
 from ottla.cli.connect import PROPERTIES, Properties, PropertiesFile, client_properties, read_properties
 from ottla.cli.dev_tls import make_dev_tls
-from ottla.cli.output import fail, print_json, refuse_together, usage
+from ottla.cli.output import echo, fail, print_json, refuse_together, usage
 from ottla.cli.quantities import format_count
 from ottla.protocol.capture import REQUEST
 from ottla.protocol.inspector import Inspection, Inspector
@@ -310,7 +310,7 @@ class _Printer:
         if self._brief:
             arrow = "->" if frame.direction == REQUEST else "<-"
             node = frame.server if frame.node is None else f"node {frame.node}"
-            typer.echo(
+            echo(
                 f"{frame.client} ({frame.client_id}) {arrow} {node}  {frame.api} v{frame.version} "
                 f"{frame.direction} #{frame.correlation_id}, {frame.size} bytes"
             )

@@ -118,7 +118,7 @@ class RecordReader:
             if header.is_control:
                 aborting.discard(header.producer_id)
             elif not (self._read_committed and header.is_transactional and header.producer_id in aborting):
-                for record in iter_records(data.records or b"", header):
+                for record in self._decode(partition, data, header):
                     if record.offset < self.positions[partition]:
                         continue
                     if end is not None and record.offset >= end:
@@ -141,6 +141,14 @@ class RecordReader:
         except InvalidRecords as error:
             where = f"{self._topic}-{partition} after offset {self.positions[partition] - 1}"
             raise KafkaError(error.code, f"{where}: {error.message}") from error
+
+    def _decode(self, partition: int, data: PartitionData, header: BatchHeader) -> Iterator[Record]:
+        """Return the records of a batch; one that cannot be decoded is an error that names the batch's offset."""
+        try:
+            yield from iter_records(data.records or b"", header)
+        except InvalidRecords as error:
+            where = f"{self._topic}-{partition}: the batch at offset {header.base_offset}"
+            raise KafkaError(error.code, f"{where} cannot be decoded: {error.message}") from error
 
 
 def timestamp_type(header: BatchHeader) -> str:
