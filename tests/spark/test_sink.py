@@ -84,7 +84,7 @@ def test_a_stream_appends_its_batches(spark: SparkSession, cluster: Cluster, tmp
     [
         ("value bigint", {"topic": "left"}, "column value is bigint, a sink takes string or binary"),
         ("key string", {"topic": "left"}, "needs the column value .string or binary.; there are key"),
-        ("value string", {}, "where to"),
+        ("value string", {}, "no target"),
         ("value string", {"topic": "nowhere"}, "topic nowhere is not on 127.*create it first"),
         ("value string", {"topic": "left", "topc": "left"}, "ottla has no option topc; did you mean topic"),
         ("value string", {"topic": "left", "kafka.acks": "2"}, "kafka.acks is one of all, -1, 0, 1, not '2'"),
