@@ -39,6 +39,14 @@ def test_contributing_steps_name_existing_files() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_name_existing_tests(page: Path) -> None:
+    for path, name in re.findall(r"(tests/[\w/]+\.py)(?:::(test_\w+))?", page.read_text()):
+        if "NN" not in path:
+            assert (ROOT / path).is_file(), path
+            assert f"def {name}" in (ROOT / path).read_text(), f"{path} has no {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files_that_are_there(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):

@@ -1,4 +1,4 @@
-"""The coordinators' own topics are compacted and compressed, and what they say stays the same."""
+"""Compaction and compression of the internal topics keep the coordinators' state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = {
     "log.cleaner.min.cleanable.ratio": "0.01",
 }
 
-BUSY = "busy" * 500  # a long name, so that few records fill a segment
+BUSY = "busy" * 500  # a long id, so that few records fill a segment
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def talk() -> TransactionTalk:
 
 
 def segments(talk: TransactionTalk, folder: str) -> list[int]:
-    """How large each segment of a log is."""
+    """Return the sizes of a log's segments."""
     disk = talk.talk.world.disk
     return [
         disk.size(f"/data/{folder}/{name}") for name in sorted(disk.list(f"/data/{folder}")) if name.endswith(".log")
@@ -64,7 +64,7 @@ def offsets(talk: TransactionTalk, group: str) -> set[int]:
     return {each.committed_offset for topic in answer.groups[0].topics for each in topic.partitions}
 
 
-def test_committed_offsets_survive_the_compaction_of_their_topic(talk: TransactionTalk) -> None:
+def test_committed_offsets_survive_compaction(talk: TransactionTalk) -> None:
     commit(talk, "idle", 7)
     for offset in range(120):
         commit(talk, "busy", offset)
@@ -76,7 +76,7 @@ def test_committed_offsets_survive_the_compaction_of_their_topic(talk: Transacti
     talk.talk.close()
 
 
-def test_transactions_survive_the_compaction_of_their_topic(talk: TransactionTalk) -> None:
+def test_transactions_survive_compaction(talk: TransactionTalk) -> None:
     idle = talk.init("idle")
     talk.add(idle, ("news", 3))
     while len(segments(talk, "__transaction_state-0")) == 1:
@@ -97,9 +97,7 @@ def states(talk: TransactionTalk) -> list[k65.TransactionState]:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_topic_that_is_made_anew_in_the_middle_of_a_transaction_keeps_nothing_hanging(
-    talk: TransactionTalk, committed: bool
-) -> None:
+def test_topic_recreated_during_transaction_leaves_nothing_hanging(talk: TransactionTalk, committed: bool) -> None:
     local = talk.talk
     producer = talk.init("app")
     assert [talk.produce(producer, ("news", index), 0) for index in (0, 1)] == [ErrorCode.NONE] * 2
@@ -112,13 +110,13 @@ def test_a_topic_that_is_made_anew_in_the_middle_of_a_transaction_keeps_nothing_
     assert talk.state("app") == ("CompleteCommit" if committed else "CompleteAbort")
     log = local.cluster.partitions["news", 0].log
     assert (log.log_end_offset, log.last_stable_offset) == (2, 2)
-    # The offset was of the topic that is no more.
+    # The offset belonged to the deleted topic.
     assert offsets(talk, "readers") == set()
     local.close()
 
 
 @pytest.mark.parametrize("codec", CompressionType)
-def test_coordinators_compress_what_they_write(codec: CompressionType) -> None:
+def test_coordinators_compress_records_with_configured_codec(codec: CompressionType) -> None:
     local = LocalTalk(
         {
             "offsets.topic.num.partitions": "1",
@@ -139,7 +137,7 @@ def test_coordinators_compress_what_they_write(codec: CompressionType) -> None:
     for log in ("__consumer_offsets-0", "__share_group_state-0"):
         data = local.world.disk.read(f"/data/{log}/{0:020}.log")
         assert {header.compression for header in iter_batches(data)} == {codec}
-    # What was written is read again.
+    # The compressed records are loaded.
     local.restart()
     assert offsets(talk, "readers") == {7}
     wanted = k90.DescribeShareGroupOffsetsRequestGroup(group_id="sharers", topics=None)

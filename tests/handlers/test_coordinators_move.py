@@ -1,4 +1,4 @@
-"""Coordinators move while requests wait: each is answered, and its member goes on where the coordinator is now."""
+"""Group coordinators move while JoinGroup and SyncGroup wait: both are answered, and members continue."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def cluster() -> Iterator[Cluster]:
 
 
 class Coordinators:
-    """The way to the coordinator of a group, wherever it is now."""
+    """Finds the current coordinator of a group."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._client = Client(cluster.bootstrap)
 
     def wire(self, group: str) -> Wire:
-        """A connection of its own to a group's coordinator."""
+        """Open a connection to a group's coordinator."""
         self._client.forget_coordinator(group, 0)
         host, port = self._client.brokers[self._client.coordinator(group)]
         return Wire(f"{host}:{port}")
@@ -59,19 +59,19 @@ def join(group: str, member: str = "") -> k11.JoinGroupRequest:
 
 
 def sync(group: str, member: str, generation: int, *members: str) -> k14.SyncGroupRequest:
-    assigned = [k14.SyncGroupRequestAssignment(member_id=each, assignment=each.encode()) for each in members]
+    assigned = [k14.SyncGroupRequestAssignment(member_id=name, assignment=name.encode()) for name in members]
     return k14.SyncGroupRequest(group_id=group, member_id=member, generation_id=generation, assignments=assigned)
 
 
-def asked(wire: Wire, request: Message, response: type[R]) -> R:
-    """The answer to a request."""
+def send(wire: Wire, request: Message, response: type[R]) -> R:
+    """Send a request and return the response."""
     answer = wire.ask(request, VERSION)
     assert isinstance(answer, response)
     return answer
 
 
 def received(wire: Wire, response: type[R], number: int) -> R:
-    """The answer to a request that was sent."""
+    """Return the response to a request that was sent."""
     key = response.__schema__.api_key
     assert key is not None
     answer = wire.receive(key, VERSION, number)
@@ -80,24 +80,24 @@ def received(wire: Wire, response: type[R], number: int) -> R:
 
 
 def until(wire: Wire, group: str, state: str, members: int) -> None:
-    """Wait until a group is in a state, with so many members."""
+    """Wait until a group has a state and a number of members."""
     deadline = time.monotonic() + 300
     while True:
-        found = asked(wire, k15.DescribeGroupsRequest(groups=[group]), k15.DescribeGroupsResponse).groups[0]
-        if (found.group_state, len(found.members)) == (state, members):
+        described = send(wire, k15.DescribeGroupsRequest(groups=[group]), k15.DescribeGroupsResponse).groups[0]
+        if (described.group_state, len(described.members)) == (state, members):
             return
-        assert time.monotonic() < deadline, found
+        assert time.monotonic() < deadline, described
 
 
 def begin(wire: Wire, group: str) -> str:
-    """Make a stable group of one; its member."""
-    member = asked(wire, join(group), k11.JoinGroupResponse).member_id
-    answer = asked(wire, sync(group, member, 1, member), k14.SyncGroupResponse)
+    """Form a stable group of one member and return its id."""
+    member = send(wire, join(group), k11.JoinGroupResponse).member_id
+    answer = send(wire, sync(group, member, 1, member), k14.SyncGroupResponse)
     assert answer.error_code == ErrorCode.NONE
     return member
 
 
-def test_members_that_wait_for_others_are_told_and_go_on(cluster: Cluster) -> None:
+def test_waiting_join_gets_not_coordinator_and_rejoins(cluster: Cluster) -> None:
     coordinators = Coordinators(cluster)
     wires = {group: coordinators.wire(group) for group in GROUPS}
     first = {group: begin(wire, group) for group, wire in wires.items()}
@@ -111,28 +111,28 @@ def test_members_that_wait_for_others_are_told_and_go_on(cluster: Cluster) -> No
         wire.close()
     for group, wire in wires.items():
         beat = k12.HeartbeatRequest(group_id=group, generation_id=1, member_id=first[group])
-        assert asked(wire, beat, k12.HeartbeatResponse).error_code == ErrorCode.NOT_COORDINATOR
+        assert send(wire, beat, k12.HeartbeatResponse).error_code == ErrorCode.NOT_COORDINATOR
         wire.close()
         # The new coordinator knows the first member and its generation, and lets the second in.
         one, two = coordinators.wire(group), coordinators.wire(group)
-        assert asked(one, beat, k12.HeartbeatResponse).error_code == ErrorCode.NONE
+        assert send(one, beat, k12.HeartbeatResponse).error_code == ErrorCode.NONE
         number = two.send(join(group), VERSION)
         until(one, group, "PreparingRebalance", 2)
-        assert asked(one, beat, k12.HeartbeatResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
-        assert asked(one, join(group, first[group]), k11.JoinGroupResponse).generation_id == 2
+        assert send(one, beat, k12.HeartbeatResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        assert send(one, join(group, first[group]), k11.JoinGroupResponse).generation_id == 2
         assert received(two, k11.JoinGroupResponse, number).generation_id == 2
         one.close()
         two.close()
     coordinators.close()
 
 
-def test_a_member_that_waits_for_its_assignment_is_told(cluster: Cluster) -> None:
+def test_waiting_sync_gets_not_coordinator(cluster: Cluster) -> None:
     coordinators = Coordinators(cluster)
     one, two = coordinators.wire("g"), coordinators.wire("g")
     first = begin(one, "g")
     number = two.send(join("g"), VERSION)
     until(one, "g", "PreparingRebalance", 2)
-    assert asked(one, join("g", first), k11.JoinGroupResponse).generation_id == 2
+    assert send(one, join("g", first), k11.JoinGroupResponse).generation_id == 2
     second = received(two, k11.JoinGroupResponse, number).member_id
     number = two.send(sync("g", second, 2), VERSION)
     cluster.move_coordinator("g", cluster.coordinator("g") % 3 + 1)
@@ -146,7 +146,7 @@ def test_a_member_that_waits_for_its_assignment_is_told(cluster: Cluster) -> Non
         (second, 2, "UNKNOWN_MEMBER_ID"),
     ):
         beat = k12.HeartbeatRequest(group_id="g", generation_id=generation, member_id=member)
-        assert asked(three, beat, k12.HeartbeatResponse).error_code == ErrorCode[code]
+        assert send(three, beat, k12.HeartbeatResponse).error_code == ErrorCode[code]
     for wire in (one, two, three):
         wire.close()
     coordinators.close()
