@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,9 +20,9 @@ from .live import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 OTTLA = [sys.executable, "-m", "ottla"]
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 @pytest.fixture
@@ -270,6 +271,49 @@ def test_closed_pipe_is_no_error(cluster: Cluster, tmp_path: Path) -> None:
         (("config", "describe", "broker", "1", "--all", "--documentation", "--json", "-b", cluster.bootstrap), ""),
     ):
         assert close_after_first_line(*command, stdin=stdin) == (0, ""), command
+
+
+def run_with_closed_pipe(*command: str) -> tuple[int, str]:
+    """Run a command whose standard output nobody reads; return exit code and standard error."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*OTTLA, *command], stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=120
+        )
+    finally:
+        os.close(writing)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("analyze", "rebalances", str(FIXTURES / "analysis" / "kgo.log")),
+        ("analyze", "rebalances", str(FIXTURES / "analysis" / "kgo.log"), "--json"),
+        ("log", "verify", str(FIXTURES / "kafka" / "4.3.1" / "data")),
+        ("log", "ls", str(FIXTURES / "kafka" / "4.3.1" / "data"), "--internal"),
+        ("log", "dump", str(FIXTURES / "kafka" / "4.3.1" / "data" / "orders-0"), "--records"),
+        ("--help",),
+        ("--version",),
+    ],
+)
+def test_closed_pipe_keeps_the_exit_code(command: tuple[str, ...]) -> None:
+    expected = subprocess.run([*OTTLA, *command], capture_output=True, check=False, timeout=120)
+    code, errors = run_with_closed_pipe(*command)
+    assert code == expected.returncode
+    assert "Traceback" not in errors
+    assert "Broken" not in errors
+
+
+def test_lag_of_every_group(cluster: Cluster) -> None:
+    cluster.create_topic("everyone", 2)
+    run(cluster.bootstrap, "produce", "everyone", "-v", "a", "-v", "b", "-p", 1)
+    for group in ("one", "two"):
+        run(cluster.bootstrap, "group", "reset-offsets", group, "-t", "everyone", "--to-earliest", "--execute")
+    lags = {row["group"]: row["lag"] for row in run(cluster.bootstrap, "group", "lag", "--json").rows}
+    assert (lags["one"], lags["two"]) == (2, 2)
+    assert run(cluster.bootstrap, "group", "lag", "--fail-above", 1).code == 5
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")

@@ -7,13 +7,14 @@ import gc
 import importlib
 import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 INTERRUPTED = 130  # as a shell reports SIGINT
 SUMMARY = "Run a Kafka-compatible broker, and inspect, test and analyze any Kafka."
@@ -79,16 +80,28 @@ class _LazyGroup(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name].help) for name in self.names])
 
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse the options of `ottla` itself, of which --help and --version print."""
+        with _closed_pipe_ends():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: Any) -> Any:
-        """Run the subcommand. A reader that closes the pipe (`| head`) ends it with exit code 0."""
-        try:
+        """Run the subcommand."""
+        with _closed_pipe_ends():
             try:
                 return super().invoke(ctx)
             finally:
                 sys.stdout.flush()
-        except BrokenPipeError:
-            discard_output()
-            raise typer.Exit(0) from None
+
+
+@contextmanager
+def _closed_pipe_ends() -> Iterator[None]:
+    """End with exit code 0 when the reader of standard output has closed the pipe, as `head` does."""
+    try:
+        yield
+    except BrokenPipeError:
+        discard_output()
+        raise typer.Exit(0) from None
 
 
 def discard_output() -> None:
