@@ -1,9 +1,8 @@
-"""A group of unreliable clients in virtual time: they join, leave, crash, stall, lose answers and change their minds.
+"""Seeded simulation of unreliable group members in virtual time: they join, leave, crash, stall and lose responses.
 
-The coordinator restarts, its log is slow or takes nothing for a while, and its wall clock is set back.
-
-After every step the coordinator's state is held to what must always be true; at the end the world calms down and the
-group must come to rest. A run is its seed: the same seed is the same run.
+The coordinator restarts, its log is slow or fails for a while, and its wall clock is set back. After every step the
+state is checked against its invariants; at the end all faults stop and the group must become stable. The same seed
+gives the same run.
 
     python -m tests.groups.simulation --schedules 10000 --first-seed 0
 """
@@ -40,11 +39,11 @@ Held = set[tuple[str, int]]
 
 
 class BrokenInvariantError(AssertionError):
-    """Something that must always be true was not."""
+    """An invariant was violated."""
 
 
 class Client:
-    """What clients of both protocols have in common: they run on time, unless they stall."""
+    """A client of either protocol: it acts on time, unless it stalls."""
 
     def __init__(self, simulation: Simulation, name: str, topics: tuple[str, ...]) -> None:
         self.simulation = simulation
@@ -59,7 +58,7 @@ class Client:
         return self.alive and self.world.now_ms() >= self.next_ms
 
     def stall(self, milliseconds: int) -> None:
-        """Do nothing for a while, and go on holding what is held."""
+        """Stop for a while and keep the owned partitions."""
         self.next_ms = self.world.now_ms() + milliseconds
 
     def crash(self) -> None:
@@ -81,13 +80,13 @@ class Client:
 
 
 class ConsumerClient(Client):
-    """A client of the consumer protocol. It reads its answer, gives back at its own pace, and says so."""
+    """A client of the consumer protocol; it acknowledges revocations after a delay."""
 
     def __init__(self, simulation: Simulation, name: str, topics: tuple[str, ...], instance: str | None) -> None:
         super().__init__(simulation, name, topics)
         self.instance = instance
         self.epoch = 0
-        self.told: Held | None = None
+        self.assigned: Held | None = None
         self.changed = True
         self.answer: Any = None
 
@@ -97,18 +96,18 @@ class ConsumerClient(Client):
 
     def run(self) -> None:
         if isinstance(self.answer, Pending) and not self.answer.settled:
-            return  # the answer waits for the disk
+            return  # the response waits for the disk
         random = self.simulation.random
         self.wait()
-        if self.told is not None and (self.changed or random.below(3)):
-            self.holds, self.told = self.told, None
-        # While it is still busy with what it was told last, it says nothing of what it holds.
-        says_all = self.epoch == 0 or self.changed or (self.told is None and random.below(2) == 0)
+        if self.assigned is not None and (self.changed or random.below(3)):
+            self.holds, self.assigned = self.assigned, None
+        # While it still processes its last assignment, it reports no partitions.
+        is_full = self.epoch == 0 or self.changed or (self.assigned is None and random.below(2) == 0)
         self.answer = self.world.consumer_heartbeat(
             self.name,
             self.epoch,
-            topics=self.topics if says_all else None,
-            owned=_by_topic(self.world, self.holds) if says_all else None,
+            topics=self.topics if is_full else None,
+            owned=_by_topic(self.world, self.holds) if is_full else None,
             rebalance_ms=REBALANCE_MS if self.epoch == 0 or self.changed else -1,
             instance=self.instance,
         )
@@ -124,11 +123,11 @@ class ConsumerClient(Client):
             return
         code = ErrorCode(response.error_code)
         if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
-            self.epoch, self.holds, self.told = 0, set(), None
+            self.epoch, self.holds, self.assigned = 0, set(), None
         elif code is ErrorCode.NONE:
             self.epoch = response.member_epoch
             if response.assignment is not None:
-                self.told = _named(self.world, response.assignment.topic_partitions)
+                self.assigned = _named(self.world, response.assignment.topic_partitions)
         elif code in TROUBLE:
             self.changed = True
         elif code not in (ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.FENCED_INSTANCE_ID):
@@ -141,7 +140,7 @@ class ConsumerClient(Client):
 
 
 class ClassicClient(Client):
-    """A client of the classic protocol: eager, or cooperative if it joins with what it holds."""
+    """A client of the classic protocol: eager, or cooperative if it joins with its owned partitions."""
 
     def __init__(self, simulation: Simulation, name: str, topics: tuple[str, ...], *, cooperative: bool) -> None:
         super().__init__(simulation, name, topics)
@@ -162,7 +161,7 @@ class ClassicClient(Client):
             return
         self.wait()
         if self.world.now_ms() - self.heard_ms >= SESSION_MS:
-            self.holds = set()  # others may have it by now
+            self.holds = set()  # another member may own them by now
         if self.must_join:
             self._join()
             return
@@ -183,12 +182,12 @@ class ClassicClient(Client):
         return answer
 
     def _hear(self, code: ErrorCode) -> None:
-        """An answer came; one that tells of trouble does not say that the session goes on."""
+        """Note that the session is alive, unless the response is an error."""
         if code not in TROUBLE:
             self.heard_ms = self.world.now_ms()
 
     def _forget(self, code: ErrorCode) -> None:
-        """An unknown member begins anew, one of another generation keeps its id; both lose what they held."""
+        """Reset the member id or the generation after an error, and drop the owned partitions."""
         self.holds = set()
         self.generation = -1
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -236,29 +235,31 @@ class ClassicClient(Client):
             assignments = {}
             if response.members:
                 assignments = self._assign([member.member_id for member in response.members])
-            # A request is a turn of its own, after whatever answered the join is done.
+            # Sync in a later turn, after the operation that completed the join.
             self.world.clock.call_soon(self._sync, assignments)
         elif code not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, *TROUBLE):
             raise BrokenInvariantError(f"{self.name} joined and was answered {code.name}")
 
     def _assign(self, members: list[str]) -> dict[str, bytes]:
-        """As a leader: all partitions in turn; a classic group does not ask who subscribes to what here."""
-        given: dict[str, dict[str, list[int]]] = {member: {} for member in members}
+        """Assign all partitions round robin, as the leader; subscriptions are ignored."""
+        assignments: dict[str, dict[str, list[int]]] = {member: {} for member in members}
         everything = [
             (topic.name, partition)
             for topic in sorted(self.world.topics.topics.values(), key=lambda topic: topic.name)
             for partition in range(topic.partition_count)
         ]
         for position, (topic, partition) in enumerate(everything):
-            given[members[position % len(members)]].setdefault(topic, []).append(partition)
+            assignments[members[position % len(members)]].setdefault(topic, []).append(partition)
         return {
             member: write_assignment(
                 ConsumerProtocolAssignment(
-                    assigned_partitions=[TopicPartition(topic=name, partitions=each) for name, each in topics.items()]
+                    assigned_partitions=[
+                        TopicPartition(topic=name, partitions=partitions) for name, partitions in topics.items()
+                    ]
                 ),
                 1,
             )
-            for member, topics in given.items()
+            for member, topics in assignments.items()
         }
 
     def _sync(self, assignments: dict[str, bytes]) -> None:
@@ -274,8 +275,8 @@ class ClassicClient(Client):
         if code is ErrorCode.NONE and not self.simulation.loses():
             assigned: Held = set()
             if response.assignment:
-                for each in read_assignment(response.assignment).assigned_partitions:
-                    assigned |= {(each.topic, partition) for partition in each.partitions}
+                for topic in read_assignment(response.assignment).assigned_partitions:
+                    assigned |= {(topic.topic, partition) for partition in topic.partitions}
             self.known_since_upgrade = True
             gives_back = self.holds - assigned
             self.holds = assigned
@@ -294,7 +295,7 @@ class ClassicClient(Client):
 
 
 class Simulation:
-    """One schedule."""
+    """One schedule of a simulation."""
 
     log_and_clock_fail = True
 
@@ -305,7 +306,7 @@ class Simulation:
         self.random = SeededRandom(seed)
         self.world = World(seed)
         self.clients: list[Client] = []
-        self.made = 0
+        self.created = 0
         self.calm = False
         self.epochs: dict[str, int] = {}
         self.shadow: Shard | None = None
@@ -314,7 +315,7 @@ class Simulation:
         for name in TOPICS[:2]:
             self.world.create_topic(name, 1 + self.random.below(4))
 
-    # Chaos
+    # Faults
 
     def run(self) -> None:
         for _ in range(self.steps):
@@ -323,11 +324,11 @@ class Simulation:
         self.settle()
 
     def loses(self) -> bool:
-        """Whether an answer gets lost on its way."""
+        """Return whether a response is lost."""
         return not self.calm and self.random.below(15) == 0
 
     def disturb(self) -> None:
-        """One thing that goes on in the world."""
+        """Cause one random event."""
         roll = self.random.below(100)
         living = [client for client in self.clients if client.alive]
         if roll < 25 and len(living) < 6:
@@ -367,18 +368,18 @@ class Simulation:
             self.commit(self.random.choice(living))
 
     def add_client(self) -> None:
-        self.made += 1
+        self.created += 1
         topics = self.some_topics()
         kind = self.mode if self.mode != "mixed" else self.random.choice(["consumer", "classic"])
         if kind == "classic":
             cooperative = self.mode == "mixed" and self.random.below(2) == 0
-            self.clients.append(ClassicClient(self, f"c{self.made}", topics, cooperative=cooperative))
+            self.clients.append(ClassicClient(self, f"c{self.created}", topics, cooperative=cooperative))
             return
         instance = None
         if self.mode == "consumer" and self.random.below(3) == 0:
             taken = {client.instance for client in self.clients if isinstance(client, ConsumerClient) and client.alive}
             instance = next((name for name in ("i1", "i2") if name not in taken), None)
-        self.clients.append(ConsumerClient(self, f"m{self.made}", topics, instance))
+        self.clients.append(ConsumerClient(self, f"m{self.created}", topics, instance))
 
     def some_topics(self) -> tuple[str, ...]:
         if self.mode == "classic":
@@ -394,8 +395,8 @@ class Simulation:
             self.world.delete_topic(name)
             for client in self.clients:
                 client.holds = {held for held in client.holds if held[0] != name}
-                if isinstance(client, ConsumerClient) and client.told is not None:
-                    client.told = {held for held in client.told if held[0] != name}
+                if isinstance(client, ConsumerClient) and client.assigned is not None:
+                    client.assigned = {held for held in client.assigned if held[0] != name}
         elif topic.partition_count < 8:
             self.world.change_topic(name, topic.partition_count + 1)
 
@@ -404,11 +405,11 @@ class Simulation:
         if not held:
             return
         epoch = client.epoch if isinstance(client, ConsumerClient) else getattr(client, "generation", -1)
-        offsets = {each: self.random.below(100) for each in held}
+        offsets = {partition: self.random.below(100) for partition in held}
         self.world.commit(offsets, member=client.member_id, generation=epoch, ids=True)
 
     def tick(self, milliseconds: int) -> None:
-        """Let time pass in small steps; clients that are due act in turn."""
+        """Advance the clock in small steps; clients that are due act in turn."""
         while milliseconds > 0:
             step = min(milliseconds, 500)
             self.world.advance(step)
@@ -420,7 +421,7 @@ class Simulation:
                     client.run()
             self.check()
 
-    # What must be true
+    # Invariants
 
     def check(self) -> None:
         group = self.world.group()
@@ -437,11 +438,11 @@ class Simulation:
         self.check_replay()
 
     def check_epochs(self, epoch: int, group: Any) -> None:
-        """Epochs never go back, of the group nor of a member."""
+        """Check that the epochs of the group and its members never decrease."""
         if group is not self.last_group and not (
             isinstance(group, ConsumerGroup) and type(self.last_group) is type(group)
         ):
-            # Another group of the name, or one of the last generation that was written before a restart.
+            # A new group of the same name, or the last generation that was written before a restart.
             self.epochs.clear()
             for client in self.clients:
                 if isinstance(client, ClassicClient):
@@ -461,7 +462,7 @@ class Simulation:
             self.epochs[member_id] = member.member_epoch
 
     def check_owners(self, group: ConsumerGroup) -> None:
-        """No partition has two owners, to the coordinator nor among the clients that it has not given up on."""
+        """Check that no partition has two owners, in the coordinator and among the clients that are still members."""
         owners: dict[tuple[bytes, int], str] = {}
         allowed: dict[str, Held] = {}
         names = {topic.id: topic.name for topic in self.world.topics.topics.values()}
@@ -483,8 +484,8 @@ class Simulation:
             if isinstance(client, ConsumerClient) and client.epoch == 0:
                 continue
             if isinstance(client, ClassicClient) and not client.known_since_upgrade:
-                # A group that is upgraded in the middle of a rebalance has forgotten what cooperative members hold,
-                # in Kafka as here, until they join again.
+                # A group that is upgraded during a rebalance does not know what cooperative members own until they
+                # rejoin, as in Kafka.
                 continue
             if not client.holds <= allowed[client.member_id]:
                 extra = sorted(client.holds - allowed[client.member_id])
@@ -514,7 +515,7 @@ class Simulation:
                         raise BrokenInvariantError(f"{partition} is held by {other} and {client.name}")
 
     def check_replay(self) -> None:
-        """What the log replays is what is there."""
+        """Check that a replay of the log gives the live state."""
         live = self.world.coordinator.shard(0)
         assert live is not None
         if self.shadow is None:
@@ -533,10 +534,10 @@ class Simulation:
         if replayed["offsets"] != now["offsets"] or replayed["topics"] != now["topics"]:
             raise BrokenInvariantError(f"replayed {replayed}\n but live is {now}")
 
-    # The end
+    # The end of a schedule
 
     def settle(self) -> None:
-        """The world calms down: the group comes to rest and covers all that is subscribed to."""
+        """Stop all faults; the group must become stable and cover its subscriptions."""
         self.calm = True
         self.world.log.slow = False
         self.world.log.broken = None
@@ -563,7 +564,7 @@ class Simulation:
         if group.state_name != "Stable":
             return False
         for client in living:
-            if isinstance(client, ConsumerClient) and (client.told or client.holds) != client.holds:
+            if isinstance(client, ConsumerClient) and (client.assigned or client.holds) != client.holds:
                 return False
             if isinstance(client, ClassicClient) and client.must_join:
                 return False
@@ -575,7 +576,7 @@ class Simulation:
         everything = {(name, index) for name in wanted for index in range(topics[name].partition_count)}
         held = [each for client in living for each in client.holds]
         if isinstance(group, ClassicGroup):
-            # A classic leader does not notice new partitions by itself.
+            # A classic leader does not notice new partitions.
             return len(held) == len(set(held))
         return sorted(held) == sorted(everything)
 
@@ -587,11 +588,11 @@ class Simulation:
 
 
 def _by_topic(world: World, holds: Held) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = {}
+    by_topic: dict[str, set[int]] = {}
     for name, partition in holds:
         if name in world.topics.topics:
-            found.setdefault(name, set()).add(partition)
-    return found
+            by_topic.setdefault(name, set()).add(partition)
+    return by_topic
 
 
 def _named(world: World, topics: Any) -> Held:
@@ -617,7 +618,7 @@ def _shadow(world: World) -> Shard:
 
 
 def dump(shard: Shard) -> dict[str, Any]:
-    """The hard state of a shard; None for a classic group between two generations, which is soft."""
+    """Return the hard state of a shard; None for a classic group between two generations, which is soft state."""
     groups: dict[str, Any] = {}
     for group_id, group in shard.groups.items():
         if isinstance(group, ConsumerGroup):
@@ -655,7 +656,7 @@ def dump(shard: Shard) -> dict[str, Any]:
 
 
 def run(seed: int, steps: int = 60) -> None:
-    """One schedule; a failure names its seed."""
+    """Run one schedule; a failure names its seed."""
     mode = MODES[seed % len(MODES)]
     try:
         Simulation(seed, mode, steps).run()
@@ -667,7 +668,7 @@ def run(seed: int, steps: int = 60) -> None:
 
 
 def main() -> None:
-    """Run many schedules and say how many."""
+    """Run many schedules and report their number."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedules", type=int, default=10_000)
     parser.add_argument("--first-seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Groups as administrators see them: listed, described, deleted."""
+"""ListGroups, DescribeGroups and DeleteGroups in the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a partition of `__consumer_offsets`: what was overtaken is passed over, and nothing else is different."""
+"""Loading of a partition of `__consumer_offsets`: replaced commits are skipped, which changes nothing else."""
 
 from __future__ import annotations
 
@@ -19,39 +19,47 @@ from .world import World
 PRODUCERS = (7, 8)
 
 
-def batch(record: GroupRecord, at: int, producer: int | None) -> bytes:
+def batch(record: GroupRecord, offset: int, producer: int | None) -> bytes:
     key, value = record.encode()
-    stored = [Record(0, 1000 + at, key, value)]
+    stored = [Record(0, 1000 + offset, key, value)]
     if producer is None:
-        return bytes(build_batch(stored, at))
-    return bytes(build_batch(stored, at, producer_id=producer, producer_epoch=0, base_sequence=at, transactional=True))
-
-
-def marker(producer: int, at: int, *, committed: bool) -> bytes:
-    kind = ControlType.COMMIT if committed else ControlType.ABORT
-    made = build_end_transaction_marker(
-        kind, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=1000 + at, base_offset=at
+        return bytes(build_batch(stored, offset))
+    return bytes(
+        build_batch(stored, offset, producer_id=producer, producer_epoch=0, base_sequence=offset, transactional=True)
     )
-    return bytes(made)
+
+
+def marker(producer: int, offset: int, *, committed: bool) -> bytes:
+    kind = ControlType.COMMIT if committed else ControlType.ABORT
+    built = build_end_transaction_marker(
+        kind, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=1000 + offset, base_offset=offset
+    )
+    return bytes(built)
 
 
 def a_log(seed: int, length: int = 60) -> list[bytes]:
-    """Commits, their ends and transactions of two groups and three partitions, in any order."""
+    """Return commits, tombstones, transactions and markers of two groups and three partitions in random order."""
     chance = random.Random(seed)
-    found = []
-    for at in range(length):
+    batches = []
+    for offset in range(length):
         producer = chance.choice((None, None, None, *PRODUCERS))
-        place = chance.choice(("g", "h")), "t", chance.randrange(3)
-        what = chance.random()
-        if what < 0.15:
-            found.append(marker(chance.choice(PRODUCERS), at, committed=chance.random() < 0.5))
-        elif what < 0.25:
-            found.append(batch(records.offset_tombstone(*place), at, None))
+        group_topic_partition = chance.choice(("g", "h")), "t", chance.randrange(3)
+        draw = chance.random()
+        if draw < 0.15:
+            batches.append(marker(chance.choice(PRODUCERS), offset, committed=chance.random() < 0.5))
+        elif draw < 0.25:
+            batches.append(batch(records.offset_tombstone(*group_topic_partition), offset, None))
         else:
-            found.append(
-                batch(records.offset_commit(*place, OffsetAndMetadata(at, 0, str(at), 1000 + at)), at, producer)
+            batches.append(
+                batch(
+                    records.offset_commit(
+                        *group_topic_partition, OffsetAndMetadata(offset, 0, str(offset), 1000 + offset)
+                    ),
+                    offset,
+                    producer,
+                )
             )
-    return found
+    return batches
 
 
 def state(pieces: list[bytes]) -> dict[str, Any]:
@@ -67,7 +75,7 @@ def state(pieces: list[bytes]) -> dict[str, Any]:
 
 
 def step_by_step(pieces: list[bytes]) -> dict[str, Any]:
-    """The same, with nothing passed over: behind each batch comes one of a producer that is nowhere else."""
+    """Return the state with nothing skipped: a batch of another producer follows each batch."""
     nobody = marker(99, 0, committed=True)
     return state([piece for each in pieces for piece in (each, nobody)])
 
@@ -86,7 +94,7 @@ def test_replaced_commit_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None
         return decode_record(key, value)
 
     monkeypatch.setattr("ottla.groups.loading.decode_record", counting)
-    commits = [records.offset_commit("g", "t", 0, OffsetAndMetadata(at, 0, "", 1000)) for at in range(100)]
-    found = state([batch(each, at, None) for at, each in enumerate(commits)])
-    assert found["committed"]["g"]["t"][0].offset == 99
+    commits = [records.offset_commit("g", "t", 0, OffsetAndMetadata(offset, 0, "", 1000)) for offset in range(100)]
+    batches = state([batch(each, offset, None) for offset, each in enumerate(commits)])
+    assert batches["committed"]["g"]["t"][0].offset == 99
     assert len(decoded) == 1

@@ -1,4 +1,4 @@
-"""Seeded simulation: 500 schedules of clients; `python -m tests.groups.simulation` runs as many as wanted."""
+"""Seeded simulation: 500 schedules of clients; `python -m tests.groups.simulation` runs more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hash of a group's topics, held to Kafka's own, and regular expressions."""
+"""The metadata hash of topics, against Kafka's, and regular expressions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.uuids import Uuid
 from tests.groups.world import MemoryTopic, MemoryTopics
 
-# Length of bytes 3, 10, 17, ... and what hash4j's XXH3 gives for them, as a signed number.
 TOPIC = MemoryTopic(Uuid(bytes(range(16))), "topic", 3, ("r2", "r1"))
 
 

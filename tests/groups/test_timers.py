@@ -1,4 +1,4 @@
-"""Named timers: moved by heartbeats, and patient when it is the broker that is late."""
+"""Named timers: rescheduled by heartbeats, and tolerant of a late event loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ottla.world.clock import VirtualClock
 
 
 class LateClock(VirtualClock):
-    """A clock whose timers fire late by as much as it was told."""
+    """A clock whose timers fire late by a set time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def test_late_timer_lets_the_loop_read_its_sockets():
     clock.late = 0.5
     clock.advance(1)
     assert fired == []
-    timers.schedule("session", 1_000, lambda: fired.append("ended later"))  # the heartbeat that was waiting
+    timers.schedule("session", 1_000, lambda: fired.append("ended later"))  # the heartbeat that was waiting in a socket
     clock.advance(0.9)
     assert fired == []
     clock.advance(0.2)

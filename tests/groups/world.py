@@ -1,4 +1,4 @@
-"""A coordinator without a broker: logs in lists, topics in a dict, time that is moved by hand."""
+"""A group coordinator without a broker: logs in lists, topics in a dict, virtual time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Owned = dict[str, set[int]]
 
 
 class MemoryLog:
-    """`__consumer_offsets` as lists of batches; a disk that is slow says that a batch is safe only when told to."""
+    """`__consumer_offsets` as lists of batches; with `slow`, batches become durable when `sync` is called."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[bytes]] = {}
@@ -62,19 +62,19 @@ class MemoryLog:
         return Appended(offset, durable)
 
     def sync(self, code: ErrorCode = ErrorCode.NONE) -> None:
-        """All that was written so far is on the disk now."""
+        """Make all appended batches durable, or fail them with an error."""
         waiting, self.waiting = self.waiting, []
         for durable in waiting:
             durable.complete(code)
 
     def records(self, partition: int) -> list[GroupRecord]:
-        found = []
+        decoded_records = []
         for batch in self.batches.get(partition, []):
             for _, record in iter_all_records(batch):
                 decoded = decode_record(record.key, record.value)
                 assert decoded is not None
-                found.append(decoded)
-        return found
+                decoded_records.append(decoded)
+        return decoded_records
 
 
 @dataclass
@@ -117,13 +117,13 @@ class MemorySettings:
 
 
 def subscription(*topics: str, version: int = 3, **more: Any) -> bytes:
-    """What a consumer says when it joins."""
+    """Return the subscription of a consumer in the embedded protocol."""
     body = ConsumerProtocolSubscription(topics=list(topics), **more).encode(version)
     return version.to_bytes(2) + body
 
 
 class MemoryShareStates:
-    """The state of share partitions in a dictionary; some may be told to fail."""
+    """The state of share partitions in a dictionary; with `broken`, every change fails."""
 
     def __init__(self) -> None:
         self.states: dict[SharePartitionKey, ShareState] = {}
@@ -150,7 +150,7 @@ class MemoryShareStates:
 
 
 class World:
-    """One node that leads all partitions of `__consumer_offsets`, and the requests that are sent to it."""
+    """One node that leads all partitions of `__consumer_offsets`, and requests to it."""
 
     def __init__(self, seed: int = 0, partitions: int = 1) -> None:
         self.clock = VirtualClock()
@@ -176,21 +176,21 @@ class World:
         )
 
     def restart(self) -> None:
-        """Stop the node and let another read its logs."""
+        """Stop the node and load its logs into another one."""
         self.coordinator.unload_all()
         self.log.waiting.clear()
         self.coordinator = self.new_coordinator()
         for partition in range(self.partitions):
             self.coordinator.load(partition, self.log.batches.get(partition, []))
 
-    def check_log(self, known: Callable[[Any], Any]) -> None:
-        """Whoever reads the log knows what is known here of the groups."""
+    def check_log(self, state: Callable[[Any], Any]) -> None:
+        """Assert that a replay of the log gives the groups' live state."""
         other = self.new_coordinator()
         other.load(0, self.log.batches.get(0, []))
         live, read = self.coordinator.shard(0), other.shard(0)
         assert live is not None
         assert read is not None
-        assert known(live.groups) == known(read.groups)
+        assert state(live.groups) == state(read.groups)
         assert live.groups_by_topic == read.groups_by_topic
         other.unload_all()
 
@@ -201,11 +201,11 @@ class World:
         self.clock.advance(milliseconds / 1_000)
 
     def now_ms(self) -> int:
-        """Time that is never set back, as clients measure it."""
+        """Return the monotonic time in milliseconds, as clients measure it."""
         return round(self.clock.monotonic() * 1_000)
 
     def set_back(self, milliseconds: int) -> None:
-        """Somebody sets the wall clock back; time itself goes on."""
+        """Set the wall clock back; the monotonic time continues."""
         self.clock._start_ms -= milliseconds
 
     @property
@@ -264,7 +264,7 @@ class World:
         return self.coordinator.join_group(RequestContext(version, client, "/127.0.0.1"), request)
 
     def enter(self, **options: Any) -> Any:
-        """Join as a new member, with the second request that the broker asks for."""
+        """Join as a new member, with the second join that MEMBER_ID_REQUIRED demands."""
         sent_away = self.join(**options)
         assert sent_away.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return Member(sent_away.member_id, self.join(sent_away.member_id, **options))
@@ -340,7 +340,7 @@ class World:
         return self.coordinator.commit_offsets(RequestContext(version), request)
 
     def commit_code(self, offsets: dict[tuple[str, int], int], **options: Any) -> ErrorCode:
-        """Commit and return the error of the only, or the first, partition."""
+        """Commit offsets; return the error of the first partition."""
         return ErrorCode(self.commit(offsets, **options).topics[0].partitions[0].error_code)
 
     def fetch(
@@ -365,7 +365,7 @@ class World:
         return self.coordinator.fetch_offsets(RequestContext(version), request, require_stable=require_stable)
 
     def offsets(self, *partitions: tuple[str, int], **options: Any) -> list[int]:
-        """The committed offsets of partitions, -1 where there is none."""
+        """Return the committed offsets of partitions, -1 where there is none."""
         response = self.fetch(*partitions, **options)
         return [partition.committed_offset for topic in response.topics for partition in topic.partitions]
 
@@ -404,16 +404,16 @@ class World:
         return self.coordinator.consumer_group_heartbeat(RequestContext(version, client, "/127.0.0.1"), request)
 
     def owned(self, response: Any) -> Owned | None:
-        """The assignment of a heartbeat's answer by topic name; None if it says nothing of it."""
+        """Return the assignment of a heartbeat response by topic name; None if it has none."""
         if response.assignment is None:
             return None
         names = {topic.id: topic.name for topic in self.topics.topics.values()}
-        return {names[each.topic_id]: set(each.partitions) for each in response.assignment.topic_partitions}
+        return {names[topic.topic_id]: set(topic.partitions) for topic in response.assignment.topic_partitions}
 
-    # Whole conversations
+    # Whole groups
 
     def stable_group(self, *names: str, group: str = GROUP, delay_ms: int = 1, **options: Any) -> list[Member]:
-        """A classic group of that many members, synced, each assigned its own name."""
+        """Return the members of a stable classic group; each is assigned its own name."""
         members = [self.enter(group=group, client=name, **options) for name in names]
         self.advance(delay_ms)
         leader = next(member for member in members if member.response.members)
@@ -427,7 +427,7 @@ class World:
 
 @dataclass
 class Member:
-    """A classic member as its client knows it."""
+    """A classic member with the state of its client."""
 
     id: str
     answer: Any
@@ -436,12 +436,12 @@ class Member:
 
     @property
     def response(self) -> Any:
-        """The answer to the member's join, which must be there."""
+        """Return the response to the member's join; it must be complete."""
         return answered(self.answer)
 
 
 def answered(answer: R | Pending[R]) -> R:
-    """The response, which must be there by now."""
+    """Return a response; it must be complete."""
     if isinstance(answer, Pending):
         assert answer.done, "still waiting"
         return answer.response
@@ -449,17 +449,17 @@ def answered(answer: R | Pending[R]) -> R:
 
 
 def waits(answer: object) -> bool:
-    """Whether an answer is still to come."""
+    """Return whether a response is still pending."""
     return isinstance(answer, Pending) and not answer.done
 
 
 def code(answer: Any) -> ErrorCode:
-    """The error of a response, which must be there by now."""
+    """Return the error of a response; it must be complete."""
     return ErrorCode(answered(answer).error_code)
 
 
 class Consumer:
-    """A member of a consumer group as its client knows it; each method is one heartbeat."""
+    """A member of a consumer group with the state of its client; each method sends one heartbeat."""
 
     def __init__(self, world: World, member_id: str, *topics: str, group: str = GROUP, **options: Any) -> None:
         self.world = world
@@ -473,24 +473,24 @@ class Consumer:
             self._options["topics"] = topics
 
     def join(self) -> Any:
-        """Join, or join again from nothing."""
+        """Join or rejoin with epoch 0."""
         self.epoch, self.owned = 0, {}
         return self._send(owned={}, **self._options)
 
     def beat(self, **changes: Any) -> Any:
-        """Stay, and say what is owned."""
+        """Send a heartbeat that reports the owned partitions."""
         return self._send(owned=self.owned, instance=self.instance, **changes)
 
     def keep_alive(self) -> Any:
-        """Stay, and say nothing."""
+        """Send a heartbeat that reports nothing."""
         return self._send(instance=self.instance)
 
     def leave(self, epoch: int = -1) -> Any:
-        """Go."""
+        """Leave the group."""
         return self.world.consumer_heartbeat(self.id, epoch, group=self.group, instance=self.instance)
 
     def settle(self, beats: int = 3) -> None:
-        """Stay until the answers say nothing new."""
+        """Send heartbeats until the assignment no longer changes."""
         for _ in range(beats):
             self.beat()
 

@@ -1,4 +1,4 @@
-"""Streams groups and topologies made up at random, for properties here and for the comparison with Kafka's classes."""
+"""Random streams groups and topologies, for property tests and for the comparison with Kafka's classes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def existing(counts: Mapping[str, int]) -> MemoryTopics:
-    """Topics with so many partitions."""
+    """Return topics with these partition counts."""
     return MemoryTopics({name: MemoryTopic(Uuid(bytes(16)), name, count) for name, count in counts.items()})
 
 
 def subtopology(tasks: int, *, stateful: bool = False) -> ConfiguredSubtopology:
-    """One that has so many tasks."""
+    """Return a subtopology with a number of tasks."""
     changelog = InternalTopic("changelog", tasks, None, {})
     return ConfiguredSubtopology(tasks, ("source",), {}, (), {"changelog": changelog} if stateful else {})
 
@@ -32,7 +32,7 @@ def member(
     active: Mapping[str, tuple[int, ...]] | None = None,
     standby: Mapping[str, tuple[int, ...]] | None = None,
 ) -> StreamsMemberSpec:
-    """A member of a process, and what it had."""
+    """Return a member of a process with its previous tasks."""
     return StreamsMemberSpec(process, None, None, {}, TaskAssignment(active or {}, standby or {}, {}))
 
 
@@ -46,7 +46,7 @@ class Group:
 
 
 def random_group(random: Random) -> Group:
-    """Some processes with some threads, tasks, and an assignment from before that may be stale or uneven."""
+    """Return some processes with threads, tasks, and a previous assignment that may be stale or uneven."""
     names = [f"{random.choice(['', 'KSTREAM-', 'sub'])}{index}" for index in range(random.randint(1, 5))]
     subtopologies = {
         name: subtopology(random.choice([1, 2, 3, 5, 8, 13]), stateful=random.random() < 0.6) for name in sorted(names)
@@ -75,14 +75,14 @@ def random_group(random: Random) -> Group:
 
 @dataclass
 class Case:
-    """A topology, and how many partitions the topics have that exist."""
+    """A topology and the partition counts of the existing topics."""
 
     topology: rec.StreamsGroupTopologyValue
     topics: dict[str, int]
 
 
 def random_topology(random: Random) -> Case:
-    """A chain or a web of subtopologies, mostly right, with topics that mostly fit."""
+    """Return a chain or web of subtopologies, mostly valid, with mostly fitting topics."""
     wrong = random.random() < 0.25
     width = random.choice([1, 2, 4])
     count = random.randint(1, 4)

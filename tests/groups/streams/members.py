@@ -1,4 +1,4 @@
-"""Members of streams groups as their clients know them, and topologies for them to run."""
+"""Members of streams groups with the state of their clients, and topologies for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Tasks = dict[str, list[int]]
 
 
 def topology(*sources: str, epoch: int = 0, changelogs: tuple[str, ...] = ()) -> Topology:
-    """One subtopology that reads some topics, with the state that the changelogs keep."""
+    """Return one subtopology with source topics and changelog topics."""
     return Topology(
         epoch=epoch,
         subtopologies=[
@@ -40,7 +40,7 @@ def topology(*sources: str, epoch: int = 0, changelogs: tuple[str, ...] = ()) ->
 
 
 def repartitioned(source: str, between: str, partitions: int = 0) -> Topology:
-    """Two subtopologies: one reads a topic and writes an internal one, which the other one reads."""
+    """Return two subtopologies: one reads a topic and writes a repartition topic, which the other one reads."""
     return Topology(
         subtopologies=[
             Subtopology(subtopology_id="0", source_topics=[source], repartition_sink_topics=[between]),
@@ -54,15 +54,15 @@ def repartitioned(source: str, between: str, partitions: int = 0) -> Topology:
 
 
 def task_ids(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
-    return [TaskIds(subtopology_id=each, partitions=list(partitions)) for each, partitions in tasks.items()]
+    return [TaskIds(subtopology_id=name, partitions=list(partitions)) for name, partitions in tasks.items()]
 
 
 def tasks_of(tasks: list[TaskIds] | None) -> Tasks | None:
-    return None if tasks is None else {each.subtopology_id: each.partitions for each in tasks}
+    return None if tasks is None else {task_ids.subtopology_id: task_ids.partitions for task_ids in tasks}
 
 
 def send(world: World, member: str, epoch: int, group: str = GROUP, **fields: Any) -> StreamsGroupHeartbeatResponse:
-    """One heartbeat."""
+    """Send one heartbeat; return its response."""
     return answer_to(
         world, StreamsGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch, **fields)
     )
@@ -75,7 +75,7 @@ def answer_to(world: World, request: StreamsGroupHeartbeatRequest) -> StreamsGro
 
 
 def joining(member: str = "m", group: str = GROUP, **changes: Any) -> StreamsGroupHeartbeatRequest:
-    """The heartbeat that joins, as it has to be but for the changes."""
+    """Return the heartbeat of a joining member with some fields changed."""
     fields: dict[str, Any] = {
         "rebalance_timeout_ms": 60_000,
         "topology": topology("t"),
@@ -89,16 +89,16 @@ def joining(member: str = "m", group: str = GROUP, **changes: Any) -> StreamsGro
 
 
 def first(world: World, member: str = "m", group: str = GROUP, **changes: Any) -> StreamsGroupHeartbeatResponse:
-    """Join."""
+    """Join; return the response."""
     return answer_to(world, joining(member, group, **changes))
 
 
 def statuses(response: StreamsGroupHeartbeatResponse) -> list[int]:
-    return [each.status_code for each in response.status or ()]
+    return [status.status_code for status in response.status or ()]
 
 
 class StreamsClient:
-    """A member; each method is one heartbeat. One that is `slow` has its tasks until it is told to `let_go`."""
+    """A member; each method sends one heartbeat. A `slow` member keeps revoked tasks until `let_go`."""
 
     slow = False
 
@@ -124,24 +124,24 @@ class StreamsClient:
             self._joins["user_endpoint"] = endpoint
 
     def join(self) -> StreamsGroupHeartbeatResponse:
-        """Join, or join again from nothing."""
+        """Join or rejoin with epoch 0."""
         self.epoch, self.active, self.assigned, self.standby = 0, {}, {}, {}
         return self._send(owned=True, rebalance_timeout_ms=60_000, **self._joins)
 
     def beat(self, **fields: Any) -> StreamsGroupHeartbeatResponse:
-        """Stay, and say which tasks it has."""
+        """Send a heartbeat that reports the owned tasks."""
         return self._send(owned=True, **fields)
 
     def keep_alive(self, **fields: Any) -> StreamsGroupHeartbeatResponse:
-        """Stay, and say nothing."""
+        """Send a heartbeat that reports nothing."""
         return self._send(owned=False, **fields)
 
     def leave(self, **fields: Any) -> StreamsGroupHeartbeatResponse:
-        """Go."""
+        """Leave the group."""
         return send(self.world, self.id, -1, self.group, **fields)
 
     def let_go(self) -> None:
-        """Stop processing what it is not to have any more."""
+        """Stop processing revoked tasks."""
         self.active = dict(self.assigned)
 
     def _send(self, *, owned: bool, **fields: Any) -> StreamsGroupHeartbeatResponse:
@@ -171,7 +171,7 @@ class StreamsClient:
 
 
 def settle(*clients: StreamsClient, rounds: int = 4) -> None:
-    """Let time pass and everybody beat until there is nothing new to learn."""
+    """Advance the clock and send heartbeats until assignments no longer change."""
     for _ in range(rounds):
         clients[0].world.advance(3_000)
         for client in clients:
