@@ -178,5 +178,5 @@ def read_records(pieces: Iterable[bytes | UnreadableRecord]) -> Iterator[Record 
                 for record in iter_records(piece, header):
                     yield record
                     next_offset = record.offset + 1
-            except Exception as error:  # the batch cannot be decompressed, or its records cannot be told apart
+            except Exception as error:  # the batch cannot be decompressed or divided into records
                 yield unreadable(next_offset, error)

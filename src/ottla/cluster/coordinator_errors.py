@@ -30,7 +30,7 @@ class UnreadableRecord(NamedTuple):
 
 
 def unreadable(offset: int, error: Exception) -> UnreadableRecord:
-    """Describe what an exception says about the record at an offset, in printable characters."""
+    """Describe why the record at an offset cannot be loaded, in printable characters."""
     if isinstance(error, KafkaError):
         reason = error.message or error.code.name
     elif isinstance(error, ProtocolError):

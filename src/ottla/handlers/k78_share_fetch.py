@@ -69,9 +69,9 @@ def share_fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse | 
             request.share_session_epoch,
             list(acknowledgements.by_partition),
             (
-                TopicIdPartition(each.topic_id, index)
-                for each in request.forgotten_topics_data
-                for index in each.partitions
+                TopicIdPartition(topic.topic_id, index)
+                for topic in request.forgotten_topics_data
+                for index in topic.partitions
             ),
             call.session.id,
             acknowledges=bool(acknowledgements),

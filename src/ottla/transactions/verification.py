@@ -98,7 +98,7 @@ class Verifications:
     ) -> VerificationGuard | None:
         """Start a verification and return its guard, or None if the producer's transaction is ongoing in this log.
 
-        `known_epoch` is the producer's last epoch in the log; `ongoing` says whether the log has an ongoing
+        `known_epoch` is the producer's last epoch in the log; `ongoing` is whether the log has an ongoing
         transaction of the producer.
         """
         if known_epoch is not None and producer_epoch < known_epoch:

@@ -175,7 +175,7 @@ def _without_record(data: bytes, region: Region, offset: int) -> tuple[bytes | b
     try:
         offsets = [record.offset for record in iter_records(batch, header)]
     except InvalidRecords:
-        action = f"drop the records {region.first_offset} to {region.last_offset}, which cannot be told apart"
+        action = f"drop the records {region.first_offset} to {region.last_offset}, which cannot be separated"
         return empty_batch(header), action
     if offset not in offsets:
         # Compaction removed it, or a damaged part was replaced that held it too.
@@ -183,7 +183,7 @@ def _without_record(data: bytes, region: Region, offset: int) -> tuple[bytes | b
     action = f"drop the record at offset {offset}"
     if len(offsets) == 1:
         return empty_batch(header), action
-    marks = bytearray(0 if each == offset else 1 for each in offsets)
+    marks = bytearray(0 if record_offset == offset else 1 for record_offset in offsets)
     kept, _ = keep_marked_records(memoryview(record_bytes(batch, header)), header, marks, header.delete_horizon_ms)
     return kept, action
 
