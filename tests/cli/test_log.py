@@ -15,6 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.cli import build
+from ottla.records.builder import BatchBuilder
+from ottla.records.iterate import iter_all_records
 from ottla.world.disk_real import RealDisk
 
 KAFKA = Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "4.3.1"
@@ -300,6 +302,27 @@ def test_repair_rewrites_unreadable_meta_properties(tmp_path: Path) -> None:
     _, output = run("repair", str(data))
     assert "write again with node.id 1" in output
     assert "node.id=1" in (data / "meta.properties").read_text()
+
+
+def test_repair_drops_single_records(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "__consumer_offsets-3"
+    folder.mkdir(parents=True)
+    builder = BatchBuilder(partition_leader_epoch=0)
+    for key in (b"first", b"unreadable", b"last"):
+        builder.append(key, b"value", timestamp=1_000)
+    (folder / f"{0:020}.log").write_bytes(builder.build())
+    data = folder.parent
+    code, output = run("repair", data, "--drop-record", "__consumer_offsets-3@1", "--dry-run")
+    assert "drop the record at offset 1" in output
+    code, output = run("repair", data, "--drop-record", "__consumer_offsets-3@1")
+    assert code == 0, output
+    assert "drop the record at offset 1" in output
+    stored = (folder / f"{0:020}.log").read_bytes()
+    assert [(record.offset, record.key) for _, record in iter_all_records(stored)] == [(0, b"first"), (2, b"last")]
+    code, output = run("repair", data, "--drop-record", "__consumer_offsets-3@1")
+    assert (code, "nothing to drop" in output) == (0, True)
+    assert run("repair", data, "--drop-record", "nonsense")[0] != 0
+    assert run("repair", data, "--drop-record", "none-0@5")[0] != 0
 
 
 def test_repair_refuses_a_directory_in_use(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ottla.printable import printable
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 LOG_TROUBLE: Final = {
@@ -37,4 +38,4 @@ def unreadable(offset: int, error: Exception) -> UnreadableRecord:
         reason = str(error)
     else:
         reason = f"{type(error).__name__}: {error}"
-    return UnreadableRecord(offset, "".join(char if char.isprintable() else ascii(char)[1:-1] for char in reason))
+    return UnreadableRecord(offset, printable(reason))
