@@ -220,6 +220,11 @@ def test_missing_and_wrongly_partitioned_topics_are_reported(
             "Failed to compute number of partitions for all repartition topics, because "
             "a repartition source topic is never used as a sink topic.",
         ),
+        (
+            (part("0", "in", reads=(internal("a"),)), part("1", "in")),
+            "Failed to compute number of partitions for all repartition topics, because "
+            "a repartition source topic is never used as a sink topic.",
+        ),
         ((part("0"),), "No source topics found for subtopology 0"),
     ],
 )

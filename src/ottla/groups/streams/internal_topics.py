@@ -109,8 +109,8 @@ class _Resolution:
             if index in settled:
                 continue
             subtopology = self._subtopologies[index]
-            sources = subtopology.repartition_source_topics
-            read = [counts[topic.name] for topic in sources if topic.name in counts]
+            repartition_sources = subtopology.repartition_source_topics
+            read = [counts[topic.name] for topic in repartition_sources if topic.name in counts]
             read += [self._count(name) for name in subtopology.source_topics]
             if not read:
                 continue
