@@ -321,7 +321,10 @@ def test_a_restart_writes_the_records_that_kafka_wrote() -> None:
         image,
         broker_id=1,
         incarnation_id=kafkas.incarnation_id,
-        listeners=[Listener(each.name, each.host, each.port, each.security_protocol) for each in kafkas.end_points],
+        listeners=[
+            Listener(endpoint.name, endpoint.host, endpoint.port, endpoint.security_protocol)
+            for endpoint in kafkas.end_points
+        ],
         directories=kafkas.log_dirs,
         next_offset=offset,
         layers=layers(image),

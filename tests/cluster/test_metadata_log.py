@@ -293,7 +293,9 @@ def test_a_transaction_is_seen_when_it_ends_and_not_before() -> None:
     log.append([BeginTransactionRecord(), topic])
     assert log.image.topic("t") is None
     assert not log.snapshot_due()
-    assert [each.name for each in log.append([EndTransactionRecord()]).changes.created_topics] == ["t"]
+    assert [created_topic.name for created_topic in log.append([EndTransactionRecord()]).changes.created_topics] == [
+        "t"
+    ]
 
 
 def test_a_transaction_that_a_crash_left_open_is_aborted() -> None:

@@ -134,7 +134,7 @@ def test_acls_are_deleted_by_filter(image: ClusterImage) -> None:
     image.replay_all(create_acls(image, [acl(), acl(resource_name="u")], random=SeededRandom(1))[1])
     results, records = delete_acls(image, [wanted(resource_name_filter="u"), wanted(operation=0)])
     assert isinstance(results[0], list)
-    assert [each.resource_name for each in results[0]] == ["u"]
+    assert [result.resource_name for result in results[0]] == ["u"]
     assert isinstance(results[1], KafkaError)
     image.replay_all(records)
     assert [each.resource_name for each in image.acls.values()] == ["t"]
@@ -212,7 +212,7 @@ def test_a_password_becomes_the_keys_of_rfc_7677() -> None:
 def test_credentials_are_set_and_removed(image: ClusterImage) -> None:
     request = AlterUserScramCredentialsRequest(upsertions=[upsert("a"), upsert("b", 2)])
     results, records = alter_scram_credentials(image, request)
-    assert [(each.user, each.error_code) for each in results] == [("a", 0), ("b", 0)]
+    assert [(result.user, result.error_code) for result in results] == [("a", 0), ("b", 0)]
     image.replay_all(records)
     request = AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="a", mechanism=1)])
     image.replay_all(alter_scram_credentials(image, request)[1])
@@ -237,7 +237,7 @@ def test_credentials_that_cannot_be_changed(
     image: ClusterImage, request_: AlterUserScramCredentialsRequest, code: ErrorCode
 ) -> None:
     results, records = alter_scram_credentials(image, request_)
-    assert ([each.error_code for each in results], records) == ([code], [])
+    assert ([result.error_code for result in results], records) == ([code], [])
 
 
 # tokens

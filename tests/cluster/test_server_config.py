@@ -90,4 +90,4 @@ def test_a_wrong_value_names_file_line_key_and_what_is_allowed(line: str, messag
 
 def test_two_address_families_may_share_a_port() -> None:
     config = server_config({"listeners": "PLAINTEXT://127.0.0.1:9092,SSL://[::1]:9092"})
-    assert [each.port for each in config.listeners] == [9092, 9092]
+    assert [listener.port for listener in config.listeners] == [9092, 9092]

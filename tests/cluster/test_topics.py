@@ -186,7 +186,7 @@ def test_what_kafka_refuses_is_refused_in_its_words(wanted: CreatableTopic, code
 def test_a_name_twice_is_refused_once_and_the_others_are_created() -> None:
     image = cluster()
     results = created(image, topic("twice"), topic("twice"), topic("once"))
-    assert [(each.name, each.error_code) for each in results] == [("twice", 42), ("once", 0)]
+    assert [(result.name, result.error_code) for result in results] == [("twice", 42), ("once", 0)]
     assert list(image.topic_ids) == ["once"]
 
 
@@ -206,7 +206,7 @@ def test_who_may_not_create_or_see_is_told_so() -> None:
         authorized=lambda name: name != "hidden",
         describable=lambda name: False,
     )
-    assert [each.error_code for each in results] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0]
+    assert [result.error_code for result in results] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0]
     assert results[1].topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (results[1].num_partitions, results[1].configs) == (-1, [])
     assert len(records) == 2
@@ -220,7 +220,7 @@ def test_a_quota_on_changes_refuses_that_topic_alone() -> None:
     results, _ = create_topics(
         cluster(), [topic("big", 3), topic("small", 1)], layers=BrokerLayers(), random=SeededRandom(1), charge=charge
     )
-    assert [each.error_code for each in results] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0]
+    assert [result.error_code for result in results] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0]
 
 
 def test_leaders_are_spread_over_brokers_and_replicas_over_racks() -> None:
@@ -288,7 +288,7 @@ def test_a_topic_is_deleted_by_name_or_by_id() -> None:
     results, records = delete_topics(
         image, [DeleteTopicState(name="by-name"), DeleteTopicState(name=None, topic_id=image.topic_ids["by-id"])]
     )
-    assert [each.error_code for each in results] == [0, 0]
+    assert [result.error_code for result in results] == [0, 0]
     image.replay_all(records)
     assert list(image.topic_ids) == ["stays"]
 
@@ -314,7 +314,7 @@ def test_topics_that_cannot_be_deleted() -> None:
     ]
     for states, code in cases:
         results, records = delete_topics(image, states)
-        assert [each.error_code for each in results] == [code]
+        assert [result.error_code for result in results] == [code]
         assert records == []
 
 

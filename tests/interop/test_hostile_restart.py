@@ -26,7 +26,6 @@ pytestmark = pytest.mark.interop
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "hostile_restart.jsonl"
 EMPTIED = {
-    "meta.properties": "/data/meta.properties",
     "bootstrap.checkpoint": "/data/bootstrap.checkpoint",
     "partition.metadata": "/data/plain-0/partition.metadata",
     "leader-epoch-checkpoint": "/data/plain-0/leader-epoch-checkpoint",

@@ -189,7 +189,7 @@ def add_node(cluster: BrokerRuntime, config: ServerConfig, advertised: Sequence[
         cluster.image,
         broker_id=broker.node_id,
         incarnation_id=Uuid(world.random.uuid()),
-        listeners=[_listener(each) for each in broker.endpoints.values()],
+        listeners=[_listener(endpoint) for endpoint in broker.endpoints.values()],
         directories=list(broker.directory_ids.values()),
         next_offset=cluster.metadata.next_offset,
         layers=broker.layers,
@@ -274,13 +274,13 @@ def _read_identity(world: World, path: str) -> MetaProperties | None:
         raise StartError(f"{error}; run `ottla log repair {path}` to write a new one") from error
 
 
-def _cluster_id(world: World, identities: Mapping[str, MetaProperties | None], wanted: str | None) -> str:
+def _cluster_id(world: World, identities: Mapping[str, MetaProperties | None], requested: str | None) -> str:
     known = {path: meta.cluster_id for path, meta in identities.items() if meta is not None and meta.cluster_id}
-    found = wanted or next(iter(known.values()), None) or str(Uuid(world.random.uuid()))
+    chosen = requested or next(iter(known.values()), None) or str(Uuid(world.random.uuid()))
     for path, cluster_id in known.items():
-        if cluster_id != found:
-            raise StartError(f"{path} belongs to cluster {cluster_id}, not to {found}")
-    return found
+        if cluster_id != chosen:
+            raise StartError(f"{path} belongs to cluster {cluster_id}, not to {chosen}")
+    return chosen
 
 
 def _identify(
@@ -403,7 +403,7 @@ def _register(cluster: BrokerRuntime) -> None:
             cluster.image,
             broker_id=node.node_id,
             incarnation_id=Uuid(random.uuid()),
-            listeners=[_listener(each) for each in node.endpoints.values()],
+            listeners=[_listener(endpoint) for endpoint in node.endpoints.values()],
             directories=list(node.directory_ids.values()),
             next_offset=cluster.metadata.next_offset,
             layers=node.layers,

@@ -237,12 +237,12 @@ def _after_shutdown(image: ClusterImage, broker_id: int, layers: BrokerLayers, *
     ]
 
 
-def _partitions(image: ClusterImage, wanted: Callable[[Partition], bool]) -> _Places:
-    return _among(image.topics.values(), wanted)
+def _partitions(image: ClusterImage, condition: Callable[[Partition], bool]) -> _Places:
+    return _among(image.topics.values(), condition)
 
 
-def _among(topics: Iterable[Topic], wanted: Callable[[Partition], bool]) -> _Places:
-    return [(topic, index) for topic in topics for index, partition in topic.partitions.items() if wanted(partition)]
+def _among(topics: Iterable[Topic], condition: Callable[[Partition], bool]) -> _Places:
+    return [(topic, index) for topic in topics for index, partition in topic.partitions.items() if condition(partition)]
 
 
 class _ElectionRules:
@@ -283,7 +283,7 @@ def _elections(
     rules = _ElectionRules(image, layers)
     for topic, index in places:
         election, lowest = rules.of_topic(topic)
-        isr = [each for each in topic.partitions[index].isr if each not in (removed, unclean_shutdown)]
+        isr = [replica for replica in topic.partitions[index].isr if replica not in (removed, unclean_shutdown)]
         change = PartitionChange(image, topic, index, layers, may_lead, election, isr=isr, min_isr=lowest)
         if unclean_shutdown >= 0:
             change.unclean_shutdown = (unclean_shutdown,)

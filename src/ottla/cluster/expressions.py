@@ -35,8 +35,8 @@ def compile_expression(pattern: str, what: str) -> Any:
             return compiled
         reason = "duplicate capture group name"
     except re2.error as error:
-        told = error.args[0] if error.args else ""
-        text = told.decode(errors="replace") if isinstance(told, bytes) else str(told)
+        message = error.args[0] if error.args else ""
+        text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
         reason = text.partition(": ")[0]
     raise KafkaError(
         ErrorCode.INVALID_REGULAR_EXPRESSION,

@@ -58,7 +58,7 @@ class BrokerRegistration:
         if self.in_controlled_shutdown:
             return False
         cordoned = self.cordoned_directories or ()
-        return not self.directories or any(each not in cordoned for each in self.directories)
+        return not self.directories or any(directory not in cordoned for directory in self.directories)
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> BrokerRegistration:
@@ -67,8 +67,14 @@ class BrokerRegistration:
             record.broker_id,
             record.broker_epoch,
             record.incarnation_id,
-            tuple(Listener(each.name, each.host, each.port, each.security_protocol) for each in record.end_points),
-            tuple((each.name, each.min_supported_version, each.max_supported_version) for each in record.features),
+            tuple(
+                Listener(endpoint.name, endpoint.host, endpoint.port, endpoint.security_protocol)
+                for endpoint in record.end_points
+            ),
+            tuple(
+                (feature.name, feature.min_supported_version, feature.max_supported_version)
+                for feature in record.features
+            ),
             record.rack,
             record.fenced,
             record.in_controlled_shutdown,
@@ -85,8 +91,13 @@ class BrokerRegistration:
             incarnation_id=self.incarnation_id,
             broker_epoch=self.epoch,
             end_points=[
-                BrokerEndpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
-                for each in self.listeners
+                BrokerEndpoint(
+                    name=listener.name,
+                    host=listener.host,
+                    port=listener.port,
+                    security_protocol=listener.security_protocol,
+                )
+                for listener in self.listeners
             ],
             features=[
                 BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
@@ -124,8 +135,14 @@ class ControllerRegistration:
             record.controller_id,
             record.incarnation_id,
             record.zk_migration_ready,
-            tuple(Listener(each.name, each.host, each.port, each.security_protocol) for each in record.end_points),
-            tuple((each.name, each.min_supported_version, each.max_supported_version) for each in record.features),
+            tuple(
+                Listener(endpoint.name, endpoint.host, endpoint.port, endpoint.security_protocol)
+                for endpoint in record.end_points
+            ),
+            tuple(
+                (feature.name, feature.min_supported_version, feature.max_supported_version)
+                for feature in record.features
+            ),
         )
 
     def to_record(self) -> RegisterControllerRecord:
@@ -136,9 +153,12 @@ class ControllerRegistration:
             zk_migration_ready=self.zk_migration_ready,
             end_points=[
                 ControllerEndpoint(
-                    name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol
+                    name=listener.name,
+                    host=listener.host,
+                    port=listener.port,
+                    security_protocol=listener.security_protocol,
                 )
-                for each in self.listeners
+                for listener in self.listeners
             ],
             features=[
                 ControllerFeature(name=name, min_supported_version=low, max_supported_version=high)

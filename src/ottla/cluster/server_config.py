@@ -194,7 +194,7 @@ def _inter_broker_listener(config: ServerConfig) -> str | None:
             raise _problem(
                 config, "inter.broker.listener.name", "only one of this and security.inter.broker.protocol may be set"
             )
-        if by_name not in {each.listener for each in config.listeners}:
+        if by_name not in {listener.listener for listener in config.listeners}:
             raise _problem(config, "inter.broker.listener.name", f"{by_name} is not among the listeners")
         return by_name
     protocol = config.value("security.inter.broker.protocol")

@@ -158,15 +158,15 @@ class LogDirectory:
         self.flushed_offsets = recovery_points
         configs: dict[str, LogConfig] = {}
         for name in disk.list(self.path):
-            found = names.parse_partition_dir(name)
-            if found is None or found.topic_partition.topic == names.METADATA_TOPIC:
+            parsed = names.parse_partition_dir(name)
+            if parsed is None or parsed.topic_partition.topic == names.METADATA_TOPIC:
                 continue
             folder = self.file(name)
-            partition = found.topic_partition
-            if found.mark == names.DELETE_DIR_SUFFIX:
+            partition = parsed.topic_partition
+            if parsed.mark == names.DELETE_DIR_SUFFIX:
                 disk.remove_tree(folder)
                 continue
-            if found.mark == names.STRAY_DIR_SUFFIX:
+            if parsed.mark == names.STRAY_DIR_SUFFIX:
                 self.strays.append(name)
                 continue
             if not disk.is_dir(folder):
@@ -204,7 +204,7 @@ class LogDirectory:
                 self.env.report(
                     f"{folder}/{names.PARTITION_METADATA}: missing or unreadable; rewritten with topic id {known_id}"
                 )
-            if found.mark == names.FUTURE_DIR_SUFFIX:
+            if parsed.mark == names.FUTURE_DIR_SUFFIX:
                 self.future_logs[partition] = log
             else:
                 self.logs[partition] = log
@@ -446,17 +446,17 @@ class LogDirectory:
     def filthiest(self) -> Cleanable | None:
         """Return the compacted log with the highest dirty ratio above its threshold, or None."""
         now = self.env.clock.now_ms()
-        found: Cleanable | None = None
+        filthiest: Cleanable | None = None
         try:
             for partition, log in self.logs.items():
                 if log.config.compact and partition not in self.uncleanable:
                     log.flush_closed()
                     candidate = compaction.find_cleanable(log, self.cleaner_offsets.get(partition), now)
-                    if candidate.worth_it and (found is None or candidate.ratio > found.ratio):
-                        found = candidate
+                    if candidate.worth_it and (filthiest is None or candidate.ratio > filthiest.ratio):
+                        filthiest = candidate
         except OSError as error:
             raise self.env.fail(error) from error
-        return found
+        return filthiest
 
     def cleaned(self, log: Log, end_offset: int) -> None:
         """Checkpoint the cleaned offset of a log and apply its retention."""

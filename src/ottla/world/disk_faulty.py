@@ -90,7 +90,7 @@ class FaultyFile:
     def read_at(self, position: int, length: int) -> bytes:
         """Return up to `length` bytes; fewer only at the end of the file."""
         self._disk._check_alive()
-        self._disk._fail_if_told("read", self.path)
+        self._disk._fail_if_injected("read", self.path)
         return self._file.read_at(position, length)
 
     def truncate(self, size: int) -> None:
@@ -120,7 +120,7 @@ class FaultyFile:
                 self._put(position, data[:torn])
             disk._die()
         try:
-            disk._fail_if_told("write", self.path)
+            disk._fail_if_injected("write", self.path)
         except OSError:
             self._put(position, data[: disk.random.below(len(data))])
             raise
@@ -146,7 +146,7 @@ class FaultyFile:
         if inode.failed is not None:
             raise inode.failed
         try:
-            self._disk._fail_if_told("sync", self.path)
+            self._disk._fail_if_injected("sync", self.path)
         except OSError as error:
             inode.fail(error, self._disk.random)
             raise
@@ -265,7 +265,7 @@ class FaultyDisk:
     def read(self, path: str) -> bytes:
         """Return the contents of a small file."""
         self._check_alive()
-        self._fail_if_told("read", path)
+        self._fail_if_injected("read", path)
         return self._platter.seen.read(path)
 
     def exists(self, path: str) -> bool:
@@ -357,7 +357,7 @@ class FaultyDisk:
         """Fsync a folder, which makes all earlier name changes durable."""
         with self._step():
             folder = self._platter.seen._folder(path)
-            self._fail_if_told("sync", path)
+            self._fail_if_injected("sync", path)
             changes = self._platter.name_changes
             for index in range(len(changes) - 1, -1, -1):
                 if any(where is folder for where, _, _ in changes[index]):
@@ -367,14 +367,14 @@ class FaultyDisk:
     def sync_tree(self, path: str) -> None:
         """Make everything below a folder durable; fail if a file below it is set to fail its sync."""
         with self._step():
-            self._fail_if_told("sync", path)
+            self._fail_if_injected("sync", path)
             platter = self._platter
             for below, contents in _files_below(platter.seen._folder(path), path.rstrip("/")):
                 inode = platter.inode(contents)
                 if inode.failed is not None:
                     raise inode.failed
                 try:
-                    self._fail_if_told("sync", below)
+                    self._fail_if_injected("sync", below)
                 except OSError as error:
                     inode.fail(error, self.random)
                     raise
@@ -442,13 +442,13 @@ class FaultyDisk:
         seen = self._platter.seen
         return None if seen.cap_bytes is None else max(seen.cap_bytes - seen.used_bytes, 0)
 
-    def _fail_if_told(self, operation: Operation, path: str) -> None:
-        told: OSError | None = None
+    def _fail_if_injected(self, operation: Operation, path: str) -> None:
+        error: OSError | None = None
         for fault in self._faults:
-            if fault.hits(operation, path) and told is None:
-                told = OSError(fault.code, os.strerror(fault.code), path)
-        if told is not None:
-            raise told
+            if fault.hits(operation, path) and error is None:
+                error = OSError(fault.code, os.strerror(fault.code), path)
+        if error is not None:
+            raise error
 
     def _check_alive(self) -> None:
         if not self._alive:

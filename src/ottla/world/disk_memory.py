@@ -239,15 +239,15 @@ class MemoryDisk:
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> MemoryFile:
         """Open a file for reading and, if `writable`, writing; `create` creates a missing one."""
         folder, name = self._parent(path)
-        found = folder.entries.get(name) if name else folder
-        if found is None:
+        entry = folder.entries.get(name) if name else folder
+        if entry is None:
             if not create:
                 raise _error(errno.ENOENT, path)
-            found = folder.entries[name] = Contents()
-            found.modified_ms = folder.modified_ms = self._now_ms()
-        elif isinstance(found, Folder):
+            entry = folder.entries[name] = Contents()
+            entry.modified_ms = folder.modified_ms = self._now_ms()
+        elif isinstance(entry, Folder):
             raise _error(errno.EISDIR, path)
-        return MemoryFile(self, path, found, writable)
+        return MemoryFile(self, path, entry, writable)
 
     def read(self, path: str) -> bytes:
         """Return the contents of a small file."""
@@ -289,13 +289,13 @@ class MemoryDisk:
         folder = self.root
         names = _split(path)
         for depth, name in enumerate(names, 1):
-            found = folder.entries.get(name)
-            if found is None:
-                found = folder.entries[name] = Folder()
-                found.modified_ms = folder.modified_ms = self._now_ms()
-            elif not isinstance(found, Folder):
+            entry = folder.entries.get(name)
+            if entry is None:
+                entry = folder.entries[name] = Folder()
+                entry.modified_ms = folder.modified_ms = self._now_ms()
+            elif not isinstance(entry, Folder):
                 raise _error(errno.EEXIST if depth == len(names) else errno.ENOTDIR, path)
-            folder = found
+            folder = entry
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or folder atomically, replacing `new`."""
@@ -399,43 +399,43 @@ class MemoryDisk:
         self.used_bytes -= contents.length
 
     def _find(self, path: str) -> Folder | Contents | None:
-        found: Folder | Contents | None = self.root
+        entry: Folder | Contents | None = self.root
         for name in _split(path):
-            if not isinstance(found, Folder):
+            if not isinstance(entry, Folder):
                 return None
-            found = found.entries.get(name)
-        return found
+            entry = entry.entries.get(name)
+        return entry
 
     def _entry(self, path: str) -> Folder | Contents:
         folder, name = self._parent(path)
-        found = folder.entries.get(name) if name else folder
-        if found is None:
+        entry = folder.entries.get(name) if name else folder
+        if entry is None:
             raise _error(errno.ENOENT, path)
-        return found
+        return entry
 
     def _file(self, path: str) -> Contents:
-        found = self._entry(path)
-        if isinstance(found, Folder):
+        entry = self._entry(path)
+        if isinstance(entry, Folder):
             raise _error(errno.EISDIR, path)
-        return found
+        return entry
 
     def _folder(self, path: str) -> Folder:
-        found = self._entry(path)
-        if not isinstance(found, Folder):
+        entry = self._entry(path)
+        if not isinstance(entry, Folder):
             raise _error(errno.ENOTDIR, path)
-        return found
+        return entry
 
     def _parent(self, path: str) -> tuple[Folder, str]:
         """Return the parent folder of a path and its last part (empty for the root)."""
         names = _split(path)
         folder = self.root
         for name in names[:-1]:
-            found = folder.entries.get(name)
-            if found is None:
+            entry = folder.entries.get(name)
+            if entry is None:
                 raise _error(errno.ENOENT, path)
-            if not isinstance(found, Folder):
+            if not isinstance(entry, Folder):
                 raise _error(errno.ENOTDIR, path)
-            folder = found
+            folder = entry
         return folder, names[-1] if names else ""
 
 

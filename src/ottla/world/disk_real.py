@@ -140,11 +140,11 @@ class RealDisk:
             flags |= os.O_CREAT
         fd = os.open(path, flags | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0), 0o644)
         file = RealFile(self, path, fd)
-        found = os.fstat(fd)
-        if stat.S_ISDIR(found.st_mode):
+        status = os.fstat(fd)
+        if stat.S_ISDIR(status.st_mode):
             file.close()
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        file._failed = self._failed.get((found.st_dev, found.st_ino))
+        file._failed = self._failed.get((status.st_dev, status.st_ino))
         return file
 
     def read(self, path: str) -> bytes:
@@ -175,15 +175,15 @@ class RealDisk:
 
     def size(self, path: str) -> int:
         """Return the length of a file."""
-        found = os.stat(path)
-        if stat.S_ISDIR(found.st_mode):
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        return found.st_size
+        return status.st_size
 
     def space(self, path: str) -> tuple[int, int]:
         """Return total and free bytes of the file system."""
-        found = shutil.disk_usage(path)
-        return found.total, found.free
+        usage = shutil.disk_usage(path)
+        return usage.total, usage.free
 
     def modified_ms(self, path: str) -> int:
         """Return the modification time in milliseconds since 1970."""
@@ -311,8 +311,8 @@ class RealDisk:
     def _remember_failure(self, fd: int, error: OSError) -> None:
         """Remember a failed fsync by inode, so that other handles of the file fail as well."""
         with contextlib.suppress(OSError):
-            found = os.fstat(fd)
-            self._failed[found.st_dev, found.st_ino] = error
+            status = os.fstat(fd)
+            self._failed[status.st_dev, status.st_ino] = error
 
 
 def _sync_each(requests: list[list[RealFile]]) -> list[OSError | None]:

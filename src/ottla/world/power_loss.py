@@ -71,10 +71,10 @@ class Platter:
 
     def inode(self, contents: Contents) -> Inode:
         """Return the durable state of a file."""
-        found = self.inodes.get(contents)
-        if found is None:
-            found = self.inodes[contents] = Inode(Contents())
-        return found
+        inode = self.inodes.get(contents)
+        if inode is None:
+            inode = self.inodes[contents] = Inode(Contents())
+        return inode
 
     def note(self, contents: Contents, position: int, data: bytes | None) -> None:
         """Record an unsynced write or truncation."""

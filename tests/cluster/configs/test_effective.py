@@ -45,15 +45,15 @@ PLAIN = {"cleanup.policy": "delete", "retention.ms": "1000", "min.compaction.lag
 
 def described(entries: list[ConfigEntry]) -> dict[str, Any]:
     return {
-        each.name: [
-            each.value,
-            int(each.source),
-            each.sensitive,
-            each.read_only,
-            each.type.name,
-            [[synonym.name, synonym.value, int(synonym.source)] for synonym in each.synonyms],
+        entry.name: [
+            entry.value,
+            int(entry.source),
+            entry.sensitive,
+            entry.read_only,
+            entry.type.name,
+            [[synonym.name, synonym.value, int(synonym.source)] for synonym in entry.synonyms],
         ]
-        for each in entries
+        for entry in entries
     }
 
 

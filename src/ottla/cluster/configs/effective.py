@@ -104,8 +104,8 @@ class BrokerLayers:
 
 def base_name(name: str) -> str:
     """Return the config that a listener config overrides: `ssl.client.auth` for `listener.name.x.ssl.client.auth`."""
-    found = _LISTENER_CONFIG.fullmatch(name)
-    return found[1] if found else name
+    match = _LISTENER_CONFIG.fullmatch(name)
+    return match[1] if match else name
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
@@ -158,11 +158,11 @@ def broker_value(layers: BrokerLayers, name: str) -> Value:
 
 def log_dirs(layers: BrokerLayers) -> tuple[str, ...]:
     """Return the configured log directories: `log.dirs`, or `log.dir` without it."""
-    found = broker_value(layers, "log.dirs")
-    if found is None:
-        found = broker_value(layers, "log.dir")
-    assert isinstance(found, tuple)
-    return found
+    directories = broker_value(layers, "log.dirs")
+    if directories is None:
+        directories = broker_value(layers, "log.dir")
+    assert isinstance(directories, tuple)
+    return directories
 
 
 def cordoned_problem(layers: BrokerLayers) -> str | None:
@@ -367,7 +367,7 @@ def _describe_broker_config(layers: BrokerLayers, name: str, *, per_broker: bool
     sensitive = key is None or key.sensitive
     synonyms = synonyms_of(layers, name)
     if not per_broker:
-        synonyms = [each for each in synonyms if each.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG]
+        synonyms = [synonym for synonym in synonyms if synonym.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG]
     value: str | None = None
     if not sensitive:
         if not per_broker:

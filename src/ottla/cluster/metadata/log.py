@@ -231,18 +231,18 @@ class MetadataLog:
     def _load_snapshot(self) -> int:
         """Load the newest readable snapshot, and return the offset at which replay begins."""
         disk = self.directory.env.disk
-        found: list[SnapshotId] = []
+        snapshot_ids: list[SnapshotId] = []
         for name in disk.list(self.folder):
             parsed = parse_snapshot_name(name)
             if parsed is None:
                 continue
             if parsed[1] == SNAPSHOT_SUFFIX:
-                found.append(parsed[0])
+                snapshot_ids.append(parsed[0])
             else:
                 disk.remove(f"{self.folder}/{name}")
         loaded: SnapshotId | None = None
         damaged: list[str] = []
-        for snapshot_id in sorted(found, reverse=True):
+        for snapshot_id in sorted(snapshot_ids, reverse=True):
             path = f"{self.folder}/{snapshot_id.file_name}"
             try:
                 data = disk.read(path)
@@ -272,10 +272,10 @@ class MetadataLog:
     def _replay_from(self, offset: int) -> None:
         changes = ImageChanges()
         while offset < self.log.log_end_offset:
-            found = self.log.read(offset, _READ_BYTES, self.log.log_end_offset)
-            if found.records is None:
+            result = self.log.read(offset, _READ_BYTES, self.log.log_end_offset)
+            if result.records is None:
                 break
-            with found.records as piece:
+            with result.records as piece:
                 data = piece.read_all()
             for header in iter_batches(data):
                 if header.last_offset >= offset:
@@ -358,7 +358,7 @@ class MetadataLog:
             self._append_records([AbortTransactionRecord(reason="Controller failover")], changes)
         if not self.image.features:
             records = self._bootstrap() if bootstrap is None else list(bootstrap)
-            if any(isinstance(each, FeatureLevelRecord) and each.name == ELR_VERSION for each in records):
+            if any(isinstance(record, FeatureLevelRecord) and record.name == ELR_VERSION for record in records):
                 records.append(
                     ConfigRecord(
                         resource_type=ConfigResourceType.BROKER,
@@ -376,11 +376,11 @@ class MetadataLog:
         disk = self.directory.env.disk
         if disk.exists(path):
             try:
-                found = decode_snapshot(disk.read(path)).records
+                records = decode_snapshot(disk.read(path)).records
             except CorruptSnapshotError:
                 pass  # `check_bootstrap` has reported and rewritten it
             else:
-                known = [record for record in found if not isinstance(record, UnknownRecord)]
+                known = [record for record in records if not isinstance(record, UnknownRecord)]
                 # kraft.version is a control record of the quorum, not a metadata record.
                 return [
                     record

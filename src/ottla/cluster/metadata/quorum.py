@@ -132,11 +132,11 @@ def voters_of(record: VotersRecord) -> tuple[Voter, ...]:
     """Return the voters in a record."""
     return tuple(
         Voter(
-            each.voter_id,
-            each.voter_directory_id,
-            tuple((endpoint.name, endpoint.host, endpoint.port) for endpoint in each.endpoints),
+            voter.voter_id,
+            voter.voter_directory_id,
+            tuple((endpoint.name, endpoint.host, endpoint.port) for endpoint in voter.endpoints),
         )
-        for each in record.voters
+        for voter in record.voters
     )
 
 

@@ -123,11 +123,11 @@ class PartitionChange:
 
     def _target_elr(self, before: Partition, isr: list[int]) -> list[int]:
         """Return the ELR: below min.insync.replicas, replicas that leave the ISR miss no committed record."""
-        wanted = min_isr(self.image, self.topic, self.layers) if self.min_isr is None else self.min_isr
-        if len(isr) >= wanted:
+        required = min_isr(self.image, self.topic, self.layers) if self.min_isr is None else self.min_isr
+        if len(isr) >= required:
             return []
         candidates = sorted({*before.elr, *before.isr})
-        return [each for each in candidates if each not in isr and each not in self.unclean_shutdown]
+        return [replica for replica in candidates if replica not in isr and replica not in self.unclean_shutdown]
 
     def _elect(self, before: Partition, replicas: list[int], isr: list[int]) -> tuple[int, bool]:
         def valid(replica: int) -> bool:
@@ -164,7 +164,7 @@ class PartitionChange:
     ) -> list[int]:
         if leader in self._elr:
             isr = [leader]
-            self._elr = [each for each in self._elr if each != leader]
+            self._elr = [replica for replica in self._elr if replica != leader]
         record.leader = leader
         if unclean:
             record.isr = [leader]
@@ -218,8 +218,8 @@ def completed_reassignment(
     """Return replicas and ISR after completing a reassignment; None if there is none or it cannot complete."""
     if not removing and not adding:
         return None
-    remaining_isr = [each for each in isr if each not in removing]
-    remaining = [each for each in replicas if each not in removing]
+    remaining_isr = [replica for replica in isr if replica not in removing]
+    remaining = [replica for replica in replicas if replica not in removing]
     if removing and (not remaining_isr or not remaining):
         return None
     if not set(adding) <= set(remaining_isr):

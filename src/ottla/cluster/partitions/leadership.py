@@ -40,15 +40,15 @@ def elect_leaders(
     """
     if election_type not in (_PREFERRED, _UNCLEAN):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
-    wanted: list[tuple[str, list[int]]]
+    requested: list[tuple[str, list[int]]]
     if topics is None:
-        wanted = [(topic.name, list(topic.partitions)) for topic in image.topics.values()]
+        requested = [(topic.name, list(topic.partitions)) for topic in image.topics.values()]
     else:
-        wanted = [(topic.topic, list(topic.partitions)) for topic in topics]
+        requested = [(topic.topic, list(topic.partitions)) for topic in topics]
     results: list[ReplicaElectionResult] = []
     records: list[Message] = []
-    for name, partitions in wanted:
-        found: list[PartitionResult] = []
+    for name, partitions in requested:
+        partition_results: list[PartitionResult] = []
         for index in partitions:
             code, message = ErrorCode.NONE, None
             try:
@@ -56,8 +56,8 @@ def elect_leaders(
             except KafkaError as error:
                 code, message = error.code, error.message
             if topics is not None or code is not ErrorCode.ELECTION_NOT_NEEDED:
-                found.append(PartitionResult(partition_id=index, error_code=code, error_message=message))
-        results.append(ReplicaElectionResult(topic=name, partition_result=found))
+                partition_results.append(PartitionResult(partition_id=index, error_code=code, error_message=message))
+        results.append(ReplicaElectionResult(topic=name, partition_result=partition_results))
     return results, records
 
 
@@ -177,8 +177,8 @@ def _cancel(
 ) -> Message | None:
     if not partition.reassigning:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    replicas = [each for each in partition.replicas if each not in partition.adding_replicas]
-    isr = [each for each in partition.isr if each not in partition.adding_replicas]
+    replicas = [replica for replica in partition.replicas if replica not in partition.adding_replicas]
+    isr = [replica for replica in partition.isr if replica not in partition.adding_replicas]
     unclean = unclean_election_enabled(image, topic, layers)
     if not isr:
         if not replicas:
@@ -212,17 +212,17 @@ def list_reassignments(
     image: ClusterImage, topics: Sequence[ListPartitionReassignmentsTopics] | None
 ) -> list[OngoingTopicReassignment]:
     """Return the reassignments in progress, of some partitions or of all."""
-    wanted: list[tuple[Topic, list[int]]]
+    requested: list[tuple[Topic, list[int]]]
     if topics is None:
-        wanted = [(topic, list(topic.partitions)) for topic in image.topics.values()]
+        requested = [(topic, list(topic.partitions)) for topic in image.topics.values()]
     else:
-        wanted = [
+        requested = [
             (topic, list(request.partition_indexes))
             for request in topics
             if (topic := image.topic(request.name)) is not None
         ]
-    found: list[OngoingTopicReassignment] = []
-    for topic, indexes in wanted:
+    reassignments: list[OngoingTopicReassignment] = []
+    for topic, indexes in requested:
         ongoing = [
             OngoingPartitionReassignment(
                 partition_index=index,
@@ -234,5 +234,5 @@ def list_reassignments(
             if (partition := topic.partitions.get(index)) is not None and partition.reassigning
         ]
         if ongoing:
-            found.append(OngoingTopicReassignment(name=topic.name, partitions=ongoing))
-    return found
+            reassignments.append(OngoingTopicReassignment(name=topic.name, partitions=ongoing))
+    return reassignments

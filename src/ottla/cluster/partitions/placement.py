@@ -53,8 +53,8 @@ class _Rack:
     fenced: _BrokerList = field(default_factory=_BrokerList)
 
     def next(self, epoch: int) -> int | None:
-        found = self.unfenced.next(epoch)
-        return found if found is not None else self.fenced.next(epoch)
+        broker = self.unfenced.next(epoch)
+        return broker if broker is not None else self.fenced.next(epoch)
 
 
 class _RackList:

@@ -102,7 +102,8 @@ def alter_scram_credentials(
         except KafkaError as error:
             errors[name] = error
     records: list[Message] = [
-        RemoveUserScramCredentialRecord(name=each.name, mechanism=each.mechanism) for each in deletions.values()
+        RemoveUserScramCredentialRecord(name=deletion.name, mechanism=deletion.mechanism)
+        for deletion in deletions.values()
     ]
     for each in upsertions.values():
         credential = credential_from_salted_password(

@@ -89,7 +89,7 @@ class PartitionCheck:
             self._state.load(entries, self._next_offset, 0)
             self._trusted = True
 
-    def _found(
+    def _add_finding(
         self,
         path: str,
         kind: FileKind,
@@ -123,7 +123,7 @@ class PartitionCheck:
                 if not reason and not out_of_place and self._deep:
                     reason = wrong_records(header, data)
                 if reason or (out_of_place and in_order):
-                    self._found(path, FileKind.LOG, reason or out_of_place, header.position, header.base_offset)
+                    self._add_finding(path, FileKind.LOG, reason or out_of_place, header.position, header.base_offset)
                 if out_of_place:
                     in_order = False  # after a wrong offset the following ones look wrong, too: report the first
                 if reason or out_of_place:
@@ -144,16 +144,16 @@ class PartitionCheck:
         except CorruptLogError as error:
             left = segment.size - error.position
             reason = f"{error}; {left} bytes from here on cannot be read"
-            self._found(path, FileKind.LOG, reason, error.position, self._next_offset)
+            self._add_finding(path, FileKind.LOG, reason, error.position, self._next_offset)
             self._trusted = whole = False
             self._checked(segment.size - position)
         except FileNotFoundError:
-            self._found(path, FileKind.NAME, "went away while it was being checked", wrong=False)
+            self._add_finding(path, FileKind.NAME, "went away while it was being checked", wrong=False)
             return
         for check in (offsets, times, aborted):
             check.end(whole)
             if check.fault is not None:
-                self._found(segment.path(check.suffix), FileKind(check.suffix[1:]), *check.fault)
+                self._add_finding(segment.path(check.suffix), FileKind(check.suffix[1:]), *check.fault)
 
     def _out_of_place(self, header: BatchHeader, segment: SegmentFiles, limit: int) -> str:
         if header.base_offset < self._next_offset:
@@ -169,7 +169,7 @@ class PartitionCheck:
         if offset > self._next_offset:
             if not self._may_have_gaps:
                 reason = f"offsets {self._next_offset} to {offset - 1} are missing"
-                self._found(path, FileKind.GAP, reason, position, self._next_offset)
+                self._add_finding(path, FileKind.GAP, reason, position, self._next_offset)
             self._next_offset = offset
 
     # Indexes -----------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class PartitionCheck:
         try:
             return OffsetIndexCheck(segment.base_offset, data, segment.size)
         except CorruptIndexError as error:
-            self._found(segment.path(names.INDEX_SUFFIX), FileKind.INDEX, str(error))
+            self._add_finding(segment.path(names.INDEX_SUFFIX), FileKind.INDEX, str(error))
             return OffsetIndexCheck(segment.base_offset, b"", segment.size)
 
     def _time_index(self, segment: SegmentFiles, last: bool) -> TimeIndexCheck:
@@ -187,7 +187,7 @@ class PartitionCheck:
         try:
             return TimeIndexCheck(segment.base_offset, data)
         except CorruptIndexError as error:
-            self._found(segment.path(names.TIME_INDEX_SUFFIX), FileKind.TIME_INDEX, str(error))
+            self._add_finding(segment.path(names.TIME_INDEX_SUFFIX), FileKind.TIME_INDEX, str(error))
             return TimeIndexCheck(segment.base_offset, b"")
 
     def _txn_index(self, segment: SegmentFiles) -> TransactionIndexCheck:
@@ -200,7 +200,7 @@ class PartitionCheck:
         try:
             return TransactionIndexCheck(segment.base_offset, data, must_list_all)
         except CorruptIndexError as error:
-            self._found(path, FileKind.TXN_INDEX, str(error))
+            self._add_finding(path, FileKind.TXN_INDEX, str(error))
             return TransactionIndexCheck(segment.base_offset, b"", False)
 
     def _index_bytes(self, segment: SegmentFiles, suffix: str, kind: FileKind, last: bool) -> bytes:
@@ -208,7 +208,7 @@ class PartitionCheck:
             return self._read(segment.path(suffix))
         if segment.size:
             # The active segment may have its indexes in memory only.
-            self._found(segment.path(suffix), kind, "not there", wrong=not last)
+            self._add_finding(segment.path(suffix), kind, "not there", wrong=not last)
         return b""
 
     def _read(self, path: str) -> bytes:
@@ -232,14 +232,14 @@ class PartitionCheck:
             except FileNotFoundError:
                 continue
             except CorruptSnapshotError as error:
-                self._found(path, FileKind.SNAPSHOT, str(error), offset=at)
+                self._add_finding(path, FileKind.SNAPSHOT, str(error), offset=at)
                 continue
             if at > self._next_offset:
                 if self._trusted:
                     reason = f"is of offset {at}, but the log ends at {self._next_offset}"
-                    self._found(path, FileKind.SNAPSHOT, reason, offset=at, wrong=False)
+                    self._add_finding(path, FileKind.SNAPSHOT, reason, offset=at, wrong=False)
             elif self._trusted and not self._may_have_gaps and (reason := self._disagreement(entries)):
-                self._found(path, FileKind.SNAPSHOT, reason, offset=at)
+                self._add_finding(path, FileKind.SNAPSHOT, reason, offset=at)
 
     def _disagreement(self, entries: list[ProducerEntry]) -> str:
         """Return how a snapshot differs from the replayed state, apart from expired producers; or an empty string."""
@@ -265,15 +265,15 @@ class PartitionCheck:
             entries = decode_epochs(self._disk.read(path))
         except FileNotFoundError:
             if self._folder.size:
-                self._found(path, FileKind.EPOCHS, "not there", wrong=False)
+                self._add_finding(path, FileKind.EPOCHS, "not there", wrong=False)
             return None
         except CorruptCheckpointError as error:
-            self._found(path, FileKind.EPOCHS, str(error))
+            self._add_finding(path, FileKind.EPOCHS, str(error))
             return None
         for (epoch, start), (later_epoch, later_start) in pairwise(entries):
             if later_epoch <= epoch or later_start <= start:
                 reason = f"epoch {later_epoch} from {later_start} follows epoch {epoch} from {start}"
-                self._found(path, FileKind.EPOCHS, reason, offset=later_start)
+                self._add_finding(path, FileKind.EPOCHS, reason, offset=later_start)
                 return None
         return entries
 
@@ -292,7 +292,7 @@ class PartitionCheck:
             return
         self._epoch_fault = True
         says = "nothing" if expected is None else f"epoch {expected}"
-        self._found(
+        self._add_finding(
             f"{self._folder.path}/{names.LEADER_EPOCH_CHECKPOINT}",
             FileKind.EPOCHS,
             f"has {says} for offset {header.base_offset}, the batch has epoch {header.partition_leader_epoch}",
@@ -303,7 +303,9 @@ class PartitionCheck:
         if self._epochs and self._trusted and self._epochs[-1][1] > self._next_offset:
             epoch, start = self._epochs[-1]
             reason = f"epoch {epoch} starts at {start}, the log ends at {self._next_offset}"
-            self._found(f"{self._folder.path}/{names.LEADER_EPOCH_CHECKPOINT}", FileKind.EPOCHS, reason, offset=start)
+            self._add_finding(
+                f"{self._folder.path}/{names.LEADER_EPOCH_CHECKPOINT}", FileKind.EPOCHS, reason, offset=start
+            )
 
 
 def wrong_records(header: BatchHeader, data: memoryview) -> str:

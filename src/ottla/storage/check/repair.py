@@ -237,10 +237,10 @@ class _PartitionRepair:
 
     def _rebuild(self) -> None:
         """Rebuild derived files in one pass over the log."""
-        wanted: dict[FileKind, list[str]] = {kind: [] for kind in _DERIVED}
+        requested: dict[FileKind, list[str]] = {kind: [] for kind in _DERIVED}
         kept = {segment.path() for segment in self._folder.segments}
         for finding in self._findings:
-            if finding.kind not in wanted or finding.path in wanted[finding.kind]:
+            if finding.kind not in requested or finding.path in requested[finding.kind]:
                 continue
             stem = finding.path.rpartition(".")[0]
             if finding.kind in (*_INDEXES, FileKind.TXN_INDEX) and f"{stem}{names.LOG_SUFFIX}" not in kept:
@@ -249,9 +249,9 @@ class _PartitionRepair:
                 if not finding.wrong:
                     self._remove(finding.path)
                 continue
-            wanted[finding.kind].append(finding.path)
-        self._rebuild_indexes([*wanted[FileKind.INDEX], *wanted[FileKind.TIME_INDEX]])
-        replayed = [*wanted[FileKind.TXN_INDEX], *wanted[FileKind.SNAPSHOT], *wanted[FileKind.EPOCHS]]
+            requested[finding.kind].append(finding.path)
+        self._rebuild_indexes([*requested[FileKind.INDEX], *requested[FileKind.TIME_INDEX]])
+        replayed = [*requested[FileKind.TXN_INDEX], *requested[FileKind.SNAPSHOT], *requested[FileKind.EPOCHS]]
         if self._damaged_from is not None:
             self._leave(replayed)
         elif replayed:
@@ -280,13 +280,13 @@ class _PartitionRepair:
             if not self._dry_run:
                 segment.rebuild_indexes()
 
-    def _replay(self, wanted: set[str]) -> None:
+    def _replay(self, requested: set[str]) -> None:
         """Replay producers and epochs through the log and write the requested files."""
         state = ProducerState()
         epochs = LeaderEpochCache()
         segments = self._folder.segments
         start = segments[0].base_offset if segments else 0
-        snapshots = sorted(self._offset_of(path) for path in wanted if path.endswith(names.SNAPSHOT_SUFFIX))
+        snapshots = sorted(self._offset_of(path) for path in requested if path.endswith(names.SNAPSHOT_SUFFIX))
         if start in self._folder.snapshots and start not in snapshots:
             state.load(decode_snapshot(self._env.disk.read(self._snapshot_path(start))), start, 0)
         for segment in segments:
@@ -303,12 +303,12 @@ class _PartitionRepair:
                             AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
                         )
                     state.complete(completed, header.next_offset)
-            if segment.path(names.TXN_INDEX_SUFFIX) in wanted:
+            if segment.path(names.TXN_INDEX_SUFFIX) in requested:
                 Segment(self._env, self._folder.path, segment.base_offset).write_txn_index(index, sync=True)
         for offset in snapshots:
             self._write_snapshot(offset, state)
         path = f"{self._folder.path}/{names.LEADER_EPOCH_CHECKPOINT}"
-        if path in wanted:
+        if path in requested:
             write_atomic(self._env.disk, path, encode_epochs(epochs.entries()))
 
     def _write_snapshot(self, offset: int, state: ProducerState) -> None:

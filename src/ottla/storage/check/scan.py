@@ -91,34 +91,34 @@ def read_folder(disk: Disk, path: str) -> PartitionFolder:
         raise ValueError(f"{path} is not the folder of a partition")
     folder = PartitionFolder(path.rstrip("/"), named.topic_partition, named.mark)
     kinds: dict[int, set[str]] = {}
-    for each in disk.list(folder.path):
-        file = parse_numbered(each)
+    for name_in_folder in disk.list(folder.path):
+        file = parse_numbered(name_in_folder)
         if file is None or file.mark:
-            folder.others.append(each)
+            folder.others.append(name_in_folder)
         elif file.kind == SNAPSHOT_SUFFIX:
             folder.snapshots.append(file.offset)
         else:
             kinds.setdefault(file.offset, set()).add(file.kind)
     folder.snapshots.sort()
-    for base, found in sorted(kinds.items()):
-        if LOG_SUFFIX in found:
-            segment = SegmentFiles(folder.path, base, found)
+    for base, suffixes in sorted(kinds.items()):
+        if LOG_SUFFIX in suffixes:
+            segment = SegmentFiles(folder.path, base, suffixes)
             segment.size = disk.size(segment.path())
             folder.segments.append(segment)
         else:
-            folder.orphans += [offset_name(base, kind) for kind in sorted(found)]
+            folder.orphans += [offset_name(base, kind) for kind in sorted(suffixes)]
     return folder
 
 
 def find_partitions(disk: Disk, root: str) -> list[PartitionFolder]:
     """Return the partition folders of a log directory, sorted by topic and number."""
     root = root.rstrip("/") or "/"
-    found = []
+    folders = []
     for name in disk.list(root):
         path = f"{root}/{name}"
         if (parse_partition_dir(name) is not None or name == METADATA_TOPIC) and disk.is_dir(path):
-            found.append(read_folder(disk, path))
-    return sorted(found, key=lambda folder: (folder.partition, folder.mark))
+            folders.append(read_folder(disk, path))
+    return sorted(folders, key=lambda folder: (folder.partition, folder.mark))
 
 
 def scan_batches(

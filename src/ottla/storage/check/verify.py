@@ -79,7 +79,7 @@ class Verifier:
         self._facts = MetadataFacts()
         self._cleaned: dict[TopicPartition, int] = {}
 
-    def found(
+    def add_finding(
         self,
         path: str,
         kind: FileKind,
@@ -103,7 +103,7 @@ class Verifier:
         ids: dict[str, dict[Uuid, str]] = {}
         for folder in find_partitions(self.disk, root):
             if folder.mark:
-                self.found(folder.path, FileKind.NAME, f"set aside as {folder.mark[1:]}", wrong=False)
+                self.add_finding(folder.path, FileKind.NAME, f"set aside as {folder.mark[1:]}", wrong=False)
                 continue
             topic_id = self.check_partition(folder)
             if topic_id is not None:
@@ -112,7 +112,7 @@ class Verifier:
             if len(found) > 1:
                 places = ", ".join(f"{topic_id} in {path}" for topic_id, path in found.items())
                 path = f"{next(iter(found.values()))}/{names.PARTITION_METADATA}"
-                self.found(path, FileKind.TOPIC_ID, f"partitions of {topic} have different topic ids: {places}")
+                self.add_finding(path, FileKind.TOPIC_ID, f"partitions of {topic} have different topic ids: {places}")
         for name, offsets in checkpoints.items():
             self._check_offsets(f"{root}/{name}", offsets or {})
         self._check_properties(f"{root}/{names.META_PROPERTIES}")
@@ -125,18 +125,20 @@ class Verifier:
         except FileNotFoundError:
             return None
         except CorruptCheckpointError as error:
-            self.found(path, FileKind.CHECKPOINT, str(error))
+            self.add_finding(path, FileKind.CHECKPOINT, str(error))
             return None
 
     def _check_offsets(self, path: str, offsets: dict[TopicPartition, int]) -> None:
         for partition, offset in offsets.items():
             end = self.report.ends.get(partition)
             if offset < 0:
-                self.found(path, FileKind.CHECKPOINT, f"{partition} has the negative offset {offset}", offset=offset)
+                self.add_finding(
+                    path, FileKind.CHECKPOINT, f"{partition} has the negative offset {offset}", offset=offset
+                )
             elif end is None:
-                self.found(path, FileKind.CHECKPOINT, f"{partition} is not in this directory", wrong=False)
+                self.add_finding(path, FileKind.CHECKPOINT, f"{partition} is not in this directory", wrong=False)
             elif offset > end:
-                self.found(
+                self.add_finding(
                     path, FileKind.CHECKPOINT, f"{partition} has offset {offset}, its log ends at {end}", offset=offset
                 )
 
@@ -144,7 +146,7 @@ class Verifier:
         try:
             text = self.disk.read(path).decode("latin-1")
         except FileNotFoundError:
-            self.found(path, FileKind.METADATA, "not there: this is not a formatted log directory", wrong=False)
+            self.add_finding(path, FileKind.METADATA, "not there: this is not a formatted log directory", wrong=False)
             return
         pairs = {
             key.strip(): value.strip()
@@ -153,7 +155,7 @@ class Verifier:
         }
         for key in ("version", "cluster.id", "node.id") if pairs.get("version") != "0" else ("cluster.id", "broker.id"):
             if not pairs.get(key):
-                self.found(path, FileKind.METADATA, f"has no {key}")
+                self.add_finding(path, FileKind.METADATA, f"has no {key}")
 
     # A partition -------------------------------------------------------------------------------------------------
 
@@ -162,11 +164,11 @@ class Verifier:
         self.report.partitions += 1
         topic_id = self._check_topic_id(folder)
         for name in folder.orphans:
-            self.found(f"{folder.path}/{name}", FileKind.NAME, "an index without its log", wrong=False)
+            self.add_finding(f"{folder.path}/{name}", FileKind.NAME, "an index without its log", wrong=False)
         for name in folder.others:
             self._check_other(folder, name)
         if not folder.segments:
-            self.found(folder.path, FileKind.NAME, "has no segment", wrong=False)
+            self.add_finding(folder.path, FileKind.NAME, "has no segment", wrong=False)
         check = PartitionCheck(
             self.disk,
             folder,
@@ -186,36 +188,38 @@ class Verifier:
         topic = folder.partition.topic
         expected = self._facts.topic_ids.get(topic)
         try:
-            found = decode_partition_metadata(self.disk.read(path))
+            topic_id = decode_partition_metadata(self.disk.read(path))
         except FileNotFoundError:
             if topic != names.METADATA_TOPIC:
-                self.found(path, FileKind.TOPIC_ID, "not there", wrong=expected is not None)
+                self.add_finding(path, FileKind.TOPIC_ID, "not there", wrong=expected is not None)
             return None
         except CorruptCheckpointError as error:
-            self.found(path, FileKind.TOPIC_ID, str(error))
+            self.add_finding(path, FileKind.TOPIC_ID, str(error))
             return None
-        if expected is not None and found != expected:
-            self.found(path, FileKind.TOPIC_ID, f"names topic {found}, but {topic} is {expected} in the metadata log")
+        if expected is not None and topic_id != expected:
+            self.add_finding(
+                path, FileKind.TOPIC_ID, f"names topic {topic_id}, but {topic} is {expected} in the metadata log"
+            )
         elif expected is None and self._facts.known and topic != names.METADATA_TOPIC:
             reason = f"the metadata log has no topic {topic}: a broker would set this folder aside"
-            self.found(path, FileKind.TOPIC_ID, reason, wrong=False)
-        return found
+            self.add_finding(path, FileKind.TOPIC_ID, reason, wrong=False)
+        return topic_id
 
     def _check_other(self, folder: PartitionFolder, name: str) -> None:
         path = f"{folder.path}/{name}"
         file = names.parse_numbered(name)
         if file is not None:
             if file.mark != names.DELETED_SUFFIX:
-                self.found(path, FileKind.NAME, "left by a compaction that did not finish", wrong=False)
+                self.add_finding(path, FileKind.NAME, "left by a compaction that did not finish", wrong=False)
         elif name.endswith(METADATA_SNAPSHOT_SUFFIX) and folder.partition.topic == names.METADATA_TOPIC:
             self._check_metadata_snapshot(path)
         elif name == QUORUM_STATE:
             try:
                 state = json.loads(self.disk.read(path))
                 if not isinstance(state.get("leaderEpoch"), int):
-                    self.found(path, FileKind.METADATA, "has no leaderEpoch")
+                    self.add_finding(path, FileKind.METADATA, "has no leaderEpoch")
             except (ValueError, AttributeError):
-                self.found(path, FileKind.METADATA, "is not a JSON object")
+                self.add_finding(path, FileKind.METADATA, "is not a JSON object")
 
     def _check_metadata_snapshot(self, path: str) -> None:
         """Check a metadata snapshot: whole batches from header to footer."""
@@ -225,17 +229,17 @@ class Verifier:
             for header, data in scan_batches(self.disk, path):
                 position, offset = header.position, header.base_offset
                 if reason := wrong_crc(header, data):
-                    self.found(path, FileKind.METADATA, reason, position, offset)
+                    self.add_finding(path, FileKind.METADATA, reason, position, offset)
                 if header.is_control:
                     records = iter_records(data, header._replace(position=0))
                     kinds += [decode_control_key(record.key or b"") for record in records]
         except CorruptLogError as error:
-            self.found(path, FileKind.METADATA, str(error), error.position, offset)
+            self.add_finding(path, FileKind.METADATA, str(error), error.position, offset)
             return
         except (InvalidRecords, ProtocolError) as error:
-            self.found(path, FileKind.METADATA, str(error), position, offset)
+            self.add_finding(path, FileKind.METADATA, str(error), position, offset)
             return
         if not kinds or kinds[0] is not ControlRecordType.SNAPSHOT_HEADER:
-            self.found(path, FileKind.METADATA, "does not begin with a snapshot header", 0)
+            self.add_finding(path, FileKind.METADATA, "does not begin with a snapshot header", 0)
         elif kinds[-1] is not ControlRecordType.SNAPSHOT_FOOTER:
-            self.found(path, FileKind.METADATA, "has no footer: it was not finished", position)
+            self.add_finding(path, FileKind.METADATA, "has no footer: it was not finished", position)
