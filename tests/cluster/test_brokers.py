@@ -89,14 +89,14 @@ def part(image: ClusterImage) -> Partition:
     return found
 
 
-def test_a_broker_registers_fenced_and_leads_only_after() -> None:
+def test_registered_broker_is_fenced_until_unfenced() -> None:
     image = cluster()
     assert image.brokers[0].epoch == 10
     assert image.broker_is_active(0)
     assert image.brokers[0].cordoned_directories == ()
 
 
-def test_a_directory_belongs_to_one_broker() -> None:
+def test_directory_id_of_another_broker_is_refused() -> None:
     with pytest.raises(KafkaError, match="Broker 0 is already registered with directory"):
         register_broker(
             cluster(),
@@ -109,7 +109,7 @@ def test_a_directory_belongs_to_one_broker() -> None:
         )
 
 
-def test_a_broker_that_leaves_hands_its_partitions_over() -> None:
+def test_controlled_shutdown_moves_leadership() -> None:
     image = cluster()
     image.replay_all(begin_controlled_shutdown(image, 0, layers=LAYERS))
     assert (part(image).leader, part(image).isr, part(image).leader_epoch) == (1, (1, 2), 1)
@@ -117,7 +117,7 @@ def test_a_broker_that_leaves_hands_its_partitions_over() -> None:
     assert not image.broker_is_active(0)
 
 
-def test_the_last_broker_leaves_its_partitions_without_a_leader_but_eligible() -> None:
+def test_last_broker_leaves_leaderless_partitions_with_elr() -> None:
     image = cluster(1)
     image.replay_all(begin_controlled_shutdown(image, 0, layers=LAYERS))
     image.replay_all(fence_broker(image, 0, layers=LAYERS))
@@ -127,20 +127,20 @@ def test_the_last_broker_leaves_its_partitions_without_a_leader_but_eligible() -
     assert part(image).leader_recovery_state == 0
 
 
-def test_a_single_broker_that_died_leads_again_and_says_that_it_may_have_lost_something() -> None:
+def test_single_broker_leads_as_recovering_after_unclean_shutdown() -> None:
     image = cluster(1)
     arrive(image, 0, 50)
     assert (part(image).leader, part(image).isr) == (0, (0,))
     assert part(image).leader_recovery_state == 1
 
 
-def test_without_eligible_leaders_the_isr_never_becomes_empty() -> None:
+def test_isr_never_becomes_empty_without_elr() -> None:
     image = cluster(1, elr=False)
     image.replay_all(fence_broker(image, 0, layers=LAYERS))
     assert (part(image).leader, part(image).isr, part(image).elr) == (-1, (0,), ())
 
 
-def test_below_min_insync_replicas_those_that_leave_stay_eligible() -> None:
+def test_replicas_that_leave_below_min_isr_join_the_elr() -> None:
     image = cluster()
     image.replay(ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="2"))
     for broker_id in (2, 1):
@@ -148,7 +148,7 @@ def test_below_min_insync_replicas_those_that_leave_stay_eligible() -> None:
     assert (part(image).isr, part(image).elr) == ((0,), (1,))
 
 
-def test_an_unclean_election_needs_the_topics_consent() -> None:
+def test_unclean_election_requires_topic_config() -> None:
     image = cluster(2, elr=False)
     image.replay_all(change_isr(image, "t", 0, [0], layers=LAYERS))
     image.replay_all(fence_broker(image, 0, layers=LAYERS))
@@ -158,14 +158,14 @@ def test_an_unclean_election_needs_the_topics_consent() -> None:
     assert (part(image).leader, part(image).isr, part(image).leader_recovery_state) == (1, (1,), 1)
 
 
-def test_a_failed_directory_moves_what_was_led_from_it() -> None:
+def test_failed_directory_moves_leadership() -> None:
     image = cluster()
     image.replay_all(directories_offline(image, 0, [directory(0)], layers=LAYERS))
     assert part(image).leader == 1
     assert directories_offline(image, 0, [Uuid(bytes([1] * 16))], layers=LAYERS) == []
 
 
-def test_an_unregistered_broker_is_forgotten() -> None:
+def test_unregistered_broker_is_removed() -> None:
     image = cluster()
     image.replay_all(unregister_broker(image, 0, layers=LAYERS))
     assert 0 not in image.brokers
@@ -175,7 +175,7 @@ def test_an_unregistered_broker_is_forgotten() -> None:
     assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_producer_ids_come_in_blocks_of_a_thousand() -> None:
+def test_producer_ids_are_allocated_in_blocks_of_1000() -> None:
     image = cluster()
     for expected in (range(1000), range(1000, 2000)):
         block, records = allocate_producer_ids(image, 1)
@@ -186,7 +186,7 @@ def test_producer_ids_come_in_blocks_of_a_thousand() -> None:
         allocate_producer_ids(image, 1)
 
 
-def test_the_preferred_leader_is_elected_on_request() -> None:
+def test_preferred_leader_election() -> None:
     image = cluster()
     image.replay_all(fence_broker(image, 0, layers=LAYERS))
     arrive(image, 0, 70)
@@ -218,7 +218,7 @@ def reassign(image: ClusterImage, replicas: list[int] | None) -> int:
     return responses[0].partitions[0].error_code
 
 
-def test_a_reassignment_waits_for_the_new_replicas_and_then_drops_the_old() -> None:
+def test_reassignment_completes_when_new_replicas_are_in_sync() -> None:
     image = cluster(4)
     image.replay_all(change_isr(image, "t", 0, [0, 1, 2, 3], layers=LAYERS))
     arrive(image, 4, 80)
@@ -232,7 +232,7 @@ def test_a_reassignment_waits_for_the_new_replicas_and_then_drops_the_old() -> N
     assert list_reassignments(image, None) == []
 
 
-def test_a_reassignment_can_be_cancelled() -> None:
+def test_reassignment_is_cancelled() -> None:
     image = cluster(2)
     arrive(image, 2, 90)
     before = part(image)

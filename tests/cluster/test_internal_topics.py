@@ -5,9 +5,9 @@ from __future__ import annotations
 from ottla.cluster.internal_topics import partition_for
 
 
-def test_the_smallest_number_has_no_absolute_value_and_goes_to_partition_0():
+def test_smallest_hash_maps_to_partition_0():
     assert partition_for("polygenelubricants", 50) == 0
 
 
-def test_a_negative_hash_counts_by_its_absolute_value():
+def test_negative_hash_uses_absolute_value():
     assert partition_for("my-transactional-id", 50) == 46

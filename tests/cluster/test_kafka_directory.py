@@ -73,7 +73,7 @@ def last_shutdown(records: list[tuple[int, Message | UnknownRecord]]) -> int:
     )
 
 
-def test_snapshot_and_log_add_up_to_what_the_log_alone_says() -> None:
+def test_snapshot_and_tail_equal_whole_log() -> None:
     loaded = MetadataLog.open(on_disk("data"), 1)
     assert loaded.problems == []
     assert [kept.id.offset for kept in loaded.snapshots] == [0, 254]
@@ -93,7 +93,7 @@ def settled(image: ClusterImage) -> ClusterImage:
 
 
 @pytest.mark.parametrize(("name", "kraft_version"), [("data", 1), ("data-static", 0)])
-def test_the_quorum_is_read(name: str, kraft_version: int) -> None:
+def test_quorum_state_is_read(name: str, kraft_version: int) -> None:
     loaded = MetadataLog.open(on_disk(name), NODES[name])
     assert loaded.problems == []
     assert loaded.kraft_version == kraft_version
@@ -101,7 +101,7 @@ def test_the_quorum_is_read(name: str, kraft_version: int) -> None:
     assert loaded.epoch >= 1
 
 
-def test_topics_are_what_kafka_described(running: ClusterImage) -> None:
+def test_topics_equal_kafka_description(running: ClusterImage) -> None:
     described = facts()["topics"]
     assert set(described) == set(running.topic_ids)
     for name, topic in described.items():
@@ -121,7 +121,7 @@ def test_topics_are_what_kafka_described(running: ClusterImage) -> None:
         ]
 
 
-def test_configs_that_somebody_set_are_what_kafka_described(running: ClusterImage) -> None:
+def test_dynamic_configs_equal_kafka_description(running: ClusterImage) -> None:
     own = {"TOPIC": "DYNAMIC_TOPIC_CONFIG", "GROUP": "DYNAMIC_GROUP_CONFIG"}
     for resource, entries in facts()["configs"].items():
         kind, _, name = resource.partition(":")
@@ -136,7 +136,7 @@ def test_configs_that_somebody_set_are_what_kafka_described(running: ClusterImag
         assert set(ours) == set(kafkas), resource
 
 
-def test_configs_in_force_are_what_kafka_described(running: ClusterImage) -> None:
+def test_effective_configs_equal_kafka_description(running: ClusterImage) -> None:
     broker = facts()["configs"]["BROKER:1"]
     layers = BrokerLayers(
         running.config(ConfigResourceType.BROKER, "1"), running.config(ConfigResourceType.BROKER, ""), _static(broker)
@@ -158,7 +158,7 @@ def _static(entries: dict[str, dict[str, Any]]) -> dict[str, str]:
     }
 
 
-def test_acls_are_what_kafka_described(running: ClusterImage) -> None:
+def test_acls_equal_kafka_description(running: ClusterImage) -> None:
     ours = [
         {
             "type": ResourceType(acl.resource_type).name,
@@ -176,7 +176,7 @@ def test_acls_are_what_kafka_described(running: ClusterImage) -> None:
     )
 
 
-def test_quotas_users_tokens_and_features_are_what_kafka_described(running: ClusterImage) -> None:
+def test_quotas_users_tokens_features_equal_kafka_description(running: ClusterImage) -> None:
     said = facts()
     assert {tuple(sorted(each["entity"].items())): each["quotas"] for each in said["quotas"]} == running.client_quotas
     assert {
@@ -196,7 +196,7 @@ def test_quotas_users_tokens_and_features_are_what_kafka_described(running: Clus
     assert finalized == running.features
 
 
-def test_a_token_is_found_by_the_secret_that_kafka_handed_out(running: ClusterImage) -> None:
+def test_token_is_found_by_hmac_from_kafka(running: ClusterImage) -> None:
     assert facts()["tokens"]
     for said in facts()["tokens"]:
         found = find_token(running, TokenRules(TOKEN_KEY, 0, 0), base64.b64decode(said["hmac"]))
@@ -205,7 +205,7 @@ def test_a_token_is_found_by_the_secret_that_kafka_handed_out(running: ClusterIm
 
 
 @pytest.mark.parametrize("path", SNAPSHOTS, ids=lambda path: str(path.relative_to(KAFKA)))
-def test_a_snapshot_read_and_written_again_is_the_same_bytes(path: Path) -> None:
+def test_snapshot_round_trip_keeps_bytes(path: Path) -> None:
     data = path.read_bytes()
     snapshot = decode_snapshot(data)
     image = ClusterImage()
@@ -230,7 +230,7 @@ def test_a_snapshot_read_and_written_again_is_the_same_bytes(path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["formatted", "formatted-static"])
-def test_formatting_writes_what_kafka_writes(name: str) -> None:
+def test_format_writes_kafka_files(name: str) -> None:
     kafkas = KAFKA / name
     meta = read_meta_properties(on_disk(name).env.disk, "/data")
     assert meta is not None
@@ -254,7 +254,7 @@ def test_formatting_writes_what_kafka_writes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["data", "data-static"])
-def test_the_first_epoch_writes_the_bytes_that_kafka_wrote(name: str) -> None:
+def test_first_epoch_writes_kafka_bytes(name: str) -> None:
     theirs = (KAFKA / name / METADATA / "00000000000000000000.log").read_bytes()
     directory = on_disk(name)
     disk = directory.env.disk
@@ -274,7 +274,7 @@ def test_the_first_epoch_writes_the_bytes_that_kafka_wrote(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["data", "data-static"])
-def test_quorum_state_is_written_as_kafka_writes_it(name: str) -> None:
+def test_quorum_state_has_kafka_bytes(name: str) -> None:
     kafkas = (KAFKA / name / METADATA / "quorum-state").read_bytes()
     directory = on_disk(name)
     log = MetadataLog.open(directory, NODES[name])
@@ -296,7 +296,7 @@ def in_any_order(records: list[Message] | list[Message | UnknownRecord]) -> list
     return sorted(map(repr, records))
 
 
-def test_a_clean_stop_writes_the_records_that_kafka_wrote(running: ClusterImage) -> None:
+def test_clean_shutdown_writes_kafka_records(running: ClusterImage) -> None:
     records = log_records("data")
     kafkas = without_noops(records[last_shutdown(records) :])
     image = ClusterImage()
@@ -307,7 +307,7 @@ def test_a_clean_stop_writes_the_records_that_kafka_wrote(running: ClusterImage)
     assert in_any_order(leaving + fence_broker(image, 1, layers=layers(image))) == in_any_order(kafkas)
 
 
-def test_a_restart_writes_the_records_that_kafka_wrote() -> None:
+def test_restart_writes_kafka_records() -> None:
     records = log_records("data")
     registrations = [place for place, (_, each) in enumerate(records) if isinstance(each, RegisterBrokerRecord)]
     assert len(registrations) > 1, "the captured node was restarted"
@@ -344,7 +344,7 @@ def test_a_restart_writes_the_records_that_kafka_wrote() -> None:
     assert in_any_order(unfenced) == in_any_order(after)
 
 
-def test_a_directory_id_is_not_invented(running: ClusterImage) -> None:
+def test_missing_directory_id_stays_none(running: ClusterImage) -> None:
     meta = read_meta_properties(on_disk("data").env.disk, "/data")
     assert meta is not None
     assert running.brokers[1].directories == (meta.directory_id,)

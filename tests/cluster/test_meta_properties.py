@@ -18,7 +18,7 @@ KAFKAS = (
 META = MetaProperties("RYHE5p1OTKutHMSpe2negA", 1, Uuid.parse("kQh4ZxuSSbOBZLqFGgwEZA"))
 
 
-def test_kafkas_file_is_read_and_written_to_the_byte() -> None:
+def test_kafka_file_round_trip_keeps_bytes() -> None:
     assert parse_meta_properties(KAFKAS) == META
     assert format_meta_properties(META, 1_794_730_752_000) == KAFKAS
 
@@ -39,6 +39,6 @@ def test_version_0_is_read() -> None:
         (b"version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ", "is reserved"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(data: bytes, message: str) -> None:
+def test_unusable_file_names_the_problem(data: bytes, message: str) -> None:
     with pytest.raises(MetaPropertiesError, match=message):
         parse_meta_properties(data)

@@ -231,7 +231,7 @@ class Changes:
     lives=st.lists(st.tuples(st.integers(0, 25), st.booleans()), min_size=1, max_size=4),
     metadata_version=st.sampled_from([None, 7, 14, 20, 25]),
 )
-def test_log_snapshot_and_tail_and_live_are_one_image(
+def test_log_snapshot_and_live_image_are_equal(
     seed: int, lives: list[tuple[int, bool]], metadata_version: int | None
 ) -> None:
     changes = Changes(seed)
@@ -256,7 +256,7 @@ def test_log_snapshot_and_tail_and_live_are_one_image(
         assert next_life(log).image == live, "the log alone says the same"
 
 
-def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
+def test_broker_epoch_is_registration_offset() -> None:
     log = fresh()
     epoch, records = register_broker(
         log.image,
@@ -270,7 +270,7 @@ def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
     assert log.append(records).first_offset == epoch
 
 
-def test_each_life_leads_its_own_epoch() -> None:
+def test_each_start_begins_a_leader_epoch() -> None:
     log = fresh()
     assert log.epoch == 1
     for expected in (2, 3):
@@ -280,14 +280,14 @@ def test_each_life_leads_its_own_epoch() -> None:
     assert log.log.epochs.entries() == [(1, 0), (2, 10), (3, 11)]
 
 
-def test_an_empty_change_writes_nothing() -> None:
+def test_empty_change_writes_nothing() -> None:
     log = fresh()
     before = log.next_offset
     assert log.append([]).last_offset == before - 1
     assert log.next_offset == before
 
 
-def test_a_transaction_is_seen_when_it_ends_and_not_before() -> None:
+def test_metadata_transaction_applies_at_its_end() -> None:
     log = fresh()
     topic = TopicRecord(name="t", topic_id=Uuid(bytes(range(16))))
     log.append([BeginTransactionRecord(), topic])
@@ -298,7 +298,7 @@ def test_a_transaction_is_seen_when_it_ends_and_not_before() -> None:
     ]
 
 
-def test_a_transaction_that_a_crash_left_open_is_aborted() -> None:
+def test_open_metadata_transaction_is_aborted_at_start() -> None:
     log = fresh()
     log.append([BeginTransactionRecord(), TopicRecord(name="t", topic_id=Uuid(bytes(range(16))))])
     log = next_life(log)
@@ -308,13 +308,13 @@ def test_a_transaction_that_a_crash_left_open_is_aborted() -> None:
     assert next_life(log).image.transaction is None
 
 
-def test_a_record_that_does_not_fit_is_refused_before_it_is_anybodys_state() -> None:
+def test_record_that_does_not_fit_changes_no_state() -> None:
     image = ClusterImage()
     with pytest.raises(ReplayError, match="no topic has the id"):
         image.replay(RemoveTopicRecord(topic_id=Uuid(bytes(range(16)))))
 
 
-def test_an_unknown_record_is_kept_through_snapshots_and_reported() -> None:
+def test_unknown_record_is_kept_in_snapshots_and_reported() -> None:
     log = fresh()
     stranger = UnknownRecord(999, 3, b"whatever it says")
     builder = BatchBuilder(log.next_offset, partition_leader_epoch=log.epoch)
@@ -328,7 +328,7 @@ def test_an_unknown_record_is_kept_through_snapshots_and_reported() -> None:
     assert next_life(log).image.unknown == [stranger]
 
 
-def test_a_damaged_snapshot_is_passed_over_for_an_older_one() -> None:
+def test_damaged_snapshot_falls_back_to_older_one() -> None:
     log = fresh()
     log.append([TopicRecord(name="old", topic_id=Uuid(bytes([1] * 16)))])
     log.write_snapshot()
@@ -342,7 +342,7 @@ def test_a_damaged_snapshot_is_passed_over_for_an_older_one() -> None:
     assert any(newest.file_name in problem for problem in log.problems)
 
 
-def test_an_unfinished_snapshot_counts_as_none() -> None:
+def test_unfinished_snapshot_is_ignored() -> None:
     log = fresh()
     log.append([TopicRecord(name="t", topic_id=Uuid(bytes([1] * 16)))])
     snapshot = log.write_snapshot()
@@ -355,7 +355,7 @@ def test_an_unfinished_snapshot_counts_as_none() -> None:
     assert not any(name.endswith(".part") for name in disk.list(FOLDER))
 
 
-def test_a_snapshot_beyond_the_log_is_where_the_log_goes_on() -> None:
+def test_log_continues_at_snapshot_beyond_its_end() -> None:
     log = fresh()
     log.append([TopicRecord(name="t", topic_id=Uuid(bytes([1] * 16)))])
     snapshot = log.write_snapshot()
@@ -371,7 +371,7 @@ def test_a_snapshot_beyond_the_log_is_where_the_log_goes_on() -> None:
     assert next_life(log).next_offset == snapshot.offset + 1
 
 
-def test_a_folder_without_the_partitions_number_is_accepted() -> None:
+def test_folder_without_partition_number_is_accepted() -> None:
     log = fresh()
     log.append([TopicRecord(name="t", topic_id=Uuid(bytes([1] * 16)))])
     log.close()
@@ -476,7 +476,7 @@ def test_emptied_log_of_a_used_cluster_is_refused() -> None:
     assert next_life(log).empty
 
 
-def test_a_snapshot_is_due_after_enough_bytes_or_enough_time() -> None:
+def test_snapshot_is_due_after_bytes_or_time() -> None:
     log = fresh(MetadataLogConfig(bytes_between_snapshots=2000, snapshot_interval_ms=60_000))
     assert not log.snapshot_due()
     for number in range(20):
@@ -490,7 +490,7 @@ def test_a_snapshot_is_due_after_enough_bytes_or_enough_time() -> None:
     assert log.snapshot_due()
 
 
-def test_old_snapshots_and_the_records_before_them_go() -> None:
+def test_retention_deletes_old_snapshots_and_records() -> None:
     log = fresh(MetadataLogConfig(segment_bytes=1000, retention_bytes=4000))
     for number in range(60):
         log.append([TopicRecord(name=f"t{number}", topic_id=Uuid(bytes([number] * 16)))])
@@ -503,7 +503,7 @@ def test_old_snapshots_and_the_records_before_them_go() -> None:
     assert len(next_life(log).image.topics) == 60
 
 
-def test_a_new_cluster_takes_its_features_from_what_formatting_left() -> None:
+def test_new_cluster_takes_features_from_bootstrap_checkpoint() -> None:
     assert fresh(metadata_version=25).image.features == {
         "metadata.version": 25,
         "group.version": 1,
@@ -511,7 +511,7 @@ def test_a_new_cluster_takes_its_features_from_what_formatting_left() -> None:
     }
 
 
-def test_the_brokers_configs_decide_when_the_log_rolls_snapshots_and_forgets() -> None:
+def test_metadata_log_limits_come_from_broker_configs() -> None:
     assert MetadataLogConfig.from_broker(BrokerLayers()) == MetadataLogConfig()
     static = {"metadata.log.max.snapshot.interval.ms": "0", "metadata.max.retention.bytes": "-1"}
     config = MetadataLogConfig.from_broker(BrokerLayers(static=static))

@@ -32,22 +32,22 @@ from ottla.cluster.properties_file import PropertiesError, parse_properties
         ("a=\\uD83D\\uDE00", {"a": "\U0001f600"}),
     ],
 )
-def test_an_entry_is_read_as_java_reads_it(text: str, expected: dict[str, str]) -> None:
+def test_entry_is_parsed_as_in_java(text: str, expected: dict[str, str]) -> None:
     assert {entry.key: entry.value for entry in parse_properties(text)} == expected
 
 
-def test_an_entry_knows_the_line_of_its_key() -> None:
+def test_entry_has_line_of_its_key() -> None:
     entries = parse_properties("# one\na=1\\\n  2\n\nb=3")
     assert [(entry.key, entry.line) for entry in entries] == [("a", 2), ("b", 5)]
 
 
-def test_a_broken_escape_names_its_line() -> None:
+def test_invalid_escape_names_line() -> None:
     with pytest.raises(PropertiesError, match=r"line 2: \\u needs four hexadecimal digits"):
         parse_properties("a=1\nb=\\u12")
 
 
 @given(st.text())
-def test_no_text_breaks_the_reader(text: str) -> None:
+def test_any_text_parses_or_raises_properties_error(text: str) -> None:
     try:
         entries = parse_properties(text)
     except PropertiesError:

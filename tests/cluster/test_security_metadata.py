@@ -73,7 +73,7 @@ def wanted(**changed: object) -> DeleteAclsFilter:
     return DeleteAclsFilter(**given)
 
 
-def test_an_acl_that_is_there_writes_nothing(image: ClusterImage) -> None:
+def test_existing_acl_writes_nothing(image: ClusterImage) -> None:
     results, records = create_acls(image, [acl(), acl(), acl(operation=4)], random=SeededRandom(1))
     assert results == [None, None, None]
     assert len(records) == 2
@@ -98,15 +98,13 @@ def test_an_acl_that_is_there_writes_nothing(image: ClusterImage) -> None:
         ),
     ],
 )
-def test_an_acl_that_is_a_filter_or_names_nothing_is_refused(
-    image: ClusterImage, creation: AclCreation, message: str
-) -> None:
+def test_acl_with_filter_elements_is_refused(image: ClusterImage, creation: AclCreation, message: str) -> None:
     results, records = create_acls(image, [creation], random=SeededRandom(1))
     assert results[0] is not None
     assert (results[0].code, results[0].message, records) == (ErrorCode.INVALID_REQUEST, message, [])
 
 
-def test_a_filter_matches_as_kafkas_does(image: ClusterImage) -> None:
+def test_acl_filter_matches_as_in_kafka(image: ClusterImage) -> None:
     entries = [
         acl(resource_name="orders"),
         acl(resource_name="ord", resource_pattern_type=4),
@@ -184,7 +182,7 @@ def test_quotas_are_set_changed_and_removed(image: ClusterImage) -> None:
         (quota({"user": "u"}, request_percentage=float("nan")), "Quota request_percentage must be greater than 0"),
     ],
 )
-def test_quotas_that_mean_nothing_are_refused(image: ClusterImage, entry: RequestEntryData, message: str) -> None:
+def test_invalid_quotas_are_refused(image: ClusterImage, entry: RequestEntryData, message: str) -> None:
     results, records = alter_client_quotas(image, [entry])
     assert results[0] is not None
     assert (results[0].code, results[0].message, records) == (ErrorCode.INVALID_REQUEST, message, [])
@@ -199,7 +197,7 @@ def upsert(user: str, mechanism: int = 1, iterations: int = 4096) -> ScramCreden
     )
 
 
-def test_a_password_becomes_the_keys_of_rfc_7677() -> None:
+def test_password_becomes_keys_of_rfc_7677() -> None:
     # The example of RFC 7677: user "user", password "pencil".
     import base64
 
@@ -233,7 +231,7 @@ def test_credentials_are_set_and_removed(image: ClusterImage) -> None:
         ),
     ],
 )
-def test_credentials_that_cannot_be_changed(
+def test_invalid_credential_changes_are_refused(
     image: ClusterImage, request_: AlterUserScramCredentialsRequest, code: ErrorCode
 ) -> None:
     results, records = alter_scram_credentials(image, request_)
@@ -260,7 +258,7 @@ def token(image: ClusterImage, **given: object) -> bytes:
     return token_hmac("key", made.token_id)
 
 
-def test_a_token_lives_until_its_expiry_and_no_longer_than_its_maximum(image: ClusterImage) -> None:
+def test_token_expires_at_most_at_its_max_lifetime(image: ClusterImage) -> None:
     secret = token(image, max_lifetime_ms=300)
     found = find_token(image, RULES, secret)
     assert found is not None
@@ -274,7 +272,7 @@ def test_a_token_lives_until_its_expiry_and_no_longer_than_its_maximum(image: Cl
     assert image.delegation_tokens == {}
 
 
-def test_a_token_ends_at_once_or_after_a_period(image: ClusterImage) -> None:
+def test_token_expires_at_once_or_after_period(image: ClusterImage) -> None:
     secret = token(image)
     expiry, records = expire_token(image, RULES, secret, principal="User:r", period_ms=40, now_ms=10)
     assert expiry == 50
@@ -285,7 +283,7 @@ def test_a_token_ends_at_once_or_after_a_period(image: ClusterImage) -> None:
     assert image.delegation_tokens == {}
 
 
-def test_tokens_that_cannot_be_used(image: ClusterImage) -> None:
+def test_unusable_tokens_are_refused(image: ClusterImage) -> None:
     secret = token(image)
     off = TokenRules(None, 0, 0)
     cases = [
@@ -312,14 +310,14 @@ def change(image: ClusterImage, name: str, level: int, kind: int = 1) -> None:
     image.replay_all(update_features(image, [update], node_id=1, kraft_version=1, layers=BrokerLayers()))
 
 
-def test_a_feature_is_lowered_and_raised(image: ClusterImage) -> None:
+def test_feature_downgrade_and_upgrade(image: ClusterImage) -> None:
     change(image, "group.version", 0, 2)
     assert "group.version" not in image.features
     change(image, "group.version", 1)
     assert image.features["group.version"] == 1
 
 
-def test_what_a_new_cluster_gets_is_supported() -> None:
+def test_bootstrap_features_are_supported() -> None:
     supported = supported_features()
     for level in range(7, 31):
         for name, chosen in bootstrap_features(level).items():
@@ -327,7 +325,7 @@ def test_what_a_new_cluster_gets_is_supported() -> None:
             assert low <= chosen <= high
 
 
-def test_eligible_leaders_bring_one_min_insync_replicas_for_all(image: ClusterImage) -> None:
+def test_enabling_elr_sets_cluster_wide_min_isr(image: ClusterImage) -> None:
     change(image, "eligible.leader.replicas.version", 0, 2)
     image.replay(ConfigRecord(resource_type=4, resource_name="1", name="min.insync.replicas", value="2"))
     change(image, "eligible.leader.replicas.version", 1)
@@ -372,7 +370,9 @@ def test_eligible_leaders_bring_one_min_insync_replicas_for_all(image: ClusterIm
         ),
     ],
 )
-def test_levels_that_cannot_be_set(image: ClusterImage, name: str, level: int, kind: int, message: str) -> None:
+def test_invalid_feature_levels_are_refused(
+    image: ClusterImage, name: str, level: int, kind: int, message: str
+) -> None:
     with pytest.raises(KafkaError) as caught:
         change(image, name, level, kind)
     assert (caught.value.code, caught.value.message) == (ErrorCode.INVALID_UPDATE_VERSION, message)

@@ -28,23 +28,23 @@ def test_directories_node_and_listeners_are_read() -> None:
     assert config.warnings == []
 
 
-def test_log_dir_counts_where_log_dirs_is_absent() -> None:
+def test_log_dir_is_used_without_log_dirs() -> None:
     assert server_config({"log.dir": "/only"}).log_dirs == ("/only",)
     assert server_config({"log.dir": "/only", "log.dirs": "/x,/y"}).log_dirs == ("/x", "/y")
 
 
-def test_broker_id_stands_for_node_id() -> None:
+def test_broker_id_is_accepted_as_node_id() -> None:
     assert server_config({"broker.id": "3"}).node_id == 3
     with pytest.raises(ServerConfigError, match=r"must be the same as node\.id"):
         server_config({"broker.id": "3", "node.id": "4"})
 
 
-def test_the_command_line_wins_over_the_file() -> None:
+def test_command_line_overrides_file() -> None:
     config = parse_server_properties("num.partitions=3", overrides={"num.partitions": "5"})
     assert config.value("num.partitions") == 5
 
 
-def test_an_unknown_key_is_kept_with_a_warning() -> None:
+def test_unknown_key_is_kept_with_warning() -> None:
     config = parse_server_properties(
         "zookeeper.connect=x\nlistener.name.inside.ssl.client.auth=required", "s.properties"
     )
@@ -83,7 +83,7 @@ def test_an_unknown_key_is_kept_with_a_warning() -> None:
         ("a=\\u00", r"f\.properties:2: \\u needs four"),
     ],
 )
-def test_a_wrong_value_names_file_line_key_and_what_is_allowed(line: str, message: str) -> None:
+def test_invalid_value_names_file_line_key_and_allowed_values(line: str, message: str) -> None:
     with pytest.raises(ServerConfigError, match=message):
         parse_server_properties(f"# first\n{line}\n", "f.properties")
 

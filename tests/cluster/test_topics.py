@@ -69,7 +69,7 @@ def manual(name: str, *assignments: tuple[int, list[int]]) -> CreatableTopic:
     )
 
 
-def test_a_topic_is_written_as_kafka_writes_it() -> None:
+def test_topic_records_equal_kafka() -> None:
     image = cluster()
     results, records = create_topics(
         image, [topic("t", 2, cleanup_policy="compact")], layers=BrokerLayers(), random=SeededRandom(1)
@@ -174,7 +174,7 @@ def test_defaults_come_from_the_broker() -> None:
         ),
     ],
 )
-def test_what_kafka_refuses_is_refused_in_its_words(wanted: CreatableTopic, code: ErrorCode, message: str) -> None:
+def test_refusals_have_kafka_messages(wanted: CreatableTopic, code: ErrorCode, message: str) -> None:
     image = cluster()
     created(image, topic("there"), topic("a.b"))
     before = dict(image.topic_ids)
@@ -183,20 +183,20 @@ def test_what_kafka_refuses_is_refused_in_its_words(wanted: CreatableTopic, code
     assert image.topic_ids == before
 
 
-def test_a_name_twice_is_refused_once_and_the_others_are_created() -> None:
+def test_duplicate_topic_name_fails_alone() -> None:
     image = cluster()
     results = created(image, topic("twice"), topic("twice"), topic("once"))
     assert [(result.name, result.error_code) for result in results] == [("twice", 42), ("once", 0)]
     assert list(image.topic_ids) == ["once"]
 
 
-def test_too_many_partitions_in_one_request_are_refused_as_a_whole() -> None:
+def test_too_many_partitions_fail_the_request() -> None:
     with pytest.raises(KafkaError, match="Excessively large number of partitions per request") as caught:
         created(cluster(), topic("a", 6000), topic("b", 6000))
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
 
 
-def test_who_may_not_create_or_see_is_told_so() -> None:
+def test_unauthorized_create_is_refused() -> None:
     image = cluster()
     results, records = create_topics(
         image,
@@ -212,7 +212,7 @@ def test_who_may_not_create_or_see_is_told_so() -> None:
     assert len(records) == 2
 
 
-def test_a_quota_on_changes_refuses_that_topic_alone() -> None:
+def test_mutation_quota_refuses_one_topic() -> None:
     def charge(partitions: int) -> None:
         if partitions > 2:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
@@ -236,7 +236,7 @@ def test_placement_is_the_same_for_the_same_seed() -> None:
     assert place_replicas(image, SeededRandom(4), 20, 2) == place_replicas(image, SeededRandom(4), 20, 2)
 
 
-def test_a_fenced_broker_may_follow_but_not_lead() -> None:
+def test_fenced_broker_follows_but_does_not_lead() -> None:
     image = cluster(3)
     image.replay(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=0, fenced=1))
     created(image, topic("t", 6, 3))
@@ -244,7 +244,7 @@ def test_a_fenced_broker_may_follow_but_not_lead() -> None:
     assert all(1 not in part.isr and part.leader != 1 and 1 in part.replicas for part in parts)
 
 
-def test_partitions_are_added_behind_those_there_are() -> None:
+def test_partitions_are_added_after_existing_ones() -> None:
     image = cluster()
     created(image, topic("t", 2))
     results, records = create_partitions(
@@ -275,14 +275,16 @@ def test_partitions_are_added_behind_those_there_are() -> None:
         ),
     ],
 )
-def test_partitions_that_cannot_be_added(request_: CreatePartitionsTopic, code: ErrorCode, message: str | None) -> None:
+def test_invalid_partition_additions_are_refused(
+    request_: CreatePartitionsTopic, code: ErrorCode, message: str | None
+) -> None:
     image = cluster()
     created(image, topic("t", 2))
     results, records = create_partitions(image, [request_], random=SeededRandom(1))
     assert (results[0].error_code, results[0].error_message, records) == (code, message, [])
 
 
-def test_a_topic_is_deleted_by_name_or_by_id() -> None:
+def test_topic_is_deleted_by_name_or_id() -> None:
     image = cluster()
     created(image, topic("by-name"), topic("by-id"), topic("stays"))
     results, records = delete_topics(
@@ -293,14 +295,14 @@ def test_a_topic_is_deleted_by_name_or_by_id() -> None:
     assert list(image.topic_ids) == ["stays"]
 
 
-def test_a_deleted_topic_takes_its_configs_along() -> None:
+def test_deleted_topic_loses_its_configs() -> None:
     image = cluster()
     created(image, topic("t", flush_ms="5"))
     image.replay_all(delete_topics(image, [DeleteTopicState(name="t")])[1])
     assert image.configs == {}
 
 
-def test_topics_that_cannot_be_deleted() -> None:
+def test_invalid_deletions_are_refused() -> None:
     image = cluster()
     created(image, topic("t"))
     topic_id = image.topic_ids["t"]
@@ -318,7 +320,7 @@ def test_topics_that_cannot_be_deleted() -> None:
         assert records == []
 
 
-def test_a_topic_that_may_not_be_seen_is_not_confirmed_to_exist() -> None:
+def test_deletion_does_not_reveal_hidden_topics() -> None:
     image = cluster()
     created(image, topic("secret"))
     for name in ("secret", "nothing"):

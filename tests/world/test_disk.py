@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.world.disk import Disk
 
 
-def test_what_is_appended_in_parts_is_read_back_at_any_range(disk: Disk, root: str) -> None:
+def test_appended_parts_read_back_at_any_range(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/a.log", create=True)
     file.append(b"abc", bytearray(b"def"), memoryview(b"xghix")[1:4])
     file.append()
@@ -41,7 +41,7 @@ def test_more_parts_than_one_system_call_takes(disk: Disk, root: str) -> None:
     file.close()
 
 
-def test_what_is_appended_is_a_copy(disk: Disk, root: str) -> None:
+def test_append_copies_its_input(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/a.log", create=True)
     buffer = bytearray(b"one")
     file.append(buffer)
@@ -50,7 +50,7 @@ def test_what_is_appended_is_a_copy(disk: Disk, root: str) -> None:
     file.close()
 
 
-def test_ranges_across_the_borders_of_chunks(disk: Disk, root: str) -> None:
+def test_ranges_across_chunk_borders(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/a.log", create=True)
     data = bytes(range(256)) * (CHUNK // 100)
     for start in range(0, len(data), 100_003):
@@ -69,7 +69,7 @@ def test_ranges_across_the_borders_of_chunks(disk: Disk, root: str) -> None:
     file.close()
 
 
-def test_a_write_past_the_end_leaves_zeros_between(disk: Disk, root: str) -> None:
+def test_write_past_end_fills_with_zeros(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/a", create=True)
     file.write_at(3, b"x")
     assert file.read_at(0, 9) == b"\0\0\0x"
@@ -80,7 +80,7 @@ def test_a_write_past_the_end_leaves_zeros_between(disk: Disk, root: str) -> Non
     file.close()
 
 
-def test_what_truncate_cut_off_does_not_come_back(disk: Disk, root: str) -> None:
+def test_truncated_bytes_do_not_return(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/a", create=True)
     file.append(b"abcdefgh")
     file.truncate(3)
@@ -106,7 +106,7 @@ def test_two_handles_see_the_same_file(disk: Disk, root: str) -> None:
     reader.close()
 
 
-def test_an_open_file_outlives_its_name(disk: Disk, root: str) -> None:
+def test_open_file_survives_removal(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/a", create=True)
     file.append(b"abc")
     disk.rename(f"{root}/a", f"{root}/b")
@@ -120,7 +120,7 @@ def test_an_open_file_outlives_its_name(disk: Disk, root: str) -> None:
     assert not disk.exists(f"{root}/b")
 
 
-def test_a_closed_file_and_negative_numbers_are_refused(disk: Disk, root: str) -> None:
+def test_closed_file_and_negative_positions_are_refused(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/a", create=True)
     file.append(b"abc")
     for call in (
@@ -144,7 +144,7 @@ def test_a_closed_file_and_negative_numbers_are_refused(disk: Disk, root: str) -
         assert caught.value.errno == errno.EBADF
 
 
-def test_a_huge_length_allocates_only_what_is_there(disk: Disk, root: str) -> None:
+def test_huge_read_length_allocates_only_file_size(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/a", create=True)
     file.append(b"abc")
     assert file.read_at(1, 1 << 60) == b"bc"
@@ -177,7 +177,7 @@ def test_names(disk: Disk, root: str) -> None:
     assert disk.list(root) == []
 
 
-def test_an_atomic_write_replaces_and_leaves_nothing_else(disk: Disk, root: str) -> None:
+def test_write_atomic_replaces_and_leaves_no_temporary(disk: Disk, root: str) -> None:
     write_atomic(disk, f"{root}/checkpoint", b"a much longer first version")
     write_atomic(disk, f"{root}/checkpoint", b"second")
     assert disk.read(f"{root}/checkpoint") == b"second"
@@ -186,7 +186,7 @@ def test_an_atomic_write_replaces_and_leaves_nothing_else(disk: Disk, root: str)
         write_atomic(disk, f"{root}/nowhere/checkpoint", b"x")
 
 
-def test_wrong_names_fail_with_the_error_of_posix(disk: Disk, root: str) -> None:
+def test_wrong_names_raise_posix_errors(disk: Disk, root: str) -> None:
     disk.make_dirs(f"{root}/d/full")
     disk.make_dirs(f"{root}/e")
     write_atomic(disk, f"{root}/f", b"x")
@@ -230,7 +230,7 @@ def test_wrong_names_fail_with_the_error_of_posix(disk: Disk, root: str) -> None
     assert disk.list(f"{root}/d") == ["full"]
 
 
-def test_the_time_of_a_write_can_be_read_and_set(disk: Disk, root: str) -> None:
+def test_modification_time_is_read_and_set(disk: Disk, root: str) -> None:
     write_atomic(disk, f"{root}/a", b"x")
     disk.set_modified_ms(f"{root}/a", 1_600_000_000_123)
     assert disk.modified_ms(f"{root}/a") == 1_600_000_000_123
@@ -240,14 +240,14 @@ def test_the_time_of_a_write_can_be_read_and_set(disk: Disk, root: str) -> None:
     file.close()
 
 
-def test_space_is_what_there_is_and_what_is_left_of_it(disk: Disk, root: str) -> None:
+def test_space_returns_total_and_free_bytes(disk: Disk, root: str) -> None:
     total, free = disk.space(root)
     assert 0 <= free <= total
     with pytest.raises(FileNotFoundError):
         disk.space(f"{root}/nowhere")
 
 
-def test_the_lock_is_held_by_one(disk: Disk, root: str) -> None:
+def test_lock_has_one_holder(disk: Disk, root: str) -> None:
     lock = disk.lock(f"{root}/.lock")
     with pytest.raises(BlockingIOError):
         disk.lock(f"{root}/.lock")
@@ -289,7 +289,7 @@ _step = st.one_of(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=st.lists(_step, max_size=12))
-def test_a_file_is_what_a_byte_array_would_be(disk: Disk, root: str, steps: list[tuple[object, ...]]) -> None:
+def test_file_behaves_like_byte_array(disk: Disk, root: str, steps: list[tuple[object, ...]]) -> None:
     file = disk.open(f"{root}/a", create=True)
     file.truncate(0)
     model = bytearray()
@@ -313,7 +313,7 @@ def test_a_file_is_what_a_byte_array_would_be(disk: Disk, root: str, steps: list
     file.close()
 
 
-def test_write_atomic_without_sync_replaces_the_file_and_leaves_no_temporary(disk: Disk, root: str) -> None:
+def test_write_atomic_without_sync_leaves_no_temporary(disk: Disk, root: str) -> None:
     write_atomic(disk, f"{root}/small", b"first", sync=False)
     write_atomic(disk, f"{root}/small", b"", sync=False)
     assert disk.read(f"{root}/small") == b""

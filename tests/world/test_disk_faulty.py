@@ -31,7 +31,7 @@ def after_power_loss(disk: FaultyDisk) -> FaultyDisk:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_was_synced_survives_a_loss_of_power_and_the_rest_is_pieces_of_it(seed: int) -> None:
+def test_synced_bytes_survive_power_loss(seed: int) -> None:
     disk = made(seed)
     file = disk.open("/d/a", create=True)
     disk.sync_dir("/d")
@@ -47,7 +47,7 @@ def test_what_was_synced_survives_a_loss_of_power_and_the_rest_is_pieces_of_it(s
     assert all(got in (expected, 0) for got, expected in zip(left, whole, strict=False))
 
 
-def test_every_fate_of_an_unsynced_write_happens() -> None:
+def test_unsynced_write_has_every_outcome() -> None:
     fates: set[bytes] = set()
     for seed in range(600):
         disk = made(seed)
@@ -59,7 +59,7 @@ def test_every_fate_of_an_unsynced_write_happens() -> None:
     assert {b"", b"a", b"ab", b"abc", b"abcd", b"\0\0cd", b"a\0cd", b"ab\0\0", b"\0\0"} <= fates
 
 
-def test_an_overwrite_in_place_may_be_lost_without_a_trace() -> None:
+def test_unsynced_overwrite_may_be_lost() -> None:
     fates: set[bytes] = set()
     for seed in range(100):
         disk = made(seed)
@@ -72,7 +72,7 @@ def test_an_overwrite_in_place_may_be_lost_without_a_trace() -> None:
     assert fates == {b"old!", b"oEd!", b"oEW!"}
 
 
-def test_a_cut_may_be_lost_and_what_was_written_after_it_then_is_too() -> None:
+def test_lost_truncation_loses_later_writes() -> None:
     fates: set[bytes] = set()
     for seed in range(300):
         disk = made(seed)
@@ -87,7 +87,7 @@ def test_a_cut_may_be_lost_and_what_was_written_after_it_then_is_too() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_crash_of_the_process_alone_keeps_every_completed_write(seed: int) -> None:
+def test_process_crash_keeps_completed_writes(seed: int) -> None:
     disk = made(seed)
     file = disk.open("/d/a", create=True)
     file.append(b"abc")
@@ -101,7 +101,7 @@ def test_a_crash_of_the_process_alone_keeps_every_completed_write(seed: int) -> 
     assert disk.unsynced_bytes("/d/b") == 4
 
 
-def test_names_are_undone_from_the_last_backwards() -> None:
+def test_name_changes_are_lost_from_the_last() -> None:
     states: set[tuple[str, ...]] = set()
     for seed in range(300):
         disk = made(seed)
@@ -113,7 +113,7 @@ def test_names_are_undone_from_the_last_backwards() -> None:
     assert states == {(), ("a",), ("a", "b"), ("a", "b", "c"), ("b", "c", "z"), ("c", "z")}
 
 
-def test_sync_dir_keeps_the_names_of_the_folder_and_all_changes_before() -> None:
+def test_sync_dir_keeps_all_earlier_name_changes() -> None:
     states: set[tuple[str, ...]] = set()
     for seed in range(200):
         disk = made(seed)
@@ -128,7 +128,7 @@ def test_sync_dir_keeps_the_names_of_the_folder_and_all_changes_before() -> None
     assert states == {("a",), ("a", "c")}
 
 
-def test_a_removal_that_is_undone_brings_back_the_durable_bytes() -> None:
+def test_lost_removal_restores_durable_bytes() -> None:
     left: set[bytes | None] = set()
     for seed in range(60):
         disk = made(seed)
@@ -143,7 +143,7 @@ def test_a_removal_that_is_undone_brings_back_the_durable_bytes() -> None:
     assert left == {b"durable", None}
 
 
-def test_syncing_a_file_does_not_keep_its_name() -> None:
+def test_file_sync_does_not_keep_its_name() -> None:
     found = set()
     for seed in range(50):
         disk = made(seed)
@@ -155,7 +155,7 @@ def test_syncing_a_file_does_not_keep_its_name() -> None:
     assert found == {False, b"x"}
 
 
-def test_a_rename_before_the_bytes_were_synced_may_leave_an_empty_file() -> None:
+def test_rename_before_sync_may_leave_empty_file() -> None:
     found = set()
     for seed in range(200):
         disk = made(seed)
@@ -170,7 +170,7 @@ def test_a_rename_before_the_bytes_were_synced_may_leave_an_empty_file() -> None
 
 
 @pytest.mark.parametrize("power", [True, False], ids=["power", "process"])
-def test_an_atomic_write_leaves_the_old_or_the_new_file_wherever_it_crashes(power: bool) -> None:
+def test_write_atomic_leaves_old_or_new_file_at_any_crash(power: bool) -> None:
     outcomes: set[bytes] = set()
     steps = 0
     while True:
@@ -197,7 +197,7 @@ def test_an_atomic_write_leaves_the_old_or_the_new_file_wherever_it_crashes(powe
     assert outcomes == {b"old", b"the new one"}
 
 
-def test_a_crash_in_the_middle_of_a_write_leaves_a_prefix_of_it() -> None:
+def test_crash_during_write_leaves_prefix() -> None:
     lengths: set[int] = set()
     for seed in range(100):
         disk = made(seed)
@@ -223,7 +223,7 @@ def test_the_torn_byte_can_be_chosen() -> None:
         assert disk.reopen().read("/d/a") == b"abcde"[:torn]
 
 
-def test_after_a_crash_old_handles_and_the_old_disk_are_dead_and_locks_are_free() -> None:
+def test_crash_invalidates_handles_and_releases_locks() -> None:
     disk = made(1)
     file = disk.open("/d/a", create=True)
     lock = disk.lock("/d/.lock")
@@ -253,7 +253,7 @@ def test_after_a_crash_old_handles_and_the_old_disk_are_dead_and_locks_are_free(
     fresh.lock("/d/.lock")
 
 
-def test_a_second_loss_of_power_changes_nothing_more() -> None:
+def test_second_power_loss_changes_nothing() -> None:
     for seed in range(100):
         disk = made(seed)
         for name in "abc":
@@ -283,7 +283,7 @@ def test_the_same_seed_leaves_the_same_disk() -> None:
     assert run(1) != run(2)
 
 
-def test_a_full_disk_refuses_with_nothing_left_behind_and_removing_makes_room() -> None:
+def test_full_disk_keeps_nothing_of_refused_write() -> None:
     disk = made(1)
     write_atomic(disk, "/d/old", b"x" * 10)
     disk.fill_after(5)
@@ -304,7 +304,7 @@ def test_a_full_disk_refuses_with_nothing_left_behind_and_removing_makes_room() 
 
 
 @pytest.mark.parametrize("operation", ["read", "write", "sync"])
-def test_the_chosen_call_fails_and_no_other(operation: str) -> None:
+def test_only_the_injected_call_fails(operation: str) -> None:
     disk = made(1)
     file, other = disk.open("/d/1.log", create=True), disk.open("/d/1.index", create=True)
     file.append(b"x")
@@ -331,7 +331,7 @@ def test_the_chosen_call_fails_and_no_other(operation: str) -> None:
     assert fault.calls == (2 if operation == "sync" else 5)
 
 
-def test_bytes_of_a_failed_sync_may_never_be_durable_whatever_is_said_later() -> None:
+def test_bytes_of_failed_sync_may_never_be_durable() -> None:
     left: set[bytes] = set()
     for seed in range(60):
         disk = made(seed)
@@ -356,7 +356,7 @@ def test_bytes_of_a_failed_sync_may_never_be_durable_whatever_is_said_later() ->
     assert left == {b"lost?kept!", b"\0\0\0\0\0kept!"}
 
 
-def test_bit_rot_changes_one_bit_now_and_after_a_loss_of_power() -> None:
+def test_flip_changes_one_bit_also_after_power_loss() -> None:
     disk = made(1)
     write_atomic(disk, "/d/a", b"\x00\x00\x00")
     disk.flip("/d/a", 1, 3)
@@ -369,7 +369,7 @@ def test_bit_rot_changes_one_bit_now_and_after_a_loss_of_power() -> None:
         disk.flip("/d/a", 3, 0)
 
 
-def test_a_sync_takes_its_time_and_calls_meanwhile_share_the_next() -> None:
+def test_calls_during_sync_share_the_next_one() -> None:
     clock = VirtualClock()
     disk = FaultyDisk(SeededRandom(1), clock, sync_seconds=(0.010, 0.010))
     file = disk.open("a", create=True)
@@ -392,7 +392,7 @@ def test_a_sync_takes_its_time_and_calls_meanwhile_share_the_next() -> None:
     assert done == [(0.010, "first"), (0.020, "second"), (0.020, "third")]
 
 
-def test_a_sync_that_a_crash_interrupts_is_never_answered() -> None:
+def test_sync_interrupted_by_crash_gets_no_callback() -> None:
     clock = VirtualClock()
     disk = FaultyDisk(SeededRandom(1), clock, sync_seconds=(0.010, 0.010))
     file = disk.open("a", create=True)
@@ -403,7 +403,7 @@ def test_a_sync_that_a_crash_interrupts_is_never_answered() -> None:
     clock.advance(1)
 
 
-def test_what_is_synced_through_the_disk_survives() -> None:
+def test_disk_sync_survives_power_loss() -> None:
     for seed in range(50):
         clock = VirtualClock()
         disk = FaultyDisk(SeededRandom(seed), clock, sync_seconds=(0.001, 0.1))
@@ -425,7 +425,7 @@ def test_what_is_synced_through_the_disk_survives() -> None:
         assert left[:acknowledged] == b"".join(bytes([number + 1]) * 10 for number in range(30))[:acknowledged]
 
 
-def test_a_folder_that_is_being_removed_may_survive_in_part() -> None:
+def test_interrupted_remove_tree_leaves_a_part() -> None:
     left: set[tuple[str, ...] | None] = set()
     for seed in range(200):
         disk = made(seed)
@@ -439,7 +439,7 @@ def test_a_folder_that_is_being_removed_may_survive_in_part() -> None:
     assert left == {("a", "b", "c"), ("b", "c"), ("c",), (), None}
 
 
-def test_very_many_unsynced_writes_are_written_back_unasked() -> None:
+def test_unsynced_writes_are_bounded_by_writeback() -> None:
     disk = made(1)
     file = disk.open("/d/a", create=True)
     disk.sync_dir("/d")

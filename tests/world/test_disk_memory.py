@@ -10,7 +10,7 @@ from ottla.world.disk import write_atomic
 from ottla.world.disk_memory import CHUNK
 
 
-def test_past_the_cap_nothing_is_written_and_removing_makes_room() -> None:
+def test_writes_beyond_cap_fail_until_files_are_removed() -> None:
     disk = MemoryDisk(cap_bytes=100)
     file = disk.open("a", create=True)
     file.append(b"x" * 60)
@@ -40,14 +40,14 @@ def test_past_the_cap_nothing_is_written_and_removing_makes_room() -> None:
     assert disk.used_bytes == 0
 
 
-def test_replacing_a_file_gives_back_its_bytes() -> None:
+def test_replaced_file_frees_its_bytes() -> None:
     disk = MemoryDisk(cap_bytes=100)
     for _ in range(10):
         write_atomic(disk, "a", b"x" * 50)
     assert disk.used_bytes == 50
 
 
-def test_a_large_file_is_many_chunks_and_a_small_one_is_small() -> None:
+def test_chunks_fit_file_size() -> None:
     disk = MemoryDisk()
     file = disk.open("a", create=True)
     file.append(b"x" * 10)
@@ -56,7 +56,7 @@ def test_a_large_file_is_many_chunks_and_a_small_one_is_small() -> None:
     assert [len(chunk) for chunk in file.contents.chunks] == [CHUNK] * 4
 
 
-def test_sync_calls_back_on_the_turn_after_when_there_is_a_clock() -> None:
+def test_sync_calls_back_on_next_clock_turn() -> None:
     clock = VirtualClock(start_ms=5)
     disk = MemoryDisk(clock=clock)
     file = disk.open("a", create=True)
@@ -71,7 +71,7 @@ def test_sync_calls_back_on_the_turn_after_when_there_is_a_clock() -> None:
     assert disk.modified_ms("a") == 1_005
 
 
-def test_a_reader_on_another_thread_does_not_disturb_the_writer() -> None:
+def test_reader_thread_does_not_disturb_writer() -> None:
     disk = MemoryDisk()
     writer = disk.open("a", create=True)
     reader = disk.open("a", writable=False)

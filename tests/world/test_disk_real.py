@@ -51,7 +51,7 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Syncs]:
     made.let_go.set()
 
 
-def test_partial_writes_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = module._pwritev
     sizes: list[int] = []
 
@@ -70,7 +70,7 @@ def test_partial_writes_are_carried_on(tmp_path: Path, monkeypatch: pytest.Monke
     file.close()
 
 
-def test_short_reads_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = module._pread
     monkeypatch.setattr(module, "_pread", lambda fd, length, position: real(fd, min(length, 3), position))
     file = RealDisk().open(str(tmp_path / "a"), create=True)
@@ -80,7 +80,7 @@ def test_short_reads_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.close()
 
 
-def test_an_append_that_fails_midway_is_cut_off_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_append_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = module._pwritev
     calls: list[int] = []
 
@@ -207,7 +207,7 @@ async def test_closing_the_disk_finishes_what_was_asked_for_and_ends_the_thread(
     file.close()
 
 
-def test_a_loop_that_is_closed_before_the_sync_is_no_trouble(tmp_path: Path) -> None:
+def test_loop_may_close_before_sync_ends(tmp_path: Path) -> None:
     loop = asyncio.new_event_loop()
     disk = RealDisk(loop)
     file = disk.open(str(tmp_path / "a"), create=True)
@@ -217,12 +217,12 @@ def test_a_loop_that_is_closed_before_the_sync_is_no_trouble(tmp_path: Path) -> 
     file.close()
 
 
-def test_a_file_of_another_disk_is_refused(tmp_path: Path) -> None:
+def test_file_of_another_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         RealDisk().sync([object()], lambda error: None)  # type: ignore[list-item]
 
 
-def test_an_atomic_write_syncs_the_bytes_before_the_name_and_the_folder_after(
+def test_write_atomic_syncs_bytes_then_renames_then_syncs_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, syncs: Syncs
 ) -> None:
     steps: list[str] = []
@@ -234,7 +234,7 @@ def test_an_atomic_write_syncs_the_bytes_before_the_name_and_the_folder_after(
     assert steps == ["bytes", "name", str(tmp_path)]
 
 
-def test_an_atomic_write_that_cannot_sync_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_atomic_keeps_old_file_if_sync_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = RealDisk()
     write_atomic(disk, f"{tmp_path}/checkpoint", b"old")
 
@@ -248,7 +248,7 @@ def test_an_atomic_write_that_cannot_sync_leaves_the_old_file(tmp_path: Path, mo
     assert disk.read(f"{tmp_path}/checkpoint") == b"old"
 
 
-def test_descriptors_are_given_back(tmp_path: Path) -> None:
+def test_descriptors_are_closed(tmp_path: Path) -> None:
     disk = RealDisk()
     file = disk.open(str(tmp_path / "a"), create=True)
     fd = file._fd
@@ -307,7 +307,7 @@ def test_another_process_is_refused_until_the_lock_is_released(tmp_path: Path) -
 
 
 @posix
-def test_a_lock_that_another_program_holds_is_respected(tmp_path: Path) -> None:
+def test_lock_of_another_program_is_respected(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
     path.touch()
     with subprocess.Popen(
@@ -322,7 +322,7 @@ def test_a_lock_that_another_program_holds_is_respected(tmp_path: Path) -> None:
 
 
 @posix
-def test_the_lock_is_on_the_file_whatever_it_is_called(tmp_path: Path) -> None:
+def test_lock_follows_the_file_not_its_name(tmp_path: Path) -> None:
     lock = RealDisk().lock(f"{tmp_path}/.lock")
     os.symlink(tmp_path, tmp_path / "link")
     with pytest.raises(BlockingIOError, match="this process"):

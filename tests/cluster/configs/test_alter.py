@@ -94,7 +94,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("resource", "change", "code", "message"), REFUSED)
-def test_what_kafka_refuses_is_refused_in_its_words(
+def test_refusals_have_kafka_messages(
     image: ClusterImage,
     resource: tuple[ConfigResourceType, str],
     change: tuple[AlterOperation, str, str],
