@@ -18,7 +18,7 @@ _PORTS = itertools.count(os.getpid() * 97)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports on loopback that nobody listens on, and that are this process's own until it ends.
+    """Return unused ports on loopback, which are reserved for this process until it ends.
 
     A server that is down for a moment finds its port free when it comes back, whatever other tests run beside it.
     """
@@ -36,5 +36,5 @@ def free_ports(count: int) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _claims() -> IO[bytes]:
-    """A file with a byte for each port, locked by whoever was given the port; the system undoes that at the end."""
+    """Return a file with one byte per port, locked by the process that reserved the port until it ends."""
     return Path(tempfile.gettempdir(), f"ottla-test-ports-{os.getuid()}").open("ab")

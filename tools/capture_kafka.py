@@ -33,7 +33,7 @@ CLUSTER_ID = "b3R0bGEtZml4dHVyZS0wMQ"
 
 
 def main() -> None:
-    """Capture everything anew, or with "schemas" only the examples of classes."""
+    """Capture all fixtures, or with "schemas" only the examples of classes."""
     if sys.argv[1:] == ["schemas"]:
         capture_schemas()
         return

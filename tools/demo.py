@@ -178,7 +178,7 @@ class Shop:
                 time.sleep(ahead)
 
     def close(self) -> None:
-        """A day later somebody looks in: time goes on, so every session before it comes to its end."""
+        """Write a visit one day later, so that all earlier sessions end."""
         later = int(time.time() * 1000) + 24 * 60 * MINUTE
         self._transaction(self._producer(), [{"user": "nobody", "at": later, "page": "/"}], commit=True)
         self.ledger.clicks -= 1
@@ -272,7 +272,7 @@ class Pipeline:
 
 
 def watch(shop: Shop, pipeline: Pipeline | None, until: Any = None) -> None:
-    """Show what goes on until the shop is closed, or until something else happens."""
+    """Show progress until the shop is closed or a process ends."""
     finished = until or (lambda: shop.done)
     end = time.monotonic() + PATIENCE
     told = time.monotonic()

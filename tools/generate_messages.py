@@ -97,7 +97,7 @@ def choose_names(parts: list[Definition], prefixes: dict[str, str]) -> dict[tupl
     names = {(part.name, part.name): part.name for part in parts}
     differing = {name for name, variants in bodies.items() if len(variants) > 1}
     changed = True
-    while changed:  # a structure that holds a renamed one is not alike any more
+    while changed:  # a structure with a renamed member differs from others, too
         changed = False
         for part in parts:
             for struct in part.structs:

@@ -28,7 +28,7 @@ NOT_READY = {
 UNREAD = object()  # the response of a request that was sent, until it is read
 # What must not pass while a conversation is held, however slow the machine: sessions, rebalances, transactions.
 LONG_MS = 600_000
-# What shall pass: given to nobody of whom anything is asked before it is over.
+# A timeout that must pass; only for members that send nothing more.
 PASSING_MS = 500
 
 

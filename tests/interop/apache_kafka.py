@@ -235,7 +235,7 @@ class ApacheKafka:
                 if _STARTED.search(line.decode(errors="replace")):
                     self._ready.set()
         process.wait()
-        self._ready.set()  # it ended: whoever waits for readiness looks again
+        self._ready.set()  # the process ended: wake the waiting start
 
     def stop(self, *, timeout: float = 300) -> None:
         """Shut down cleanly (SIGTERM) and wait for the end."""
@@ -308,7 +308,7 @@ class ApacheKafka:
         ]
 
     def recovered_logs(self) -> list[str]:
-        """Return the lines of the last start that tell of a partition whose records had to be read again.
+        """Return the lines of the last start about partitions that were recovered.
 
         Kafka reads its metadata log again at every start.
         """
@@ -389,7 +389,7 @@ def check_log_directory(log_dir: Path, clients: JavaClients) -> None:
         texts = []
         for some in _by_size(paths, _LARGE):
             arguments = (DUMP_LOG, *options, "--files", ",".join(str(each) for each in some))
-            if some[0].stat().st_size > _LARGE:  # what is told of it does not fit the small heap that clients share
+            if some[0].stat().st_size > _LARGE:  # its dump does not fit the small heap that clients share
                 texts.append(jvm().run(*arguments, timeout=600).stdout)
             else:
                 texts.append(clients.tool(*arguments))

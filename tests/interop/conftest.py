@@ -82,7 +82,7 @@ def _kept(request: pytest.FixtureRequest) -> Iterator[Callable[[N], N]]:
 def apache_kafka_factory(
     kafka_jvm: Jvm, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., ApacheKafka]]:
-    """Make nodes of one's own, not started: `factory(log_dir=..., **options)`; the test's end ends them."""
+    """Return a factory of Kafka nodes, not started: `factory(log_dir=..., **options)`; stopped after the test."""
     numbers = count()
     with _kept(request) as take_in:
         yield lambda log_dir=None, **options: take_in(
@@ -92,7 +92,7 @@ def apache_kafka_factory(
 
 @pytest.fixture
 def ottla_factory(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., OttlaNode]]:
-    """Make ottla brokers of one's own, not started: `factory(log_dir=..., **options)`; the test's end ends them."""
+    """Return a factory of ottla brokers, not started: `factory(log_dir=..., **options)`; stopped after the test."""
     numbers = count()
     with _kept(request) as take_in:
         yield lambda log_dir=None, **options: take_in(

@@ -200,7 +200,7 @@ def jvm() -> Jvm:
 
 @lru_cache(maxsize=1)
 def streams_jvm() -> Jvm:
-    """The same Java with Kafka Streams, whose store of 70 MB nobody else needs, and the programs that use it."""
+    """Return a Jvm with Kafka Streams, whose state store is a jar of 70 MB, and the programs that use it."""
     base = jvm()
     home = _CACHE / f"kafka-{KAFKA_VERSION}"
     with _exclusive(home / ".lock"):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 600.0
 
-# It tells of these and goes on by itself: a broker is away or slow for a moment, a leader or coordinator not there yet.
+# Transient errors that librdkafka reports and retries: a broker, leader or coordinator that is not available yet.
 PASSING = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,

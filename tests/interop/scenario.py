@@ -103,7 +103,7 @@ def write_configs(node: Broker, clients: JavaClients) -> None:
     change("TOPIC", "orders", ["SET", "retention.ms", "-1"], ["SET", "max.message.bytes", "2000000"])
     change("TOPIC", "orders", ["DELETE", "max.message.bytes"])
     change("BROKER", "1", ["SET", "log.cleaner.threads", "1"])
-    # The records' times are long past: whoever opens the directory must not delete them.
+    # The timestamps are old: retention must not delete the records when a broker opens the directory.
     change("BROKER", "", ["SET", "log.retention.ms", "-1"])
     change("GROUP", "consumer-live", ["SET", "consumer.session.timeout.ms", "1700000"])
     change("GROUP", "share-group", ["SET", "share.auto.offset.reset", "earliest"])
@@ -264,7 +264,7 @@ def write_compacted(node: Broker, clients: JavaClients) -> None:
     await_that("the cleaner is through", cleaned)
 
 
-STAYS = {"max_poll_interval_ms": "3600000"}  # nobody polls with those that are left behind
+STAYS = {"max_poll_interval_ms": "3600000"}  # members that stay without polling
 
 
 def write_groups(node: Broker, clients: JavaClients) -> None:

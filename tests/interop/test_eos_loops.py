@@ -110,7 +110,7 @@ class Input:
 
 
 def committed(bootstrap: str, group: str, topic: str) -> int | None:
-    """How much of the input the group has behind it; None while nobody answers."""
+    """Return how much of the input the group has committed, or None while no broker answers."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     try:
         found = consumer.committed([TopicPartition(topic, index) for index in range(PARTITIONS)], timeout=30)
@@ -176,7 +176,7 @@ def test_exactly_once_loop_copies_every_input_once(
             elif line.startswith("died"):
                 deaths.append(line)
             elif line == "ended":
-                worker.start()  # an error of the client's, after a kill of the broker's: it begins anew
+                worker.start()  # the client failed after the broker was killed: start it again
             if patience <= 0 and kills:
                 patience = chance.randrange(1, 12)
                 if kills.pop() == "broker":

@@ -33,7 +33,7 @@ def run_suite(logs: Path, *options: str) -> str:
         done = subprocess.run(
             [*command, "--timeout", "50m"], cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False
         )
-    finally:  # a server that a failure left for people to look at; nobody looks here
+    finally:  # after a failure the suite leaves its server running
         subprocess.run([*tool, "-k"], cwd=ROOT, capture_output=True, check=False)
     if "go mod download" in done.stderr and done.returncode != 0:
         pytest.skip(f"the suite cannot be had: {done.stderr.strip()[-200:]}")

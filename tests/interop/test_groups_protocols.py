@@ -131,7 +131,7 @@ def wait_until_committed(admin: AdminClient, group: str, count: int) -> None:
 
 @pytest.fixture
 def everybody() -> Iterator[list[Member]]:
-    """All members there ever were: none of them goes on when the test has ended."""
+    """Keeps all members of a test, to close them at its end."""
     members: list[Member] = []
     yield members
     for member in members:

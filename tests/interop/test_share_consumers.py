@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.interop
 
 RECORDS = 600
-# Guards only: whoever holds records keeps them for as long, however slow the machine is.
+# Long enough that no acquisition lock expires on a slow machine.
 SETTINGS = {"group.share.max.record.lock.duration.ms": "3600000", "group.share.max.session.timeout.ms": "3600000"}
 LONG = (
     ["SET", "share.record.lock.duration.ms", "3600000"],

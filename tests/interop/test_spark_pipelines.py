@@ -109,7 +109,7 @@ def _table(folder: Path) -> list[dict[str, Any]]:
 def test_killed_driver_sessions_match_python(ottla: OttlaNode, tmp_path: Path) -> None:
     plain = load(EXAMPLES / "sessions")
     clicks = plain.shop_traffic(seed=11, users=4, minutes=150)
-    # Time goes on, so that the last sessions end; this one stays open.
+    # A later record ends the last sessions; its own session stays open.
     last = {"user": "nobody", "at": int(clicks[-1]["at"]) + 600 * plain.MINUTE, "page": "/"}
     example = Example(ottla, "sessions", tmp_path)
     send(ottla, "clicks", by("user", clicks))

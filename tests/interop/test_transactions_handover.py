@@ -204,7 +204,7 @@ def test_transaction_in_each_state_is_completed_by_other_broker(
         talk.init(f"Forgotten-{kind}", wait=False)
         talk.settle(f"Forgotten-{kind}")
         expect(talk, f"Forgotten-{kind}", [])
-        # And each goes on with its next transaction.
+        # Each producer continues with its next transaction.
         for state in ("Empty", "CompleteCommit", "CompleteAbort", "PrepareCommit", "PrepareAbort"):
             name = f"{state}-{kind}"
             commit_one(talk, name, kind)

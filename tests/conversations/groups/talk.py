@@ -173,7 +173,7 @@ class GroupTalk(Conversation):
             self._probe(group)
 
     def _probe(self, group: str) -> int:
-        """Join a group that nobody else has to do with, and tell the interval that its members are given."""
+        """Join a group of one member and return its heartbeat interval."""
         request = k68.ConsumerGroupHeartbeatRequest(
             group_id=group,
             member_id="m",
@@ -443,7 +443,7 @@ class GroupTalk(Conversation):
     # What happens meanwhile
 
     def offset(self, group: str, place: tuple[str, int]) -> int:
-        """How far a group has read a partition; -1 if nobody knows."""
+        """Return the committed offset of a partition, or -1."""
         topic = k09.OffsetFetchRequestTopics(name=place[0], partition_indexes=[place[1]])
         wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=[topic])
         answer = self.patiently(

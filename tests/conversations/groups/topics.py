@@ -1,4 +1,4 @@
-"""Conversations with consumer groups whose topics are deleted, and made anew under the same name, as they read them."""
+"""Conversations with consumer groups whose topics are deleted and created again under the same name."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def topic_goes_while_it_is_revoked(talk: GroupTalk, name: str) -> None:
 
 @conversation
 def topic_made_anew_while_it_is_revoked(talk: GroupTalk, name: str) -> None:
-    """Deleted and made anew between two heartbeats of a member that has to give something up."""
+    """Delete and create a topic between two heartbeats of a member that revokes partitions."""
     for partitions in (4, 2, 6):
         group, topic = f"{name}-{partitions}", f"{name}-topic-{partitions}"
         talk.create(topic, 4)

@@ -133,7 +133,7 @@ class StreamsGroupTalk(GroupTalk):
         return self.streams(group, member, epoch=0, topology=topology, **{**settings, **options})
 
     def until_ready(self, group: str, member: str, **options: Any) -> k88.StreamsGroupHeartbeatResponse:
-        """Beat until nothing is missing any more; only the last answer is written down."""
+        """Send heartbeats until no internal topic is missing; record only the last response."""
         found: list[k88.StreamsGroupHeartbeatResponse] = []
 
         def ready() -> bool:
@@ -145,7 +145,7 @@ class StreamsGroupTalk(GroupTalk):
         return found[0]
 
     def until_topics(self, **counts: int) -> None:
-        """Wait until topics are there that somebody else makes."""
+        """Wait until topics exist that the broker creates."""
 
         def there() -> bool:
             topics = self.talk.quietly(MetadataRequest(topics=None), MetadataResponse).topics
