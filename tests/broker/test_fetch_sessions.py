@@ -85,14 +85,14 @@ def sessions(local: LocalTalk) -> int:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_without_a_session_nothing_is_remembered(local: LocalTalk, version: int) -> None:
+def test_sessionless_fetch_caches_nothing(local: LocalTalk, version: int) -> None:
     answer = fetch(local, version, 0, LEGACY, {0: 0, 1: 0})
     assert (answer.session_id, told(answer)) == (0, [0, 1])
     assert sessions(local) == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_epoch_0_makes_a_session_and_tells_everything(local: LocalTalk, version: int) -> None:
+def test_epoch_0_creates_session_with_full_response(local: LocalTalk, version: int) -> None:
     first = fetch(local, version, 0, FIRST, {0: 0, 1: 0, 2: 0})
     assert first.session_id > 0
     assert told(first) == [0, 1, 2]
@@ -105,7 +105,7 @@ def test_epoch_0_makes_a_session_and_tells_everything(local: LocalTalk, version:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_in_a_session_only_changes_are_told(local: LocalTalk, version: int) -> None:
+def test_incremental_response_has_only_changes(local: LocalTalk, version: int) -> None:
     session = fetch(local, version, 0, FIRST, {0: 0, 1: 0, 2: 0}).session_id
     assert told(fetch(local, version, session, 1)) == []
     write(local, 1)
@@ -121,7 +121,7 @@ def test_in_a_session_only_changes_are_told(local: LocalTalk, version: int) -> N
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_partitions_come_and_go(local: LocalTalk, version: int) -> None:
+def test_session_partitions_are_added_and_removed(local: LocalTalk, version: int) -> None:
     write(local, 0)
     write(local, 1)
     session = fetch(local, version, 0, FIRST, {0: 0}).session_id
@@ -133,7 +133,7 @@ def test_partitions_come_and_go(local: LocalTalk, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_epoch_minus_one_ends_a_session(local: LocalTalk, version: int) -> None:
+def test_epoch_minus_one_closes_session(local: LocalTalk, version: int) -> None:
     session = fetch(local, version, 0, FIRST, {0: 0}).session_id
     answer = fetch(local, version, session, END, {0: 0})
     assert (answer.session_id, told(answer), sessions(local)) == (0, [0], 0)
@@ -141,19 +141,19 @@ def test_epoch_minus_one_ends_a_session(local: LocalTalk, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_epoch_out_of_turn_is_refused(local: LocalTalk, version: int) -> None:
+def test_unexpected_session_epoch_fails(local: LocalTalk, version: int) -> None:
     session = fetch(local, version, 0, FIRST, {0: 0}).session_id
     assert fetch(local, version, session, 2).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert fetch(local, version, session, 1).error_code == 0
     assert fetch(local, version, session, 1).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_a_session_stays_with_names_or_with_ids(local: LocalTalk) -> None:
+def test_session_keeps_topic_names_or_topic_ids(local: LocalTalk) -> None:
     session = fetch(local, 12, 0, FIRST, {0: 0}).session_id
     assert fetch(local, 18, session, 1).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_when_there_is_no_room_the_answer_has_no_session_until_an_old_one_is_stale(local: LocalTalk) -> None:
+def test_full_cache_creates_no_session_until_one_is_stale(local: LocalTalk) -> None:
     one = fetch(local, 18, 0, FIRST, {0: 0}).session_id
     two = fetch(local, 18, 0, FIRST, {1: 0}).session_id
     assert fetch(local, 18, 0, FIRST, {2: 0}).session_id == 0
@@ -166,7 +166,7 @@ def test_when_there_is_no_room_the_answer_has_no_session_until_an_old_one_is_sta
     assert fetch(local, 18, two, 2).error_code == 0
 
 
-def test_a_partition_with_an_error_is_told_every_time(local: LocalTalk) -> None:
+def test_partition_with_error_is_always_included(local: LocalTalk) -> None:
     session = fetch(local, 18, 0, FIRST, {0: 0, 1: 99}).session_id
     for epoch in (1, 2):
         answer = fetch(local, 18, session, epoch)

@@ -43,7 +43,7 @@ def advance_until(cluster: Cluster, condition: Callable[[], bool], what: str) ->
         cluster.advance(1)
 
 
-def test_a_broker_compacts_forgets_and_snapshots_while_it_serves(tmp_path: Path) -> None:
+def test_background_tasks_compact_delete_and_snapshot(tmp_path: Path) -> None:
     topics = {"old": {"configs": SMALL}, "latest": {"configs": COMPACTED}}
     clock = VirtualClock(int(time.time() * 1000))
     with Cluster(topics=topics, configs=CONFIGS, clock=clock, data_dir=str(tmp_path)) as cluster:
@@ -69,7 +69,7 @@ def snapshots(path: Path) -> int:
     return sum(1 for each in path.rglob("*.checkpoint") if each.name[0].isdigit() and int(each.name[:20]) > 0)
 
 
-def test_a_task_that_fails_is_told_and_comes_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_task_is_logged_and_runs_again(caplog: pytest.LogCaptureFixture) -> None:
     clock = VirtualClock(int(time.time() * 1000))
     with Cluster(configs=CONFIGS, clock=clock) as cluster:
         calls = []

@@ -69,7 +69,7 @@ class Three:
 
 
 @pytest.mark.parametrize("version", [11, 12])
-def test_the_leader_sends_a_consumer_to_the_replica_in_its_rack(version: int) -> None:
+def test_leader_returns_preferred_replica_in_client_rack(version: int) -> None:
     three = Three(SELECTOR)
     sent = three.fetch(three.leader, RACKS[three.follower], version)
     assert sent.preferred_read_replica == three.follower
@@ -81,7 +81,7 @@ def test_the_leader_sends_a_consumer_to_the_replica_in_its_rack(version: int) ->
     close_cluster(three.cluster)
 
 
-def test_who_is_nearest_to_the_leader_reads_there() -> None:
+def test_client_without_replica_in_its_rack_reads_from_leader() -> None:
     three = Three(SELECTOR)
     for rack in (RACKS[three.leader], RACKS[three.stranger], "elsewhere", ""):
         found = three.fetch(three.leader, rack)
@@ -89,13 +89,13 @@ def test_who_is_nearest_to_the_leader_reads_there() -> None:
     close_cluster(three.cluster)
 
 
-def test_without_a_selector_everybody_reads_from_the_leader() -> None:
+def test_without_selector_clients_read_from_leader() -> None:
     three = Three(None)
     assert three.fetch(three.leader, RACKS[three.follower]).preferred_read_replica == -1
     close_cluster(three.cluster)
 
 
-def test_who_has_no_replica_refuses_and_so_does_a_follower_to_old_clients() -> None:
+def test_fetch_fails_without_replica_and_on_follower_before_v11() -> None:
     three = Three(SELECTOR)
     assert three.fetch(three.stranger, "north").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert three.fetch(three.follower, "", 10).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

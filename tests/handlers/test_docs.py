@@ -25,11 +25,11 @@ def pages() -> dict[str, Callable[[], str]]:
 
 
 @pytest.mark.parametrize("name", ["apis.md", "metrics.md", "cli.md"])
-def test_the_generated_pages_are_up_to_date(pages: dict[str, Callable[[], str]], name: str) -> None:
+def test_generated_pages_are_up_to_date(pages: dict[str, Callable[[], str]], name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == pages[name](), "run make generate"
 
 
-def test_what_is_served_is_declared_and_a_brokers() -> None:
+def test_served_versions_are_broker_versions() -> None:
     """Nothing is advertised that Kafka's brokers do not have, and no version that we cannot read."""
     known = {api.key: api for api in APIS}
     for key, api in apis().items():

@@ -171,7 +171,7 @@ def begin(local: LocalTalk) -> ShareGroupTalk:
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
-def test_every_request_is_answered_and_none_trips(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_random_requests_are_answered_without_exception(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     verifies = {"transaction.partition.verification.enable": "true" if seed % 2 else "false"}
     local = LocalTalk({**SETTINGS, **verifies}, sync=seed % 3 == 0, seed=seed)
@@ -221,7 +221,7 @@ def tripped(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("start", [-(2**63), 2**63 - 1])
-def test_a_share_group_that_begins_at_the_end_of_all_numbers_is_described(start: int) -> None:
+def test_share_group_with_maximum_start_offset_is_described(start: int) -> None:
     local = LocalTalk(SETTINGS)
     talk = begin(local)
     talk.alter_share_offsets("g-1", {"u": {0: start}})
@@ -234,7 +234,7 @@ def test_a_share_group_that_begins_at_the_end_of_all_numbers_is_described(start:
     local.close()
 
 
-def test_what_is_named_twice_is_answered_as_kafka_answers() -> None:
+def test_repeated_names_are_answered_as_in_kafka() -> None:
     """Partitions that are added are told as they were named; a topic of which some is refused comes once."""
     local = LocalTalk(SETTINGS)
     talk = begin(local)
@@ -273,7 +273,7 @@ def test_what_is_named_twice_is_answered_as_kafka_answers() -> None:
     local.close()
 
 
-def test_a_way_of_acquiring_that_is_none_is_refused() -> None:
+def test_unknown_acquire_mode_is_refused() -> None:
     local = LocalTalk(SETTINGS)
     begin(local)
     request = k78.ShareFetchRequest(group_id="g-1", member_id="m-1", share_session_epoch=0, share_acquire_mode=9)

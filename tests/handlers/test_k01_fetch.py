@@ -133,13 +133,13 @@ def values(data: PartitionData) -> list[bytes | None]:
 # Waiting.
 
 
-def test_what_is_there_is_answered_at_once(local: LocalTalk) -> None:
+def test_readable_records_are_returned_at_once(local: LocalTalk) -> None:
     write(local, b"there")
     assert values(ask(local, request(wait=60_000))[0]) == [b"there"]
     assert waits(local) == 0
 
 
-def test_an_empty_answer_comes_when_the_time_is_up(local: LocalTalk) -> None:
+def test_empty_response_after_max_wait(local: LocalTalk) -> None:
     answer = waiting(local, request(wait=500))
     local.world.clock.advance(0.49)
     assert waits(local) == 1
@@ -148,7 +148,7 @@ def test_an_empty_answer_comes_when_the_time_is_up(local: LocalTalk) -> None:
     assert values(answer().responses[0].partitions[0]) == []
 
 
-def test_bytes_are_counted_towards_min_bytes(local: LocalTalk) -> None:
+def test_fetch_waits_for_min_bytes(local: LocalTalk) -> None:
     one = write(local, bytes(100))
     answer = waiting(local, request(wait=60_000, least=3 * one))
     write(local, bytes(100))
@@ -160,7 +160,7 @@ def test_bytes_are_counted_towards_min_bytes(local: LocalTalk) -> None:
     assert len(values(answer().responses[0].partitions[0])) == 3
 
 
-def test_bytes_of_all_partitions_count(local: LocalTalk) -> None:
+def test_min_bytes_counts_all_partitions(local: LocalTalk) -> None:
     one = write(local, bytes(100))
     answer = waiting(local, request(wait=60_000, least=2 * one, partitions=2))
     write(local, bytes(100), partition=1)
@@ -169,13 +169,13 @@ def test_bytes_of_all_partitions_count(local: LocalTalk) -> None:
     assert [len(values(each)) for each in answer().responses[0].partitions] == [1, 1]
 
 
-def test_an_error_in_one_partition_ends_the_waiting(local: LocalTalk) -> None:
+def test_partition_error_completes_delayed_fetch(local: LocalTalk) -> None:
     found = ask(local, request(99, wait=60_000))
     assert found[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert waits(local) == 0
 
 
-def test_who_reads_committed_records_waits_for_the_commit(local: LocalTalk) -> None:
+def test_read_committed_fetch_waits_for_commit(local: LocalTalk) -> None:
     write(local, b"open", producer=7, sequence=0)
     plain = ask(local, request(wait=60_000))
     assert values(plain[0]) == [b"open"]
@@ -191,7 +191,7 @@ def test_who_reads_committed_records_waits_for_the_commit(local: LocalTalk) -> N
     assert (found.last_stable_offset, found.high_watermark) == (3, 3)
 
 
-def test_only_stable_bytes_count_for_a_reader_of_committed_records(local: LocalTalk) -> None:
+def test_read_committed_counts_bytes_below_last_stable_offset(local: LocalTalk) -> None:
     one = write(local, bytes(100), producer=7, sequence=0)
     waiting(local, request(wait=60_000, least=2 * one, committed=True))
     for sequence in range(1, 5):
@@ -206,7 +206,7 @@ def test_only_stable_bytes_count_for_a_reader_of_committed_records(local: LocalT
 # What is seen.
 
 
-def test_aborted_transactions_are_named_to_whoever_reads_committed_records(local: LocalTalk) -> None:
+def test_read_committed_response_has_aborted_transactions(local: LocalTalk) -> None:
     write(local, b"no", producer=7, sequence=0)
     write(local, b"plain")
     write(local, b"yes", producer=8, sequence=0)
@@ -225,21 +225,21 @@ def test_aborted_transactions_are_named_to_whoever_reads_committed_records(local
 # How much.
 
 
-def test_one_batch_is_brought_even_if_it_is_larger_than_asked_for(local: LocalTalk) -> None:
+def test_first_batch_may_exceed_max_bytes(local: LocalTalk) -> None:
     write(local, bytes(5000))
     write(local, bytes(5000))
     found = ask(local, request(partition_most=10, most=10))
     assert len(values(found[0])) == 1
 
 
-def test_only_the_first_partition_may_pass_the_limit(local: LocalTalk) -> None:
+def test_only_first_partition_may_exceed_max_bytes(local: LocalTalk) -> None:
     for partition in (0, 1):
         write(local, bytes(5000), partition)
     found = ask(local, request(most=100, partitions=2))
     assert [len(values(each)) for each in found] == [1, 0]
 
 
-def test_the_limit_of_a_partition_ends_on_a_batch(local: LocalTalk) -> None:
+def test_partition_limit_ends_at_batch_boundary(local: LocalTalk) -> None:
     one = write(local, bytes(1000))
     for _ in range(9):
         write(local, bytes(1000))
@@ -247,7 +247,7 @@ def test_the_limit_of_a_partition_ends_on_a_batch(local: LocalTalk) -> None:
     assert len(values(found[0])) == 3
 
 
-def test_the_broker_has_a_limit_of_its_own(local: LocalTalk) -> None:
+def test_fetch_max_bytes_of_broker_applies(local: LocalTalk) -> None:
     for _ in range(30):
         write(local, bytes(10_000))
     found = ask(local, request(most=1 << 30))
@@ -273,12 +273,12 @@ def test_refusals(local: LocalTalk, wanted: FetchRequest, code: ErrorCode) -> No
     assert not found.records
 
 
-def test_an_unknown_topic_id_is_told_for_every_partition(local: LocalTalk) -> None:
+def test_unknown_topic_id_fails_every_partition(local: LocalTalk) -> None:
     found = ask(local, request(partitions=2, topic_id=Uuid(bytes(range(16)))), BY_ID)
     assert [each.error_code for each in found] == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
 
 
-def test_a_reader_whose_history_is_another_is_told_where_it_parts(local: LocalTalk) -> None:
+def test_diverging_epoch_is_returned(local: LocalTalk) -> None:
     write(local)
     found = ask(local, request(1, last_epoch=0), VERSION)[0]
     assert found.diverging_epoch.epoch == -1

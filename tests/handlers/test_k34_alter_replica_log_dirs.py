@@ -125,7 +125,7 @@ def other(local: LocalTalk) -> str:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_log_moves_with_all_that_is_in_it(local: LocalTalk, version: int) -> None:
+def test_moved_log_keeps_all_records(local: LocalTalk, version: int) -> None:
     write(local, 0, 50)
     target = other(local)
     assert ask(local, target, version=version) == ErrorCode.NONE
@@ -143,7 +143,7 @@ def test_a_log_moves_with_all_that_is_in_it(local: LocalTalk, version: int) -> N
     assert keys(local) == list(range(60))
 
 
-def test_a_large_log_moves_piece_by_piece_while_it_is_written(local: LocalTalk) -> None:
+def test_large_log_moves_in_pieces_during_appends(local: LocalTalk) -> None:
     write(local, 0, 40, size=100_000)
     target = other(local)
     assert ask(local, target) == ErrorCode.NONE
@@ -162,7 +162,7 @@ def test_a_large_log_moves_piece_by_piece_while_it_is_written(local: LocalTalk) 
     assert keys(local) == list(range(45))
 
 
-def test_a_log_that_begins_later_moves_and_begins_there(local: LocalTalk) -> None:
+def test_moved_log_keeps_log_start_offset(local: LocalTalk) -> None:
     write(local, 0, 20)
     local.cluster.partitions["moved", 0].log.advance_log_start(7)
     target = other(local)
@@ -171,7 +171,7 @@ def test_a_log_that_begins_later_moves_and_begins_there(local: LocalTalk) -> Non
     assert keys(local) == list(range(7, 20))
 
 
-def test_the_last_wish_counts(local: LocalTalk) -> None:
+def test_last_requested_directory_wins(local: LocalTalk) -> None:
     write(local, 0, 40, size=100_000)
     home, target = where(local)[0][0], other(local)
     ask(local, target)
@@ -182,7 +182,7 @@ def test_the_last_wish_counts(local: LocalTalk) -> None:
     assert keys(local) == list(range(40))
 
 
-def test_what_cannot_move(local: LocalTalk) -> None:
+def test_invalid_moves_are_refused(local: LocalTalk) -> None:
     assert ask(local, "/elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
     assert ask(local, HERE, "unknown") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert ask(local, HERE, "moved", 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -190,7 +190,7 @@ def test_what_cannot_move(local: LocalTalk) -> None:
     assert ask(local, HERE, "n" * 220) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_the_metadata_knows_at_once_where_a_new_log_is(local: LocalTalk) -> None:
+def test_metadata_has_directory_of_new_log(local: LocalTalk) -> None:
     assert [stated(local)] == where(local)[0]
     local.cluster.create_topic("many", 7, 1)
     topic = local.cluster.image.topic("many")
@@ -202,7 +202,7 @@ def test_the_metadata_knows_at_once_where_a_new_log_is(local: LocalTalk) -> None
         assert {topic.partitions[index].directories for index in here} == {(ids[directory.path],)}
 
 
-def test_a_cordoned_directory_gets_nothing_new_and_keeps_what_it_has(local: LocalTalk) -> None:
+def test_cordoned_directory_gets_no_new_logs(local: LocalTalk) -> None:
     write(local, 0, 5)
     home, target = where(local)[0][0], other(local)
     assert cordoned(local) == set()
@@ -227,12 +227,12 @@ def test_a_cordoned_directory_gets_nothing_new_and_keeps_what_it_has(local: Loca
 
 
 @pytest.mark.parametrize("value", ["/elsewhere", f"{HERE},/elsewhere", f"*,{HERE}"])
-def test_what_cannot_be_cordoned(local: LocalTalk, value: str) -> None:
+def test_invalid_cordoned_directories_are_refused(local: LocalTalk, value: str) -> None:
     assert cordon(local, value) == ErrorCode.INVALID_REQUEST
     assert cordoned(local) == set()
 
 
-def test_cordoned_directories_are_known_once_the_metadata_may_say_so() -> None:
+def test_cordoned_directories_require_metadata_version() -> None:
     local = LocalTalk({"log.dirs": f"{HERE},{THERE}", "cordoned.log.dirs": HERE})
     assert cordoned(local) == {HERE}
     image = local.cluster.image
@@ -244,7 +244,7 @@ def test_cordoned_directories_are_known_once_the_metadata_may_say_so() -> None:
     local.close()
 
 
-def test_a_move_goes_on_after_a_restart() -> None:
+def test_move_resumes_after_restart() -> None:
     local = LocalTalk({"log.dirs": f"{HERE},{THERE}"})
     local.create("moved")
     write(local, 0, 40, size=100_000)

@@ -40,7 +40,7 @@ def remove(local: LocalTalk, **fields: object) -> tuple[ErrorCode, str | None]:
     return ErrorCode(answer.error_code), answer.error_message
 
 
-def test_adding_is_checked_in_kafkas_order(local: LocalTalk) -> None:
+def test_add_voter_errors_have_kafkas_order(local: LocalTalk) -> None:
     assert add(local, cluster_id="another", voter_id=-1)[0] == ErrorCode.INCONSISTENT_CLUSTER_ID
     assert add(local, voter_id=-1) == (ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
     assert add(local, voter_directory_id=ZERO_UUID)[0] == ErrorCode.INVALID_REQUEST
@@ -53,7 +53,7 @@ def test_adding_is_checked_in_kafkas_order(local: LocalTalk) -> None:
     assert add(local, cluster_id=local.cluster.cluster_id)[0] == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_the_last_voter_cannot_be_removed(local: LocalTalk) -> None:
+def test_last_voter_cannot_be_removed(local: LocalTalk) -> None:
     me = local.cluster.metadata.voters[0]
     assert remove(local, cluster_id="another")[0] == ErrorCode.INCONSISTENT_CLUSTER_ID
     assert remove(local, voter_directory_id=ZERO_UUID)[0] == ErrorCode.INVALID_REQUEST
@@ -66,7 +66,7 @@ def test_the_last_voter_cannot_be_removed(local: LocalTalk) -> None:
     )
 
 
-def test_fixed_voters_are_not_changed(local: LocalTalk) -> None:
+def test_static_voters_cannot_be_changed(local: LocalTalk) -> None:
     local.cluster.metadata.kraft_version = 0
     assert add(local) == (
         ErrorCode.UNSUPPORTED_VERSION,

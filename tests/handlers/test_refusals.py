@@ -52,7 +52,7 @@ def local() -> Iterator[LocalTalk]:
 
 
 @pytest.mark.parametrize("time", [0, -1])
-def test_what_has_no_time_is_not_done(local: LocalTalk, time: int) -> None:
+def test_request_with_expired_timeout_fails(local: LocalTalk, time: int) -> None:
     topic = CreatableTopic(name="late", num_partitions=1, replication_factor=1)
     created = local.quietly(CreateTopicsRequest(topics=[topic], timeout_ms=time), CreateTopicsResponse)
     assert [each.error_code for each in created.topics] == [ErrorCode.REQUEST_TIMED_OUT]
@@ -64,20 +64,20 @@ def test_what_has_no_time_is_not_done(local: LocalTalk, time: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_token_is_refused_in_every_version(local: LocalTalk, version: int) -> None:
+def test_delegation_token_is_refused_in_every_version(local: LocalTalk, version: int) -> None:
     answer = local.quietly(CreateDelegationTokenRequest(), CreateDelegationTokenResponse, version=version)
     assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
 @pytest.mark.parametrize(("level", "kind"), [(0, 1), (1, 1), (0, 3)])
-def test_a_feature_that_nobody_has(local: LocalTalk, level: int, kind: int) -> None:
+def test_unknown_feature_is_refused(local: LocalTalk, level: int, kind: int) -> None:
     update = FeatureUpdateKey(feature="nobody", max_version_level=level, upgrade_type=kind)
     answer = local.quietly(UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse)
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert "for feature nobody." in (answer.error_message or "")
 
 
-def test_a_partition_that_is_not_there_comes_before_bad_records_and_those_before_bad_acks(local: LocalTalk) -> None:
+def test_produce_errors_have_kafkas_order(local: LocalTalk) -> None:
     good = bytes(build_batch([Record(0, local.world.clock.now_ms(), None, b"v")]))
     data = [PartitionProduceData(index=index, records=records) for index, records in ((0, good), (1, b""), (7, b""))]
     request = ProduceRequest(acks=5, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
@@ -90,13 +90,13 @@ def test_a_partition_that_is_not_there_comes_before_bad_records_and_those_before
 
 
 @pytest.mark.parametrize("unknown", [0, 3, 127])
-def test_one_resource_of_no_known_type_fails_all(local: LocalTalk, unknown: int) -> None:
+def test_unknown_resource_type_fails_the_request(local: LocalTalk, unknown: int) -> None:
     resources = [DescribeConfigsResource(resource_type=kind, resource_name="t") for kind in (2, unknown)]
     answer = local.quietly(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
     assert [each.error_code for each in answer.results] == [ErrorCode.INVALID_REQUEST] * 2
 
 
-def test_of_a_partition_that_is_named_twice_the_last_counts(local: LocalTalk) -> None:
+def test_last_of_a_repeated_partition_is_taken(local: LocalTalk) -> None:
     partitions = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (99, 0)]
     topics = [DeleteRecordsTopic(name="t", partitions=partitions), DeleteRecordsTopic(name="t")]
     answer = local.quietly(DeleteRecordsRequest(topics=topics, timeout_ms=1000), DeleteRecordsResponse)

@@ -38,7 +38,7 @@ def home(local: LocalTalk, partition: int) -> LogDirectory:
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_a_full_disk_is_answered_and_ends_the_node(sync: bool) -> None:
+def test_full_disk_fails_produce_and_stops_node(sync: bool) -> None:
     local = LocalTalk({}, sync=sync)
     local.create("t")
     assert write(local, 0) is ErrorCode.NONE
@@ -53,7 +53,7 @@ def test_a_full_disk_is_answered_and_ends_the_node(sync: bool) -> None:
     local.close()
 
 
-def test_one_directory_of_two_fails_and_the_other_goes_on() -> None:
+def test_failed_directory_leaves_the_other_working() -> None:
     local = LocalTalk({"log.dirs": "/data/one,/data/two"})
     local.create("t", 2)
     lost = next(index for index in (0, 1) if home(local, index).path == "/data/two")
@@ -74,7 +74,7 @@ def test_one_directory_of_two_fails_and_the_other_goes_on() -> None:
     local.close()
 
 
-def test_with_sync_a_topic_survives_a_loss_of_power_with_what_was_written_to_it() -> None:
+def test_sync_keeps_topic_and_records_after_power_loss() -> None:
     local = LocalTalk({}, sync=True)
     local.create("t")
     assert write(local, 0) is ErrorCode.NONE
@@ -88,7 +88,7 @@ def test_with_sync_a_topic_survives_a_loss_of_power_with_what_was_written_to_it(
     local.close()
 
 
-def test_a_directory_that_cannot_be_closed_keeps_no_other_from_it() -> None:
+def test_failed_close_of_a_directory_does_not_affect_others() -> None:
     local = LocalTalk({"log.dirs": "/data/one,/data/two"})
     local.create("t", 2)
     assert [write(local, index) for index in (0, 1)] == [ErrorCode.NONE] * 2

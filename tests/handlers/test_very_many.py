@@ -52,11 +52,11 @@ def commit(local: LocalTalk, group: str, topic: str, partitions: int, metadata: 
     return Counter(ErrorCode(each.error_code) for each_topic in answer.topics for each in each_topic.partitions)
 
 
-def test_a_commit_of_partitions_that_are_not_there(local: LocalTalk) -> None:
+def test_commit_of_many_unknown_partitions_fails(local: LocalTalk) -> None:
     assert commit(local, "g", "news", MANY) == {ErrorCode.NONE: 3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: MANY - 3}
 
 
-def test_groups_that_are_not_there(local: LocalTalk) -> None:
+def test_many_unknown_groups_are_described(local: LocalTalk) -> None:
     described = local.quietly(k15.DescribeGroupsRequest(groups=NAMES), k15.DescribeGroupsResponse)
     assert [each.group_id for each in described.groups] == NAMES
     consumers = local.quietly(k69.ConsumerGroupDescribeRequest(group_ids=NAMES), k69.ConsumerGroupDescribeResponse)
@@ -65,7 +65,7 @@ def test_groups_that_are_not_there(local: LocalTalk) -> None:
     assert {each.error_code for each in deleted.results} == {ErrorCode.GROUP_ID_NOT_FOUND}
 
 
-def test_a_commit_that_no_batch_holds_changes_nothing(local: LocalTalk) -> None:
+def test_commit_too_large_for_a_batch_changes_nothing(local: LocalTalk) -> None:
     """One commit is one batch: what `max.message.bytes` does not let in is Kafka's UNKNOWN_SERVER_ERROR."""
     local.create("wide", 400)
     assert commit(local, "large", "wide", 400, "m" * 4_000) == {ErrorCode.UNKNOWN_SERVER_ERROR: 400}
@@ -73,7 +73,7 @@ def test_a_commit_that_no_batch_holds_changes_nothing(local: LocalTalk) -> None:
     assert (group.group_state, group.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
 
 
-def test_two_thousand_groups_begin_at_once() -> None:
+def test_two_thousand_groups_start_at_once() -> None:
     """One member each: all are asked before the first is answered, and all are gone when their sessions end."""
     local = LocalTalk({"group.initial.rebalance.delay.ms": "3000", "offsets.topic.num.partitions": "3"})
     local.create("news", 3)

@@ -147,7 +147,7 @@ def test_nothing_is_answered_before_authentication(wire: Wire) -> None:
     assert wire.closed()
 
 
-def test_requests_pipelined_behind_a_login_that_fails_are_not_answered(wire: Wire) -> None:
+def test_requests_after_failed_authentication_are_not_answered(wire: Wire) -> None:
     wire.send(
         (SaslHandshakeRequest(mechanism="PLAIN"), 1), (token(plain_token("alice", "wrong")), 2), METADATA, METADATA
     )
@@ -156,18 +156,18 @@ def test_requests_pipelined_behind_a_login_that_fails_are_not_answered(wire: Wir
     assert wire.closed()
 
 
-def test_requests_pipelined_before_the_last_token_are_not_answered(wire: Wire) -> None:
+def test_requests_before_last_token_are_not_answered(wire: Wire) -> None:
     wire.send((SaslHandshakeRequest(mechanism="PLAIN"), 1), METADATA, (token(plain_token("alice", USERS["alice"])), 2))
     assert len(wire.frames()) <= 1, "at most the handshake's"
 
 
-def test_a_second_question_for_versions_is_refused(wire: Wire) -> None:
+def test_second_api_versions_before_authentication_is_refused(wire: Wire) -> None:
     assert not wire.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3).error_code
     wire.send((ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3))
     assert wire.closed()
 
 
-def test_the_mechanism_cannot_be_switched_in_the_middle(wire: Wire) -> None:
+def test_mechanism_cannot_change_during_exchange(wire: Wire) -> None:
     assert not wire.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1).error_code
     scram = ScramClient("SCRAM-SHA-256", "alice", USERS["alice"], "clientnonce")
     assert not wire.ask(token(scram.first()), 2).error_code
@@ -175,12 +175,12 @@ def test_the_mechanism_cannot_be_switched_in_the_middle(wire: Wire) -> None:
     assert wire.closed()
 
 
-def test_a_token_without_a_handshake_is_refused(wire: Wire) -> None:
+def test_token_without_handshake_is_refused(wire: Wire) -> None:
     wire.send((token(plain_token("alice", USERS["alice"])), 2))
     assert wire.closed()
 
 
-def test_a_mechanism_that_is_not_offered_is_told_which_are(wire: Wire) -> None:
+def test_unknown_mechanism_gets_list_of_enabled_ones(wire: Wire) -> None:
     answer = wire.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
     assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     assert answer.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -188,19 +188,19 @@ def test_a_mechanism_that_is_not_offered_is_told_which_are(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("size", [524_289, 2**31 - 1, -1])
-def test_an_oversized_frame_is_refused_before_it_is_read(wire: Wire, size: int) -> None:
+def test_oversized_frame_is_refused_before_it_is_read(wire: Wire, size: int) -> None:
     wire.raw(pack(">i", size))
     assert wire.closed()
 
 
 @pytest.mark.parametrize("data", [b"", b"\0alice", b"\0alice\0", b"x" * 500_000])
-def test_a_token_that_is_truncated_or_huge_fails(wire: Wire, data: bytes) -> None:
+def test_truncated_or_huge_token_fails(wire: Wire, data: bytes) -> None:
     assert not wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code
     assert wire.ask(token(data), 2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert wire.closed()
 
 
-def test_a_proof_that_was_overheard_is_worth_nothing(cluster: Cluster) -> None:
+def test_replayed_scram_proof_fails(cluster: Cluster) -> None:
     scram = ScramClient("SCRAM-SHA-512", "alice", USERS["alice"], "clientnonce")
     with Wire(cluster.bootstrap) as first:
         first.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)
@@ -212,7 +212,7 @@ def test_a_proof_that_was_overheard_is_worth_nothing(cluster: Cluster) -> None:
         assert second.ask(token(overheard), 2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-def test_an_unknown_user_and_a_wrong_password_look_the_same(cluster: Cluster) -> None:
+def test_unknown_user_and_wrong_password_get_same_response(cluster: Cluster) -> None:
     def refusal(name: str) -> tuple[int, str | None]:
         scram = ScramClient("SCRAM-SHA-256", name, "wrong", "clientnonce")
         with Wire(cluster.bootstrap) as wire:
@@ -223,7 +223,7 @@ def test_an_unknown_user_and_a_wrong_password_look_the_same(cluster: Cluster) ->
     assert refusal("alice") == refusal("nobody")
 
 
-def test_bare_tokens_follow_an_old_handshake(wire: Wire) -> None:
+def test_bare_tokens_follow_handshake_v0(wire: Wire) -> None:
     assert not wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0).error_code
     data = plain_token("admin", USERS["admin"])
     wire.raw(pack(">i", len(data)) + data)
@@ -231,14 +231,14 @@ def test_bare_tokens_follow_an_old_handshake(wire: Wire) -> None:
     assert wire.ask(*METADATA).topics
 
 
-def test_a_bare_token_that_fails_ends_the_connection_without_a_word(wire: Wire) -> None:
+def test_failed_bare_token_closes_connection_without_response(wire: Wire) -> None:
     assert not wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0).error_code
     data = plain_token("admin", "wrong")
     wire.raw(pack(">i", len(data)) + data)
     assert wire.closed()
 
 
-def test_an_authenticated_client_cannot_become_somebody_else(wire: Wire) -> None:
+def test_reauthentication_cannot_change_principal(wire: Wire) -> None:
     wire.log_in("alice")
     assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
     refused = wire.ask(token(plain_token("admin", USERS["admin"])), 2)
@@ -246,14 +246,14 @@ def test_an_authenticated_client_cannot_become_somebody_else(wire: Wire) -> None
     assert wire.ask(*METADATA).topics == [], "still alice, who may see nothing"
 
 
-def test_names_from_nowhere_get_the_same_answer_as_existing_ones(wire: Wire) -> None:
+def test_unknown_names_get_same_response_as_existing_ones(wire: Wire) -> None:
     wire.log_in("alice")
     for group in ("there", "not-there"):
         answer = wire.ask(HeartbeatRequest(group_id=group, member_id="m"), 4)
         assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_failure_is_told_after_a_pause() -> None:
+def test_authentication_failure_is_answered_after_delay() -> None:
     clock = VirtualClock()
     with (
         secured(clock=clock, configs={"connection.failed.authentication.delay.ms": "5000"}) as cluster,
@@ -270,7 +270,7 @@ def test_a_failure_is_told_after_a_pause() -> None:
         assert wire.closed()
 
 
-def test_a_session_that_is_over_ends_and_one_that_is_renewed_goes_on() -> None:
+def test_expired_session_closes_and_renewed_session_continues() -> None:
     clock = VirtualClock()
     with (
         secured(clock=clock, configs={"connections.max.reauth.ms": "60000"}) as cluster,
@@ -289,7 +289,7 @@ def test_a_session_that_is_over_ends_and_one_that_is_renewed_goes_on() -> None:
         assert lazy.closed()
 
 
-def test_a_renewed_session_must_be_of_the_same_principal() -> None:
+def test_renewed_session_must_have_same_principal() -> None:
     with (
         secured(configs={"connections.max.reauth.ms": "60000", "connection.failed.authentication.delay.ms": "0"}) as c,
         Wire(c.bootstrap) as wire,
@@ -301,7 +301,7 @@ def test_a_renewed_session_must_be_of_the_same_principal() -> None:
         assert wire.closed()
 
 
-def test_our_client_renews_its_session_before_it_is_over() -> None:
+def test_client_reauthenticates_before_session_expires() -> None:
     clock = VirtualClock()
     now = 0.0
     with secured(clock=clock, configs={"connections.max.reauth.ms": "60000"}) as cluster:
@@ -315,7 +315,7 @@ def test_our_client_renews_its_session_before_it_is_over() -> None:
         ours.close()
 
 
-def test_a_thousand_strangers_do_not_keep_others_out(cluster: Cluster) -> None:
+def test_thousand_unauthenticated_connections_do_not_block_others(cluster: Cluster) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = 1000
     if soft < 3 * count:
@@ -342,11 +342,11 @@ def test_a_thousand_strangers_do_not_keep_others_out(cluster: Cluster) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_no_login_is_shown_by_its_repr() -> None:
+def test_repr_of_login_hides_secrets() -> None:
     assert "secret" not in repr(Login("PLAIN", "alice", "secret"))
 
 
-def test_a_password_that_is_changed_while_the_broker_runs_counts_at_once() -> None:
+def test_changed_password_takes_effect_at_once() -> None:
     with secured(configs={"connection.failed.authentication.delay.ms": "0"}) as cluster:
         with client(cluster, "admin") as admin:
             name = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
@@ -361,7 +361,7 @@ def test_a_password_that_is_changed_while_the_broker_runs_counts_at_once() -> No
             late.topics()
 
 
-def test_a_node_that_comes_later_asks_for_a_login_too() -> None:
+def test_added_node_requires_authentication() -> None:
     with secured(brokers=2) as cluster:
         cluster.add_node()
         addresses = cluster.call(lambda broker: [next(iter(node.endpoints.values())) for node in broker.nodes.values()])
@@ -375,7 +375,7 @@ def test_a_node_that_comes_later_asks_for_a_login_too() -> None:
                 assert wire.ask(*METADATA).topics
 
 
-def test_a_right_counts_as_soon_as_it_is_given_and_no_longer_than_that() -> None:
+def test_acl_takes_effect_and_ends_at_once() -> None:
     with secured() as cluster, client(cluster, "admin") as admin, client(cluster, "alice") as alice:
         for _ in range(3):
             assert alice.topics() == []

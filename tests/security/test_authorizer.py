@@ -38,11 +38,11 @@ def may(
     return authorizer.allowed(principal, host, operation, TOPIC, name)
 
 
-def test_without_entries_nobody_may_do_anything() -> None:
+def test_without_entries_everything_is_denied() -> None:
     assert not may([], READ, "orders")
 
 
-def test_an_entry_allows_what_it_says_and_nothing_else() -> None:
+def test_entry_allows_only_its_operation_and_resource() -> None:
     acls = [allow(READ, "orders")]
     assert may(acls, READ, "orders")
     assert not may(acls, WRITE, "orders")
@@ -50,7 +50,7 @@ def test_an_entry_allows_what_it_says_and_nothing_else() -> None:
     assert not may(acls, READ, "orders", principal=BOB)
 
 
-def test_a_prefix_allows_every_name_that_begins_with_it() -> None:
+def test_prefixed_entry_allows_names_with_the_prefix() -> None:
     acls = [allow(READ, "ord", prefixed=True)]
     assert may(acls, READ, "ord")
     assert may(acls, READ, "orders")
@@ -58,7 +58,7 @@ def test_a_prefix_allows_every_name_that_begins_with_it() -> None:
     assert not may(acls, READ, "xord")
 
 
-def test_a_star_stands_for_every_name_principal_and_host() -> None:
+def test_wildcard_matches_every_name_principal_and_host() -> None:
     assert may([allow(READ, "*")], READ, "orders")
     assert may([allow(READ, "orders", principal="User:*")], READ, "orders", principal=BOB)
     assert may([allow(READ, "orders", host=HOST)], READ, "orders")
@@ -78,12 +78,12 @@ def test_a_star_stands_for_every_name_principal_and_host() -> None:
         deny(READ, "orders", host=HOST),
     ],
 )
-def test_deny_wins_over_allow_whatever_comes_first(denial: Acl, entries: list[int]) -> None:
+def test_deny_wins_over_allow_in_any_order(denial: Acl, entries: list[int]) -> None:
     both = [allow(ALL, "orders"), denial]
     assert not may([both[each] for each in entries], READ, "orders")
 
 
-def test_describe_is_implied_by_what_needs_it() -> None:
+def test_describe_is_implied_by_read_write_delete_alter() -> None:
     for operation in (READ, WRITE, AclOperation.DELETE, AclOperation.ALTER, ALL):
         assert may([allow(operation, "orders")], DESCRIBE, "orders")
     assert not may([allow(AclOperation.CREATE, "orders")], DESCRIBE, "orders")
@@ -96,21 +96,21 @@ def test_denying_read_does_not_deny_describe() -> None:
     assert not may([deny(DESCRIBE, "orders"), allow(WRITE, "orders")], DESCRIBE, "orders")
 
 
-def test_super_users_pass_even_a_denial() -> None:
+def test_super_user_is_allowed_despite_deny() -> None:
     assert may([deny(ALL, "*")], READ, "orders", super_users=[ALICE])
     assert parse_super_users("User:alice;User:CN=bob,O=x; ") == [ALICE, "User:CN=bob,O=x"]
     with pytest.raises(ValueError, match=r"super\.users"):
         parse_super_users("alice")
 
 
-def test_everybody_may_where_no_entry_is_about_a_resource_if_so_configured() -> None:
+def test_allow_everyone_if_no_acl_found() -> None:
     acls = [allow(READ, "orders", principal=BOB), allow(READ, "pay", principal=BOB, prefixed=True)]
     assert may(acls, WRITE, "other", allow_everyone_if_no_acl=True)
     assert not may(acls, WRITE, "orders", allow_everyone_if_no_acl=True)
     assert not may(acls, WRITE, "payments", allow_everyone_if_no_acl=True)
 
 
-def test_decisions_follow_each_change() -> None:
+def test_decisions_follow_changed_entries() -> None:
     acls: list[Acl] = []
     authorizer = Authorizer(lambda: acls)
     assert not authorizer.allowed(ALICE, HOST, READ, TOPIC, "orders")
@@ -140,11 +140,11 @@ def test_decisions_follow_each_change() -> None:
         ([allow(ALL, "orders")], True),
     ],
 )
-def test_any_topic_that_somebody_may_write_to(acls: list[Acl], expected: bool) -> None:
+def test_operation_allowed_on_any_topic(acls: list[Acl], expected: bool) -> None:
     assert Authorizer(lambda: acls).allowed_on_any(ALICE, HOST, WRITE, TOPIC) is expected
 
 
-def test_operations_are_a_bit_field_of_what_a_type_allows() -> None:
+def test_authorized_operations_are_a_bit_field() -> None:
     authorizer = Authorizer(lambda: [allow(READ, "orders"), allow(ALL, "*", resource=GROUP)], super_users=[BOB])
     assert authorizer.operations(ALICE, HOST, TOPIC, "orders") == (1 << READ) | (1 << DESCRIBE)
     assert authorizer.operations(ALICE, HOST, GROUP, "g") == sum(1 << each for each in OPERATIONS[GROUP])
@@ -152,7 +152,7 @@ def test_operations_are_a_bit_field_of_what_a_type_allows() -> None:
     assert authorizer.operations(ALICE, HOST, CLUSTER, "kafka-cluster") == 0
 
 
-def test_names_from_clients_do_not_fill_the_memory() -> None:
+def test_cached_decisions_are_bounded() -> None:
     authorizer = Authorizer(list)
     for number in range(120_000):
         authorizer.allowed(ALICE, HOST, READ, TOPIC, str(number))

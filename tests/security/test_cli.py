@@ -48,7 +48,7 @@ def commands(bootstrap: str, tmp_path: Path) -> Commands:
     return Commands(bootstrap, config)
 
 
-def test_acls_come_and_go(commands: Commands) -> None:
+def test_acl_commands_add_list_and_remove(commands: Commands) -> None:
     added = commands.rows("acl", "add", "-p", "carol", "-o", "read", "-o", "write", "--topic", "pay-", "--prefixed")
     assert [each["operation"] for each in added] == ["read", "write"]
     assert commands.rows("acl", "list", "-p", "carol") == added
@@ -69,15 +69,13 @@ def test_acls_come_and_go(commands: Commands) -> None:
         (["-o", "fly", "--topic", "t"], "a topic has no operation"),
     ],
 )
-def test_an_acl_that_makes_no_sense_is_refused_before_it_is_sent(
-    commands: Commands, words: list[str], problem: str
-) -> None:
+def test_invalid_acl_is_refused_before_it_is_sent(commands: Commands, words: list[str], problem: str) -> None:
     result = commands.run("acl", "add", "-p", "x", *words)
     assert result.exit_code == 2
     assert problem in result.output
 
 
-def test_a_user_is_made_logs_in_and_is_gone(commands: Commands, bootstrap: str, tmp_path: Path) -> None:
+def test_user_is_created_authenticates_and_is_deleted(commands: Commands, bootstrap: str, tmp_path: Path) -> None:
     made = commands.run("user", "set", "dora", "-m", "SCRAM-SHA-512", text="dora-secret\n")
     assert made.exit_code == 0, made.output
     assert {"user": "dora", "mechanisms": {"SCRAM-SHA-512": 4096}} in commands.rows("user", "list")
@@ -96,7 +94,7 @@ def test_a_user_is_made_logs_in_and_is_gone(commands: Commands, bootstrap: str, 
     assert "dora-secret" not in refused.output
 
 
-def test_quotas_come_and_go(commands: Commands) -> None:
+def test_quota_commands_set_list_and_remove(commands: Commands) -> None:
     assert commands.run("quota", "set", "-u", "erik", "producer_byte_rate=1e6").exit_code == 0
     assert commands.run("quota", "set", "-u", "<default>", "--client-id", "x", "request_percentage=50").exit_code == 0
     assert commands.rows("quota", "list", "-u", "erik") == [
@@ -113,7 +111,7 @@ def test_quotas_come_and_go(commands: Commands) -> None:
     assert commands.run("quota", "set", "producer_byte_rate=1").exit_code == 2
 
 
-def test_a_password_on_the_command_line_is_refused(commands: Commands, bootstrap: str) -> None:
+def test_password_on_command_line_is_refused(commands: Commands, bootstrap: str) -> None:
     where = ["-b", bootstrap, "-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.password=admin-secret"]
     result = commands.run("topic", "list", where=where)
     assert result.exit_code == 2
@@ -121,9 +119,7 @@ def test_a_password_on_the_command_line_is_refused(commands: Commands, bootstrap
     assert "admin-secret" not in result.output
 
 
-def test_the_environment_may_hold_the_password(
-    commands: Commands, bootstrap: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_password_is_read_from_environment(commands: Commands, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTTLA_SASL_PASSWORD", USERS["admin"])
     options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "admin"}
     where = ["-b", bootstrap, *(word for pair in options.items() for word in ("-X", "=".join(pair)))]
@@ -132,7 +128,7 @@ def test_the_environment_may_hold_the_password(
     assert "orders" in result.output
 
 
-def test_serve_takes_no_secret_from_the_command_line() -> None:
+def test_serve_refuses_secrets_on_command_line() -> None:
     words = ["serve", "-c", "listener.name.x.plain.sasl.jaas.config=Y required user_a=s3cret;"]
     result = CliRunner().invoke(build(["serve"]), words)
     assert result.exit_code == 2

@@ -158,7 +158,7 @@ async def test_aiokafka(cluster: Cluster, certificates: Path, protocol: str, mec
         await consumer.stop()
 
 
-def test_what_is_not_allowed_is_refused(cluster: Cluster) -> None:
+def test_denied_operations_are_refused(cluster: Cluster) -> None:
     consumer = Consumer(librdkafka(cluster, "bob", **{"group.id": "billing-bob", "auto.offset.reset": "earliest"}))
     consumer.subscribe(["orders"])
     try:
@@ -202,7 +202,7 @@ def test_acls_through_an_admin_client(cluster: Cluster) -> None:
     assert admin.describe_acls(wanted, request_timeout=60).result(60) == []
 
 
-def test_somebody_who_may_not_change_acls_does_not(cluster: Cluster) -> None:
+def test_acl_changes_require_alter_on_cluster(cluster: Cluster) -> None:
     admin = AdminClient(librdkafka(cluster, "bob"))
     binding = AclBinding(
         ResourceType.TOPIC,
@@ -217,14 +217,14 @@ def test_somebody_who_may_not_change_acls_does_not(cluster: Cluster) -> None:
         admin.create_acls([binding], request_timeout=60)[binding].result(60)
 
 
-def test_a_topic_tells_what_may_be_done_to_it(cluster: Cluster) -> None:
+def test_metadata_has_authorized_operations_of_topic(cluster: Cluster) -> None:
     admin = AdminClient(librdkafka(cluster, "alice"))
     described = admin.describe_topics(TopicCollection(["orders"]), include_authorized_operations=True)
     operations = described["orders"].result(60).authorized_operations
     assert {AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER_CONFIGS} <= set(operations)
 
 
-def test_a_regular_expression_matches_only_what_its_member_may_see() -> None:
+def test_subscription_regex_matches_only_described_topics() -> None:
     with (
         secured(
             topics=["seen-1:1", "unseen-1:1"],
@@ -258,7 +258,7 @@ def test_a_regular_expression_matches_only_what_its_member_may_see() -> None:
         assert assigned == {cluster.call(lambda broker: broker.image.topic_ids["seen-1"])}
 
 
-def test_spark_logs_in_with_the_options_of_kafka(cluster: Cluster, certificates: Path) -> None:
+def test_spark_authenticates_with_kafka_options(cluster: Cluster, certificates: Path) -> None:
     """The formats of Spark open their client with this, on driver and executors."""
     options = {
         "kafka.security.protocol": "SASL_SSL",

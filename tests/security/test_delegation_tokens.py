@@ -71,7 +71,7 @@ def by_token(cluster: Cluster, token: CreateDelegationTokenResponse, mechanism: 
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_token_logs_in_as_its_owner(cluster: Cluster, mechanism: str) -> None:
+def test_token_authenticates_its_owner(cluster: Cluster, mechanism: str) -> None:
     with client(cluster, "alice") as alice:
         token = create(alice)
     assert not token.error_code
@@ -80,7 +80,7 @@ def test_a_token_logs_in_as_its_owner(cluster: Cluster, mechanism: str) -> None:
         assert create(holder).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
-def test_a_token_with_a_wrong_secret_logs_nobody_in(cluster: Cluster) -> None:
+def test_token_with_wrong_hmac_fails(cluster: Cluster) -> None:
     with client(cluster, "alice") as alice:
         token = create(alice)
     token.hmac = b"x" * 64
@@ -91,7 +91,7 @@ def test_a_token_with_a_wrong_secret_logs_nobody_in(cluster: Cluster) -> None:
         thief.topics()
 
 
-def test_a_token_is_made_for_somebody_else_by_who_may(cluster: Cluster) -> None:
+def test_token_for_another_owner_requires_permission(cluster: Cluster) -> None:
     with client(cluster, "bob") as bob, client(cluster, "alice") as alice:
         made = create(bob, owner="alice")
         assert (made.error_code, made.principal_name, made.token_requester_principal_name) == (0, "alice", "bob")
@@ -105,7 +105,7 @@ def described(who: Client, owner: str | None = None) -> set[str]:
     return {each.token_id for each in answer.tokens}
 
 
-def test_everybody_sees_their_own_tokens(cluster: Cluster) -> None:
+def test_principals_see_their_own_tokens(cluster: Cluster) -> None:
     with client(cluster, "alice") as alice, client(cluster, "bob") as bob, client(cluster, "admin") as admin:
         hers, shared = create(alice).token_id, create(alice, renewers=["bob"]).token_id
         assert {hers, shared} <= described(alice)
@@ -115,7 +115,7 @@ def test_everybody_sees_their_own_tokens(cluster: Cluster) -> None:
         assert described(admin, "nobody") == set()
 
 
-def test_only_users_may_renew(cluster: Cluster) -> None:
+def test_renewers_must_be_users(cluster: Cluster) -> None:
     with client(cluster, "alice") as alice:
         answer = alice.to_any(
             CreateDelegationTokenRequest(
@@ -126,7 +126,7 @@ def test_only_users_may_renew(cluster: Cluster) -> None:
     assert answer.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
 
 
-def test_a_token_is_renewed_and_expired_by_those_it_belongs_to(cluster: Cluster) -> None:
+def test_owner_and_renewers_renew_and_expire_token(cluster: Cluster) -> None:
     with client(cluster, "alice") as alice, client(cluster, "bob") as bob, client(cluster, "admin") as admin:
         token = create(alice, renewers=["bob"])
         renew = RenewDelegationTokenRequest(hmac=token.hmac, renew_period_ms=HOUR)
@@ -141,7 +141,7 @@ def test_a_token_is_renewed_and_expired_by_those_it_belongs_to(cluster: Cluster)
         holder.topics()
 
 
-def test_a_token_does_not_outlive_its_time() -> None:
+def test_expired_token_fails() -> None:
     clock = VirtualClock()
     configs = {**KEY, "connection.failed.authentication.delay.ms": "0"}
     with secured(clock=clock, configs=configs) as cluster, client(cluster, "admin") as admin:
@@ -156,14 +156,14 @@ def test_a_token_does_not_outlive_its_time() -> None:
         assert cluster.call(lambda broker: dict(broker.image.delegation_tokens)) == {}, "it is swept away"
 
 
-def test_without_a_key_there_are_no_tokens() -> None:
+def test_tokens_require_secret_key() -> None:
     with secured() as cluster, client(cluster, "admin") as admin:
         assert create(admin).error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     with Cluster(configs=KEY) as anonymous, Client(anonymous.bootstrap, timeout=60) as anybody:
         assert create(anybody).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
-def test_a_token_counts_only_for_who_says_that_it_is_one(cluster: Cluster) -> None:
+def test_token_requires_tokenauth_extension(cluster: Cluster) -> None:
     """librdkafka cannot say that a name is a token's id, so it does not get in by it."""
     with client(cluster, "alice") as alice:
         token = create(alice)

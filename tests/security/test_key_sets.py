@@ -112,20 +112,18 @@ def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Issuer]
 # Fetching.
 
 
-def test_keys_are_fetched(issuer: Issuer) -> None:
+def test_keys_are_downloaded(issuer: Issuer) -> None:
     assert [each["kid"] for each in read_key_set(issuer.url)["keys"]] == ["first"]
 
 
-def test_keys_are_fetched_over_tls_from_somebody_who_is_trusted(
-    secured: Issuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_are_downloaded_from_trusted_https_issuer(secured: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each["kid"] for each in read_key_set(secured.url)["keys"]] == ["first"]
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(ValueError, match="CERTIFICATE_VERIFY_FAILED"):
         read_key_set(secured.url)
 
 
-def test_a_redirect_is_followed_but_not_out_of_tls(issuer: Issuer, secured: Issuer) -> None:
+def test_redirect_from_https_to_http_is_refused(issuer: Issuer, secured: Issuer) -> None:
     issuer.location = issuer.url.replace("/keys", "/there")
     assert read_key_set(issuer.url)["keys"]
     issuer.location = issuer.url
@@ -148,13 +146,13 @@ def test_a_redirect_is_followed_but_not_out_of_tls(issuer: Issuer, secured: Issu
     ],
     ids=lambda page: repr(page[:12]),
 )
-def test_junk_is_refused(issuer: Issuer, page: bytes) -> None:
+def test_invalid_key_set_is_refused(issuer: Issuer, page: bytes) -> None:
     issuer.page = page
     with pytest.raises(ValueError, match="keys"):
         read_key_set(issuer.url)
 
 
-def test_an_error_and_nobody_at_all_are_told(issuer: Issuer) -> None:
+def test_http_error_and_missing_server_are_reported(issuer: Issuer) -> None:
     issuer.status = 503
     with pytest.raises(ValueError, match="503"):
         read_key_set(issuer.url)
@@ -163,7 +161,7 @@ def test_an_error_and_nobody_at_all_are_told(issuer: Issuer) -> None:
         read_key_set(issuer.url)
 
 
-def test_there_is_an_end_to_waiting(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_times_out(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "FETCH_SECONDS", 0.2)
     issuer.open.clear()
     with pytest.raises(ValueError, match="cannot be read"):
@@ -178,14 +176,14 @@ def validator(*keys: Any, more: Any = ()) -> TokenValidator:
     return TokenValidator(TokenRules(), found, lambda: int(time.time() * 1000))
 
 
-def test_a_token_that_names_no_key_counts_if_one_of_them_signed_it() -> None:
+def test_token_without_key_id_is_verified_with_all_keys() -> None:
     for key in (FIRST, SECOND):
         assert validator(FIRST, SECOND)(token(key)).principal == "User:alice"
     with pytest.raises(SaslError, match="signature"):
         validator(FIRST)(token(ECKey.generate_key("P-256")))
 
 
-def test_keys_of_unknown_kinds_and_broken_ones_do_not_spoil_the_rest() -> None:
+def test_unknown_and_broken_keys_are_ignored() -> None:
     strange = [{"kty": "AKP", "kid": "pq"}, {"kty": "RSA", "kid": "broken", "n": "!"}, {"kid": "nothing"}, {"kty": 7}]
     assert validator(FIRST, more=strange)(token(FIRST, name="first")).principal == "User:alice"
     for name in ("pq", "broken", "nothing"):
@@ -193,7 +191,7 @@ def test_keys_of_unknown_kinds_and_broken_ones_do_not_spoil_the_rest() -> None:
             validator(FIRST, more=strange)(token(FIRST, name=name))
 
 
-def test_shared_secrets_and_keys_for_encryption_sign_nothing() -> None:
+def test_symmetric_and_encryption_keys_are_ignored() -> None:
     shared = OctKey.generate_key(256, {"kid": "shared"})
     with pytest.raises(SaslError, match="algorithm"):
         validator(FIRST, more=[shared.as_dict()])(token(shared, name="shared", algorithm="HS256"))
@@ -228,7 +226,7 @@ def may_enter(cluster: Cluster, text: str) -> bool:
         return False
 
 
-def test_keys_are_kept_and_a_new_one_is_found_when_a_token_names_it(issuer: Issuer) -> None:
+def test_unknown_key_id_refreshes_keys(issuer: Issuer) -> None:
     with served(issuer) as cluster:
         for _ in range(3):
             assert may_enter(cluster, token(FIRST, name="first"))
@@ -238,7 +236,7 @@ def test_keys_are_kept_and_a_new_one_is_found_when_a_token_names_it(issuer: Issu
         assert not may_enter(cluster, token(FIRST, name="first")), "the issuer has withdrawn it"
 
 
-def test_keys_are_read_again_now_and_then(issuer: Issuer) -> None:
+def test_keys_are_refreshed_periodically(issuer: Issuer) -> None:
     settings = {"sasl.oauthbearer.jwks.endpoint.refresh.ms": "50"}
     with served(issuer, **settings) as cluster:
         eventually(lambda: issuer.asked > 2)
@@ -247,7 +245,7 @@ def test_keys_are_read_again_now_and_then(issuer: Issuer) -> None:
         assert may_enter(cluster, token(SECOND, name="second"))
 
 
-def test_the_old_keys_stay_while_the_issuer_is_ill(issuer: Issuer) -> None:
+def test_old_keys_stay_while_issuer_fails(issuer: Issuer) -> None:
     with served(issuer, **{"sasl.oauthbearer.jwks.endpoint.refresh.ms": "20"}) as cluster:
         for page, status in ((b"<html>", 200), (b'{"keys": []}', 200), (key_set(FIRST), 500)):
             issuer.page, issuer.status = page, status
@@ -256,7 +254,7 @@ def test_the_old_keys_stay_while_the_issuer_is_ill(issuer: Issuer) -> None:
             assert may_enter(cluster, token(FIRST, name="first"))
 
 
-def test_an_issuer_that_hangs_holds_up_nobody(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_issuer_does_not_block_the_loop(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "FETCH_SECONDS", 600)
     with served(issuer) as cluster:
         issuer.open.clear()
@@ -272,7 +270,7 @@ def test_an_issuer_that_hangs_holds_up_nobody(issuer: Issuer, monkeypatch: pytes
         # and so does closing: it does not wait for the issuer
 
 
-def test_a_broker_whose_issuer_is_not_there_does_not_start(issuer: Issuer) -> None:
+def test_start_fails_without_issuer(issuer: Issuer) -> None:
     issuer.close()
     with pytest.raises(Exception, match="the keys of http"):
         served(issuer).start()

@@ -33,19 +33,19 @@ def test_the_answers_are_kafkas(answers: dict[str, dict[str, Any]], case: str) -
     assert answers[case] == RECORDED[case]
 
 
-def test_the_record_is_of_this_table() -> None:
+def test_recording_covers_the_matrix() -> None:
     assert set(RECORDED) == {each.name for each in CASES}
     assert all(set(each) == set(KINDS) for each in RECORDED.values())
 
 
-def test_the_table_asks_every_api_that_checks_something() -> None:
+def test_matrix_covers_every_api_with_acl_check() -> None:
     asked = {case.ask(cell(case, "none")).__schema__.api_key for case in CASES}
     not_asked = {key: each.name for key, each in apis().items() if key not in asked and each.acl is not EVERYBODY}
     assert not not_asked, f"give {not_asked} a row in tests/security/matrix.py and record Kafka's answers"
 
 
 @pytest.mark.parametrize("key", sorted(apis()))
-def test_every_handler_declares_its_check(key: int) -> None:
+def test_every_handler_declares_its_acl_operations(key: int) -> None:
     declared = apis()[key].acl
     assert isinstance(declared, Access)
     if declared is EVERYBODY:
@@ -55,7 +55,7 @@ def test_every_handler_declares_its_check(key: int) -> None:
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if each.needs(cell(each, "none"))], ids=lambda each: each.name)
-def test_nobody_without_a_right_learns_what_exists(case: Any) -> None:
+def test_denied_principal_cannot_probe_names(case: Any) -> None:
     """The answer for something that exists and the one for something that does not are the same, but for the name."""
 
     def told(kind: str) -> str:

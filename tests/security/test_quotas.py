@@ -45,7 +45,7 @@ def quotas(limits: dict[Any, float], clock: Time, key: str = PRODUCE) -> Quotas:
 # Rates.
 
 
-def test_a_first_burst_is_spread_over_the_window() -> None:
+def test_first_burst_is_averaged_over_the_window() -> None:
     rate = Rate(11, 1.0)
     rate.record(1000, 100.0)
     assert rate.measure(100.0) == 100.0, "ten seconds, of which none has passed"
@@ -53,7 +53,7 @@ def test_a_first_burst_is_spread_over_the_window() -> None:
     assert rate.measure(111.1) == 0.0, "forgotten"
 
 
-def test_the_wait_brings_the_average_back_to_the_limit() -> None:
+def test_throttle_time_brings_rate_back_to_limit() -> None:
     clock = Time()
     limited = quotas({entity(user="alice"): 100.0}, clock)
     assert limited.wait(PRODUCE, "alice", "", 1000) == 0.0
@@ -61,13 +61,13 @@ def test_the_wait_brings_the_average_back_to_the_limit() -> None:
     assert wait == pytest.approx(5.0), "1500 bytes at 100 a second are 15 seconds, ten of which are the window"
 
 
-def test_a_wait_can_be_bounded() -> None:
+def test_throttle_time_can_be_bounded() -> None:
     clock = Time()
     limited = quotas({entity(user="alice"): 1.0}, clock, REQUEST)
     assert limited.wait(REQUEST, "alice", "", 10_000, most=1.0) == 1.0
 
 
-def test_what_was_not_sent_is_not_counted() -> None:
+def test_unsent_bytes_are_not_counted() -> None:
     clock = Time()
     limited = quotas({entity(user="alice"): 100.0}, clock, FETCH)
     assert limited.wait(FETCH, "alice", "", 2000) > 0
@@ -83,7 +83,7 @@ def test_what_was_not_sent_is_not_counted() -> None:
     range(8),
     ids=["user+client", "user+any client", "user", "any user+client", "any+any", "any user", "client", "any client"],
 )
-def test_the_most_special_limit_holds(stronger: int) -> None:
+def test_most_specific_quota_applies(stronger: int) -> None:
     order = [
         entity(user="alice", client_id="app"),
         entity(user="alice", client_id=None),
@@ -99,7 +99,7 @@ def test_the_most_special_limit_holds(stronger: int) -> None:
     assert limited.most_in_window(PRODUCE, "alice", "app") == 1000.0 * (stronger + 1)
 
 
-def test_a_limit_is_shared_by_those_it_was_set_for() -> None:
+def test_quota_is_shared_by_its_entity() -> None:
     clock = Time()
     by_user = quotas({entity(user="alice"): 100.0}, clock)
     assert by_user.wait(PRODUCE, "alice", "one", 1000) == 0
@@ -110,7 +110,7 @@ def test_a_limit_is_shared_by_those_it_was_set_for() -> None:
     assert by_both.wait(PRODUCE, "bob", "one", 10_000) == 0, "bob has no limit"
 
 
-def test_limits_follow_each_change() -> None:
+def test_limits_follow_changed_quotas() -> None:
     limits: dict[Any, dict[str, float]] = {}
     limited = Quotas(lambda: limits, Time())
     assert not limited.active
@@ -121,7 +121,7 @@ def test_limits_follow_each_change() -> None:
     assert limited.wait(PRODUCE, "alice", "", 10_000) > 0
 
 
-def test_addresses_make_connections_at_their_rate() -> None:
+def test_connection_rate_is_limited_per_address() -> None:
     clock = Time()
     limited = Quotas(
         lambda: {
@@ -163,7 +163,7 @@ def fetch(connection: Any) -> FetchResponse:
     return connection.send(request, FetchResponse, version=11)
 
 
-def test_a_producer_over_its_quota_is_told_and_then_not_listened_to() -> None:
+def test_producer_over_quota_is_throttled_and_muted() -> None:
     clock = VirtualClock()
     with secured(clock=clock) as cluster, client(cluster, "admin") as admin:
         alter_quotas(admin, {"user": "admin"}, {"producer_byte_rate": 1000.0})
@@ -179,7 +179,7 @@ def test_a_producer_over_its_quota_is_told_and_then_not_listened_to() -> None:
         assert produce(connection, 10).throttle_time_ms == 0
 
 
-def test_a_consumer_over_its_quota_gets_an_empty_answer() -> None:
+def test_consumer_over_quota_gets_empty_response() -> None:
     with secured(clock=VirtualClock()) as cluster, client(cluster, "admin") as admin:
         connection = admin.node(1)
         for _ in range(3):
@@ -197,7 +197,7 @@ def test_a_consumer_over_its_quota_gets_an_empty_answer() -> None:
         assert (sizes[1], waits[1] > 0) == (0, True)
 
 
-def test_a_new_connection_over_its_rate_waits_and_is_closed() -> None:
+def test_connection_over_rate_is_held_and_closed() -> None:
     clock = VirtualClock()
     with Cluster(clock=clock) as cluster, Client(cluster.bootstrap, timeout=60) as admin:
         alter_quotas(admin, {"ip": "127.0.0.1"}, {"connection_creation_rate": 1.0})
@@ -226,7 +226,7 @@ def test_a_new_connection_over_its_rate_waits_and_is_closed() -> None:
                 each.close()
 
 
-def test_a_busy_client_is_slowed_down_by_the_time_it_takes() -> None:
+def test_request_time_quota_throttles_client() -> None:
     with secured() as cluster, client(cluster, "admin") as admin:
         alter_quotas(admin, {"user": "admin"}, {"request_percentage": 0.0001})
         waits = []
@@ -238,7 +238,7 @@ def test_a_busy_client_is_slowed_down_by_the_time_it_takes() -> None:
         assert list_quotas(admin, {"user": "admin"}) == {entity(user="admin"): {"request_percentage": 0.0001}}
 
 
-def test_confluent_kafka_hears_of_its_quota() -> None:
+def test_confluent_kafka_reports_throttling() -> None:
     with secured() as cluster, client(cluster, "admin") as admin:
         alter_quotas(admin, {"client-id": "slow"}, {"producer_byte_rate": 4_000.0})
         heard: list[float] = []

@@ -54,7 +54,7 @@ def scram_server(mechanism: str, nonce: str = "servernonce") -> ScramServer:
 # PLAIN
 
 
-def test_plain_knows_who_knows_the_password() -> None:
+def test_plain_accepts_right_password() -> None:
     server = PlainServer({"alice": SECRET}.get)
     assert server.evaluate(plain_token("alice", SECRET)) == b""
     assert server.result == Authenticated("User:alice")
@@ -76,7 +76,7 @@ def test_plain_knows_who_knows_the_password() -> None:
         b"",
     ],
 )
-def test_plain_refuses_everything_else(token: bytes) -> None:
+def test_plain_refuses_other_messages(token: bytes) -> None:
     server = PlainServer({"alice": SECRET}.get)
     with pytest.raises(SaslError) as caught:
         server.evaluate(token)
@@ -84,7 +84,7 @@ def test_plain_refuses_everything_else(token: bytes) -> None:
     assert server.result is None
 
 
-def test_plain_tells_nobody_which_users_exist() -> None:
+def test_plain_does_not_reveal_users() -> None:
     def refusal(name: str) -> str:
         with pytest.raises(SaslError) as caught:
             PlainServer({"alice": SECRET}.get).evaluate(plain_token(name, "wrong"))
@@ -97,14 +97,14 @@ def test_plain_tells_nobody_which_users_exist() -> None:
 
 
 @pytest.mark.parametrize("mechanism", SCRAM)
-def test_scram_convinces_both_sides(mechanism: str) -> None:
+def test_scram_authenticates_both_sides(mechanism: str) -> None:
     server = scram_server(mechanism)
     client = ScramClient(mechanism, "alice", SECRET, "clientnonce")
     client.check(server.evaluate(client.final(server.evaluate(client.first()))))
     assert server.result == Authenticated("User:alice")
 
 
-def test_scram_gives_the_example_of_rfc_7677() -> None:
+def test_scram_matches_example_of_rfc_7677() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     known = Login(credential_from_password(1, b"pencil", salt, 4096), "User:user")
     server = ScramServer(
@@ -137,7 +137,7 @@ Tamper = Callable[[bytes], bytes]
     ],
 )
 @pytest.mark.parametrize("mechanism", SCRAM)
-def test_a_final_message_that_was_tampered_with_fails(mechanism: str, tamper: Tamper) -> None:
+def test_tampered_final_message_fails(mechanism: str, tamper: Tamper) -> None:
     server = scram_server(mechanism)
     client = ScramClient(mechanism, "alice", SECRET, "clientnonce")
     final = client.final(server.evaluate(client.first()))
@@ -152,12 +152,12 @@ def test_a_final_message_that_was_tampered_with_fails(mechanism: str, tamper: Ta
     "message",
     [b"", b"n,,", b"y,,n=alice,r=x", b"p=tls-unique,,n=alice,r=x", b"n,,n=,r=x", b"n,,n=alice,r=", b"n,,n=al=ce,r=x"],
 )
-def test_a_first_message_that_is_none_fails(message: bytes) -> None:
+def test_invalid_first_message_fails(message: bytes) -> None:
     with pytest.raises(SaslError):
         scram_server("SCRAM-SHA-256").evaluate(message)
 
 
-def test_a_proof_is_worth_nothing_in_another_exchange() -> None:
+def test_proof_of_another_exchange_fails() -> None:
     client = ScramClient("SCRAM-SHA-256", "alice", SECRET, "clientnonce")
     first = scram_server("SCRAM-SHA-256", "nonceone")
     heard = client.final(first.evaluate(client.first()))
@@ -169,7 +169,7 @@ def test_a_proof_is_worth_nothing_in_another_exchange() -> None:
 
 
 @pytest.mark.parametrize("mechanism", SCRAM)
-def test_an_unknown_user_fails_like_a_wrong_password(mechanism: str) -> None:
+def test_unknown_user_fails_like_wrong_password(mechanism: str) -> None:
     def refusal(name: str) -> tuple[str, bytes]:
         server = scram_server(mechanism)
         client = ScramClient(mechanism, name, "wrong", "clientnonce")
@@ -197,7 +197,7 @@ def test_iterations_of_unknown_users_follow_those_of_known_users(mechanism: str)
     assert share({4096: 1, 8192: 3}) == pytest.approx({4096: 0.25, 8192: 0.75}, abs=0.05)
 
 
-def test_not_even_the_stored_key_logs_a_mock_user_in() -> None:
+def test_mock_credential_never_authenticates() -> None:
     """Somebody who knew the mock credential still is nobody."""
     mechanism = "SCRAM-SHA-256"
     fake = credential(mechanism, "guess")
@@ -207,7 +207,7 @@ def test_not_even_the_stored_key_logs_a_mock_user_in() -> None:
         server.evaluate(client.final(server.evaluate(client.first())))
 
 
-def test_a_client_refuses_a_server_that_does_not_know_the_password() -> None:
+def test_client_refuses_server_without_password() -> None:
     client = ScramClient("SCRAM-SHA-256", "alice", SECRET, "clientnonce")
     server = scram_server("SCRAM-SHA-256")
     client.final(server.evaluate(client.first()))
@@ -220,12 +220,12 @@ def test_a_client_refuses_a_server_that_does_not_know_the_password() -> None:
 
 
 @given(st.text(min_size=1))
-def test_names_survive_the_way_through_a_message(name: str) -> None:
+def test_escaped_names_round_trip(name: str) -> None:
     assert unescape(escape(name)) == name
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_break_a_server(token: bytes) -> None:
+def test_random_bytes_raise_only_sasl_errors(token: bytes) -> None:
     for server in (
         scram_server("SCRAM-SHA-256"),
         PlainServer({"alice": SECRET}.get),
@@ -240,7 +240,7 @@ def test_no_bytes_break_a_server(token: bytes) -> None:
 # OAUTHBEARER
 
 
-def test_a_token_that_is_refused_is_told_so_and_then_fails() -> None:
+def test_rejected_bearer_token_is_answered_then_fails() -> None:
     def refuse(token: str) -> Authenticated:
         raise SaslError("expired")
 
@@ -263,7 +263,7 @@ def test_a_token_that_is_refused_is_told_so_and_then_fails() -> None:
         b"n,,\x01auth=Bearer " + b"x" * 100_000 + b"\x01\x01",
     ],
 )
-def test_a_message_that_is_no_token_fails(message: bytes) -> None:
+def test_invalid_bearer_message_fails(message: bytes) -> None:
     server = OAuthBearerServer(lambda token: Authenticated("User:alice"))
     with pytest.raises(SaslError):
         server.evaluate(message)
@@ -297,7 +297,7 @@ def log_in(talk: Conversation, name: str = "alice") -> int:
     return talk.token(plain_token(name, SECRET))[1]
 
 
-def test_after_the_last_token_every_request_may_come() -> None:
+def test_all_requests_are_allowed_after_last_token() -> None:
     talk = conversation()
     talk.step(Event.API_VERSIONS)
     assert log_in(talk) == 0
@@ -306,13 +306,13 @@ def test_after_the_last_token_every_request_may_come() -> None:
     talk.step(Event.API_VERSIONS)
 
 
-def test_a_mechanism_that_is_not_offered_ends_it() -> None:
+def test_unknown_mechanism_fails_exchange() -> None:
     talk = conversation()
     assert not talk.handshake("GSSAPI", 1)
     assert talk.state is State.FAILED
 
 
-def test_what_is_not_in_the_table_is_refused() -> None:
+def test_transitions_outside_the_table_are_refused() -> None:
     for state in State:
         for event in Event:
             talk = conversation()
@@ -326,7 +326,7 @@ def test_what_is_not_in_the_table_is_refused() -> None:
                 assert talk.state is state
 
 
-def test_only_sasl_leads_to_an_authenticated_connection() -> None:
+def test_only_sasl_events_lead_to_authenticated_state() -> None:
     """From the start no event but a success, which only a mechanism causes, leads there."""
     reached, todo = {State.START}, [State.START]
     while todo:
@@ -339,14 +339,14 @@ def test_only_sasl_leads_to_an_authenticated_connection() -> None:
     assert not any((state, Event.OTHER) in TRANSITIONS for state in reached)
 
 
-def test_a_second_handshake_before_the_end_is_refused() -> None:
+def test_second_handshake_during_exchange_is_refused() -> None:
     talk = conversation()
     assert talk.handshake("PLAIN", 1)
     with pytest.raises(IllegalStepError):
         talk.handshake("OAUTHBEARER", 1)
 
 
-def test_a_session_ends_and_is_renewed() -> None:
+def test_session_expires_and_is_renewed() -> None:
     clock = Clock()
     talk = conversation(60_000, clock)
     assert log_in(talk) == 60_000
@@ -359,7 +359,7 @@ def test_a_session_ends_and_is_renewed() -> None:
     assert not talk.expired
 
 
-def test_a_session_is_renewed_by_the_same_principal_and_mechanism_only() -> None:
+def test_session_renewal_requires_same_principal_and_mechanism() -> None:
     talk = conversation(60_000)
     log_in(talk)
     with pytest.raises(SaslError, match="principals"):
@@ -374,7 +374,7 @@ def test_a_session_is_renewed_by_the_same_principal_and_mechanism_only() -> None
 @pytest.mark.parametrize(
     ("most", "left", "lifetime"), [(0, None, 0), (60_000, None, 60_000), (60_000, 5_000, 5_000), (0, 5_000, 5_000)]
 )
-def test_a_session_lasts_no_longer_than_what_was_shown(most: int, left: int | None, lifetime: int) -> None:
+def test_session_expires_with_its_credential(most: int, left: int | None, lifetime: int) -> None:
     clock = Clock()
     talk = conversation(most, clock, None if left is None else clock.now + left)
     assert talk.handshake("OAUTHBEARER", 1)
@@ -384,7 +384,7 @@ def test_a_session_lasts_no_longer_than_what_was_shown(most: int, left: int | No
 # JAAS
 
 
-def test_a_login_section_is_read() -> None:
+def test_jaas_section_is_parsed() -> None:
     section = parse_jaas(
         'org.apache.kafka.PlainLoginModule required username="a\\"b" password=\'c d\' user_alice="x;y" n=1 ;'
     )
@@ -396,7 +396,7 @@ def test_a_login_section_is_read() -> None:
 @pytest.mark.parametrize(
     "text", ["", "X", "X required", 'X required password="s3cret"', "X maybe;", 'X required a="s3cret', "X required =;"]
 )
-def test_a_login_section_that_is_none_is_refused_without_its_secrets(text: str) -> None:
+def test_invalid_jaas_section_error_hides_secrets(text: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_jaas(text)
     assert "s3cret" not in str(caught.value)

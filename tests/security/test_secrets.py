@@ -52,7 +52,7 @@ def forms(secret: str | bytes) -> list[str]:
     return [secret, *found] if isinstance(secret, str) else found
 
 
-def test_nothing_secret_is_written_anywhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_written_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     events = tmp_path / "events.jsonl"
     secrets: list[str | bytes] = [*USERS.values(), PASSWORD, WRONG, KEYSTORE_PASSWORD, CLUSTER_KEY]
@@ -93,7 +93,7 @@ def test_nothing_secret_is_written_anywhere(tmp_path: Path, caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("options", [["--no-hexdump"], ["--json"], ["--hexdump"]])
-def test_decoded_frames_hide_them(options: list[str]) -> None:
+def test_decoded_frames_hide_secrets(options: list[str]) -> None:
     salted = b"salted-horse-battery"
     requests = [
         (36, 2, SaslAuthenticateRequest(auth_bytes=plain_token("alice", PASSWORD)), PASSWORD),
@@ -132,7 +132,7 @@ def test_decoded_frames_hide_them(options: list[str]) -> None:
             assert form not in squeezed
 
 
-def test_a_configuration_that_is_wrong_does_not_show_them() -> None:
+def test_config_errors_hide_secrets() -> None:
     text = f"node.id=1\nssl.keystore.password={KEYSTORE_PASSWORD}\nlisteners=NOTHING\n"
     with pytest.raises(ServerConfigError) as caught:
         parse_server_properties(text)
@@ -147,7 +147,7 @@ def test_a_configuration_that_is_wrong_does_not_show_them() -> None:
         assert PASSWORD not in str(problem.value)
 
 
-def test_described_configs_hide_them() -> None:
+def test_described_configs_hide_secrets() -> None:
     from ottla.protocol.messages.k32_describe_configs import (
         DescribeConfigsRequest,
         DescribeConfigsResource,

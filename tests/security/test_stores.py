@@ -37,7 +37,7 @@ CLIENT = {
 
 
 @pytest.mark.parametrize("declared", [{}, {"ssl.keystore.type": "JKS"}])
-def test_a_broker_and_a_client_read_jks(declared: dict[str, str]) -> None:
+def test_broker_and_client_read_jks(declared: dict[str, str]) -> None:
     configs = {"listeners": "SSL://127.0.0.1:0", **SERVER, **declared}
     with Cluster(topics=["orders"], configs=configs) as cluster:
         address = cluster.bootstrap
@@ -58,12 +58,12 @@ def test_a_broker_and_a_client_read_jks(declared: dict[str, str]) -> None:
         ({"ssl.keystore.type": "PKCS12"}, "cannot be opened"),
     ],
 )
-def test_what_is_wrong_with_a_store_is_said(change: dict[str, str], problem: str) -> None:
+def test_store_errors_name_the_reason(change: dict[str, str], problem: str) -> None:
     with pytest.raises(TlsError, match=problem):
         server_context(TlsSettings.read({**SERVER, **change}.get))
 
 
-def test_a_store_that_is_damaged_is_refused() -> None:
+def test_damaged_store_is_refused() -> None:
     data = (RECORDED / "trust.jks").read_bytes()
     for end in range(4, len(data)):
         with pytest.raises(StoreError):
@@ -75,7 +75,7 @@ def test_a_store_that_is_damaged_is_refused() -> None:
             trusted_certificates("JKS", bytes(changed), "trust-secret")
 
 
-def test_kafkas_default_type_reads_what_the_file_holds(tmp_path: Path) -> None:
+def test_default_store_type_detects_format(tmp_path: Path) -> None:
     identity = Authority().server()
     (tmp_path / "new.jks").write_bytes(identity.pkcs12("secret"))  # what keytool of today writes under this name
     (tmp_path / "store").write_bytes(identity.pem)

@@ -30,7 +30,7 @@ def count() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_strangers_behind_tls_keep_nobody_out(count: int) -> None:
+def test_thousand_tls_connections_do_not_block_others(count: int) -> None:
     authority = Authority()
     with Cluster(topics=["t"], users={"alice": "secret"}, tls=authority) as cluster:
         address = ("127.0.0.1", int(cluster.bootstrap.rpartition(":")[2]))

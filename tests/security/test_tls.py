@@ -99,18 +99,18 @@ def topics(cluster: Cluster, listener: str, certificates: Certificates, **proper
 
 
 @pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
-def test_both_versions_are_spoken(cluster: Cluster, certificates: Certificates, protocol: str) -> None:
+def test_tls_1_2_and_1_3_are_served(cluster: Cluster, certificates: Certificates, protocol: str) -> None:
     assert topics(cluster, "TLS", certificates, ssl_enabled_protocols=protocol) == ["orders"]
 
 
-def test_a_listener_has_settings_of_its_own(cluster: Cluster, certificates: Certificates) -> None:
+def test_listener_settings_override_general_ones(cluster: Cluster, certificates: Certificates) -> None:
     assert topics(cluster, "OLD", certificates, ssl_enabled_protocols="TLSv1.2") == ["orders"]
     with pytest.raises(ConnectionFailedError):
         topics(cluster, "OLD", certificates, ssl_enabled_protocols="TLSv1.3")
 
 
 @pytest.mark.parametrize("name", ["alice.pem", "alice.p12"])
-def test_a_certificate_makes_a_principal(cluster: Cluster, certificates: Certificates, name: str) -> None:
+def test_certificate_subject_is_the_principal(cluster: Cluster, certificates: Certificates, name: str) -> None:
     found = topics(
         cluster,
         "MUTUAL",
@@ -121,11 +121,11 @@ def test_a_certificate_makes_a_principal(cluster: Cluster, certificates: Certifi
     assert found == ["orders"], "alice@acme is a super user"
 
 
-def test_another_certificate_makes_another_principal(cluster: Cluster, certificates: Certificates) -> None:
+def test_other_certificate_has_other_principal(cluster: Cluster, certificates: Certificates) -> None:
     assert topics(cluster, "MUTUAL", certificates, ssl_keystore_location=certificates.path("bob.pem")) == []
 
 
-def test_no_certificate_and_one_of_another_authority_are_refused(cluster: Cluster, certificates: Certificates) -> None:
+def test_missing_and_untrusted_certificates_are_refused(cluster: Cluster, certificates: Certificates) -> None:
     with pytest.raises(ConnectionFailedError):
         topics(cluster, "MUTUAL", certificates)
     with pytest.raises(ConnectionFailedError):
@@ -133,13 +133,13 @@ def test_no_certificate_and_one_of_another_authority_are_refused(cluster: Cluste
     assert topics(cluster, "TLS", certificates) == ["orders"], "others are served all the same"
 
 
-def test_a_client_does_not_trust_a_strange_broker(cluster: Cluster, certificates: Certificates) -> None:
+def test_client_refuses_untrusted_broker(cluster: Cluster, certificates: Certificates) -> None:
     certificates.write("strange-ca.pem", certificates.stranger.certificate_pem)
     with pytest.raises(ConnectionFailedError, match="certificate"):
         topics(cluster, "TLS", certificates, ssl_truststore_location=certificates.path("strange-ca.pem"))
 
 
-def test_a_client_compares_the_name_unless_told_not_to(certificates: Certificates) -> None:
+def test_client_verifies_host_name_by_default(certificates: Certificates) -> None:
     certificates.write("elsewhere.pem", certificates.authority.server(["broker.example"]).pem)
     configs = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": certificates.path("elsewhere.pem")}
     with Cluster(configs=configs, topics=["orders:1"]) as cluster:
@@ -148,7 +148,7 @@ def test_a_client_compares_the_name_unless_told_not_to(certificates: Certificate
         assert topics(cluster, "SSL", certificates, ssl_endpoint_identification_algorithm="") == ["orders"]
 
 
-def test_old_versions_and_plain_text_are_refused(cluster: Cluster) -> None:
+def test_old_tls_and_plain_text_are_refused(cluster: Cluster) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with warnings.catch_warnings():
@@ -165,7 +165,7 @@ def test_old_versions_and_plain_text_are_refused(cluster: Cluster) -> None:
             assert not raw.recv(1000).startswith(b"\x00\x00"), "no Kafka answer in the clear"
 
 
-def test_a_new_certificate_is_taken_up_without_a_restart(certificates: Certificates, tmp_path: Path) -> None:
+def test_renewed_certificate_is_used_without_restart(certificates: Certificates, tmp_path: Path) -> None:
     store = tmp_path / "server.pem"
     write_private(str(store), certificates.authority.server(name="first").pem)
     configs = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(store)}
@@ -215,9 +215,7 @@ def _until(condition: Callable[[], bool], seconds: float = 300) -> None:
         ({"ssl.keystore.location": "{server.pem}", "ssl.enabled.protocols": "SSLv3"}, r"ssl\.enabled\.protocols"),
     ],
 )
-def test_settings_that_cannot_work_are_named(
-    certificates: Certificates, settings: dict[str, str], problem: str
-) -> None:
+def test_invalid_ssl_settings_are_named(certificates: Certificates, settings: dict[str, str], problem: str) -> None:
     filled = {
         key: certificates.path(value[1:-1]) if value.startswith("{") else value for key, value in settings.items()
     }
@@ -237,11 +235,11 @@ def test_settings_that_cannot_work_are_named(
         (r"RULE:^CN=(.*?),OU=(.*?)$/$2\/$1/L , RULE:^CN=(.*)$/$1/", "CN=a,OU=b", "b/a"),
     ],
 )
-def test_rules_make_principals_of_names(rules: str, name: str, principal: str) -> None:
+def test_mapping_rules_map_names_to_principals(rules: str, name: str, principal: str) -> None:
     assert PrincipalMapper(rules).principal(name) == principal
 
 
-def test_rules_that_are_none_are_refused() -> None:
+def test_invalid_mapping_rules_are_refused() -> None:
     for rules in ("RULE:(/x/", "MAYBE", "RULE:a/b"):
         with pytest.raises(TlsError, match="mapping"):
             PrincipalMapper(rules)
@@ -249,12 +247,12 @@ def test_rules_that_are_none_are_refused() -> None:
         PrincipalMapper("RULE:^CN=a$/x/").principal("CN=b")
 
 
-def test_a_name_is_written_as_java_writes_it() -> None:
+def test_distinguished_name_is_formatted_as_in_java() -> None:
     subject = ((("countryName", "DE"),), (("organizationName", "A, B"),), (("commonName", "#x"), ("userId", "u")))
     assert distinguished_name({"subject": subject}) == "CN=\\#x+UID=u,O=A\\, B,C=DE"
 
 
-def test_serve_makes_a_throw_away_authority() -> None:
+def test_serve_dev_tls_creates_authority() -> None:
     command = [sys.executable, "-c", "from ottla.cli import main; main()", "serve", "--dev-tls", "-p", "0", "--json"]
     command += ["--seed-topic", "orders:1", "-l", "error"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

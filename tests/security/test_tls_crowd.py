@@ -88,7 +88,7 @@ class Noted(asyncio.Protocol):
         type(self).made += 1
 
 
-def test_between_two_handshakes_others_have_their_turn(
+def test_other_requests_run_between_handshakes(
     runner: asyncio.Runner, context: ssl.SSLContext, authority: Authority
 ) -> None:
     async def main() -> Counter[int]:
@@ -118,7 +118,7 @@ def test_between_two_handshakes_others_have_their_turn(
     assert max(found.values()) <= 2
 
 
-def test_who_is_silent_or_stops_half_way_is_cut_off(
+def test_silent_and_incomplete_handshakes_time_out(
     runner: asyncio.Runner, context: ssl.SSLContext, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport_tls, "HANDSHAKE_SECONDS", 0.1)
@@ -136,7 +136,7 @@ def test_who_is_silent_or_stops_half_way_is_cut_off(
     runner.run(main())
 
 
-def test_of_too_many_who_are_silent_the_oldest_goes(
+def test_oldest_silent_connection_is_closed_at_the_limit(
     runner: asyncio.Runner, context: ssl.SSLContext, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport_tls, "MAX_SILENT", 3)
@@ -155,7 +155,7 @@ def test_of_too_many_who_are_silent_the_oldest_goes(
     runner.run(main())
 
 
-def test_closing_lets_go_of_handshakes_that_are_not_over(
+def test_close_ends_unfinished_handshakes(
     runner: asyncio.Runner, context: ssl.SSLContext, authority: Authority
 ) -> None:
     async def main() -> None:
@@ -178,7 +178,7 @@ def test_closing_lets_go_of_handshakes_that_are_not_over(
 
 
 @pytest.mark.parametrize("junk", [b"\0", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + bytes(100), bytes(5000)])
-def test_junk_in_place_of_a_handshake_harms_nobody(authority: Authority, junk: bytes) -> None:
+def test_junk_handshake_does_not_affect_others(authority: Authority, junk: bytes) -> None:
     with Cluster(tls=authority, topics=["orders"]) as cluster:
         port = int(cluster.bootstrap.rpartition(":")[2])
         wires = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(20)]

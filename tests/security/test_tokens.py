@@ -71,15 +71,15 @@ def validator(rules: TokenRules = RULES) -> TokenValidator:
         signed(nbf=NOW + 29),
     ],
 )
-def test_a_good_token_names_its_owner(token: str) -> None:
+def test_valid_token_has_its_principal(token: str) -> None:
     assert validator()(token).principal == "User:alice"
 
 
-def test_the_session_ends_with_the_token() -> None:
+def test_session_expires_with_the_token() -> None:
     assert validator()(signed()).expires_ms == (NOW + 600) * 1000
 
 
-def test_another_claim_may_name_the_owner() -> None:
+def test_principal_claim_is_configurable() -> None:
     assert validator(TokenRules(principal_claim="email"))(signed(email="a@b")).principal == "User:a@b"
 
 
@@ -120,14 +120,14 @@ def _altered() -> str:
         pytest.param(lambda: "!.!.!", "JWT", id="no base64"),
     ],
 )
-def test_any_other_token_is_refused(make: Callable[[], str], reason: str) -> None:
+def test_invalid_token_is_refused(make: Callable[[], str], reason: str) -> None:
     token = make()
     with pytest.raises(SaslError, match=reason) as caught:
         validator()(token)
     assert token not in str(caught.value)
 
 
-def test_an_unknown_key_has_the_keys_read_again() -> None:
+def test_unknown_key_triggers_refresh() -> None:
     asked = []
     checked = validator()
     checked.on_unknown_key = lambda: asked.append(1)
@@ -136,7 +136,7 @@ def test_an_unknown_key_has_the_keys_read_again() -> None:
     assert asked == [1]
 
 
-def test_tokens_that_nobody_signed_count_only_if_told_so() -> None:
+def test_unsigned_tokens_require_permission() -> None:
     relaxed = validator(TokenRules(allow_unsigned=True))
     assert relaxed(unsigned()).principal == "User:alice"
     with pytest.raises(SaslError):
@@ -144,7 +144,7 @@ def test_tokens_that_nobody_signed_count_only_if_told_so() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"keys": 1}'])
-def test_a_file_without_keys_is_refused(tmp_path: Path, content: str) -> None:
+def test_file_without_keys_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "jwks.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=r"jwks\.json"):
@@ -170,20 +170,20 @@ CLAIMS = st.fixed_dictionaries({}, optional=dict.fromkeys(("sub", "iss", "aud", 
 
 
 @given(HEADERS | JSON, CLAIMS | JSON, st.binary(max_size=80))
-def test_no_token_that_nobody_signed_counts_or_breaks_anything(header: Any, body: Any, signature: bytes) -> None:
+def test_random_unsigned_tokens_are_refused(header: Any, body: Any, signature: bytes) -> None:
     with pytest.raises(SaslError):
         validator(TokenRules())(joined(header, body, signature))
 
 
 @given(CLAIMS)
-def test_signed_claims_of_any_kind_break_nothing(body: dict[str, Any]) -> None:
+def test_random_signed_claims_raise_only_sasl_errors(body: dict[str, Any]) -> None:
     token = jws.serialize_compact({"alg": "ES256", "kid": "ec"}, json.dumps(body), EC, algorithms=["ES256"])
     with contextlib.suppress(SaslError):
         assert validator()(token).principal
 
 
 @pytest.mark.parametrize("deep", [b"[" * 100_000, b'{"a":' * 100_000], ids=["lists", "objects"])
-def test_a_token_that_is_deep_is_refused(deep: bytes) -> None:
+def test_deeply_nested_token_is_refused(deep: bytes) -> None:
     for parts in ((deep, {}, b""), ({"alg": "ES256"}, deep, b"")):
         with pytest.raises(SaslError, match="not a signed JWT"):
             validator()(joined(*parts))
@@ -220,21 +220,21 @@ def client(cluster: Cluster, token: str) -> Client:
     return Client(cluster.bootstrap, timeout=60, security=Security(login=Login("OAUTHBEARER", token=token)))
 
 
-def test_our_client_logs_in_with_a_token(cluster: Cluster) -> None:
+def test_client_authenticates_with_bearer_token(cluster: Cluster) -> None:
     with client(cluster, current()) as ours:
         assert [each.name for each in ours.topics()] == ["orders"]
     with client(cluster, current(sub="bob")) as theirs:
         assert theirs.topics() == []
 
 
-def test_our_client_is_told_why_its_token_does_not_count(cluster: Cluster) -> None:
+def test_client_reports_reason_of_rejected_token(cluster: Cluster) -> None:
     with client(cluster, current(exp=int(time.time()) - 100)) as late, pytest.raises(KafkaError) as caught:
         late.topics()
     assert caught.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert "expired" in str(caught.value)
 
 
-def test_confluent_kafka_logs_in_with_a_token(cluster: Cluster) -> None:
+def test_confluent_kafka_authenticates_with_bearer_token(cluster: Cluster) -> None:
     def give(_: str) -> tuple[str, float]:
         return current(), time.time() + 600
 
@@ -251,7 +251,7 @@ def test_confluent_kafka_logs_in_with_a_token(cluster: Cluster) -> None:
     assert cluster.records("orders")[-1].value == b"by token"
 
 
-async def test_aiokafka_logs_in_with_a_token(cluster: Cluster) -> None:
+async def test_aiokafka_authenticates_with_bearer_token(cluster: Cluster) -> None:
     class Provider(AbstractTokenProvider):  # type: ignore[misc]
         async def token(self) -> str:
             return current()
@@ -266,7 +266,7 @@ async def test_aiokafka_logs_in_with_a_token(cluster: Cluster) -> None:
     assert cluster.records("orders")[-1].value == b"by another token"
 
 
-def test_a_listener_without_keys_is_refused_at_the_start() -> None:
+def test_oauthbearer_listener_requires_keys_at_start() -> None:
     configs = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "OAUTHBEARER"}
     with pytest.raises(Exception, match="public keys"):
         Cluster(configs=configs).start()

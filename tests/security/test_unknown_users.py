@@ -33,7 +33,7 @@ def challenge(address: str, name: str, extensions: str = "") -> tuple[bytes, int
     return base64.b64decode(match[1]), int(match[2])
 
 
-def test_challenge_of_an_unknown_user_survives_a_restart_and_is_that_of_all_nodes(tmp_path: Path) -> None:
+def test_challenge_of_unknown_user_is_stable_over_restarts_and_nodes(tmp_path: Path) -> None:
     seen = set()
     for _ in range(2):
         with Cluster(3, data_dir=str(tmp_path / "data"), users={"alice": "secret"}) as cluster:

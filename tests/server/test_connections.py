@@ -99,7 +99,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("data", BAD.values(), ids=BAD)
-def test_a_bad_frame_ends_its_connection_alone_with_one_line(
+def test_bad_frame_closes_only_its_connection_and_is_logged(
     cluster: Cluster, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Wire(cluster.bootstrap) as good, Wire(cluster.bootstrap) as bad:
@@ -115,7 +115,7 @@ def test_a_bad_frame_ends_its_connection_alone_with_one_line(
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0(cluster: Cluster, version: int) -> None:
+def test_unknown_api_versions_version_is_answered_in_version_0(cluster: Cluster, version: int) -> None:
     with Wire(cluster.bootstrap) as wire:
         # KIP-511: the header may be of a form that is not known either.
         wire.frame(struct.pack(">hhih", 18, version, 7, -1) + bytes(1))
@@ -126,14 +126,14 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(cluster: Cl
         assert wire.ask(fine, ApiVersionsResponse, 4).error_code == 0
 
 
-def test_bytes_after_a_request_are_let_be(cluster: Cluster) -> None:
+def test_trailing_bytes_of_a_request_are_ignored(cluster: Cluster) -> None:
     """As Kafka lets them be: librdkafka's question for all topics has some."""
     with Wire(cluster.bootstrap) as wire:
         wire.frame(encode_request(3, 8, 1, "x", METADATA)[4:] + bytes(3))
         wire.answer(MetadataResponse, 8, 1)
 
 
-def test_the_tags_of_a_header_are_skipped(cluster: Cluster) -> None:
+def test_tagged_fields_of_the_header_are_skipped(cluster: Cluster) -> None:
     body = encode_request(3, 12, 9, "x", METADATA)[4:]
     assert body[11] == 0  # no tags
     tagged = body[:11] + b"\x01\x05\x02ab" + body[12:]
@@ -145,7 +145,7 @@ def test_the_tags_of_a_header_are_skipped(cluster: Cluster) -> None:
 # What a handler does wrong.
 
 
-def test_an_exception_is_an_answer_and_is_logged_with_the_request(
+def test_exception_in_handler_is_answered_and_logged(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dataclasses import replace
@@ -191,7 +191,7 @@ def test_pipelined_requests_are_answered_in_order(cluster: Cluster) -> None:
                 assert answer.responses[0].partition_responses[0].base_offset == number // 3
 
 
-def test_what_comes_after_a_fetch_that_waits_is_answered_after_it(cluster: Cluster) -> None:
+def test_request_after_delayed_fetch_is_answered_after_it(cluster: Cluster) -> None:
     cluster.create_topic("waiting")
     with Wire(cluster.bootstrap) as wire, Wire(cluster.bootstrap) as other:
         wire.request(fetch(wait=60_000, topic="waiting"), 12, 1)
@@ -205,14 +205,14 @@ def test_what_comes_after_a_fetch_that_waits_is_answered_after_it(cluster: Clust
         wire.answer(MetadataResponse, 12, 2)
 
 
-def test_a_request_that_arrives_byte_by_byte(cluster: Cluster) -> None:
+def test_request_received_byte_by_byte_is_handled(cluster: Cluster) -> None:
     with Wire(cluster.bootstrap) as wire:
         for byte in encode_request(3, 12, 4, "slow", METADATA):
             wire.send(bytes([byte]))
         wire.answer(MetadataResponse, 12, 4)
 
 
-def test_a_client_that_does_not_read_is_not_read_from() -> None:
+def test_client_that_does_not_read_is_not_read() -> None:
     """Two hundred answers of a megabyte each must not pile up in the broker."""
     with Cluster(topics=["large"]) as cluster:
         with Wire(cluster.bootstrap) as wire:
@@ -244,7 +244,7 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
                 assert buffered() < 4 * WRITE_PIECE if number % 50 == 0 else True
 
 
-def test_acks_0_is_not_answered(cluster: Cluster) -> None:
+def test_produce_with_acks_0_has_no_response(cluster: Cluster) -> None:
     cluster.create_topic("silent")
     with Wire(cluster.bootstrap) as wire:
         wire.request(produce(b"x", "silent", acks=0), 9, 1)
@@ -253,7 +253,7 @@ def test_acks_0_is_not_answered(cluster: Cluster) -> None:
         assert [each.value for each in cluster.records("silent")] == [b"x"]
 
 
-def test_a_refused_produce_with_acks_0_ends_the_connection(cluster: Cluster) -> None:
+def test_failed_produce_with_acks_0_closes_connection(cluster: Cluster) -> None:
     with Wire(cluster.bootstrap) as wire:
         wire.request(produce(b"x", "missing", acks=0), 9, 1)
         assert wire.closed()
@@ -262,7 +262,7 @@ def test_a_refused_produce_with_acks_0_ends_the_connection(cluster: Cluster) -> 
 # Limits.
 
 
-def test_too_many_connections_in_all_are_turned_away() -> None:
+def test_connections_beyond_max_connections_are_refused() -> None:
     with Cluster(configs={"max.connections": "2"}) as cluster:
         with Wire(cluster.bootstrap) as one, Wire(cluster.bootstrap) as two:
             one.ask(METADATA, MetadataResponse, 9)
@@ -275,7 +275,7 @@ def test_too_many_connections_in_all_are_turned_away() -> None:
             again.ask(METADATA, MetadataResponse, 9)
 
 
-def test_too_many_connections_of_one_address_are_turned_away() -> None:
+def test_connections_beyond_max_per_ip_are_refused() -> None:
     with Cluster(configs={"max.connections.per.ip": "1"}) as cluster, Wire(cluster.bootstrap) as one:
         one.ask(METADATA, MetadataResponse, 9)
         with Wire(cluster.bootstrap) as two:
@@ -286,7 +286,7 @@ def test_too_many_connections_of_one_address_are_turned_away() -> None:
         one.ask(METADATA, MetadataResponse, 9)
 
 
-def test_who_is_idle_for_too_long_is_hung_up_on() -> None:
+def test_idle_connection_is_closed() -> None:
     cluster = Cluster(topics=["quiet"], clock=VirtualClock(), configs={"connections.max.idle.ms": "60000"}).start()
     try:
         with Wire(cluster.bootstrap) as idle, Wire(cluster.bootstrap) as waiting:
@@ -306,7 +306,7 @@ def test_who_is_idle_for_too_long_is_hung_up_on() -> None:
 # The end.
 
 
-def test_a_stop_answers_what_waits_and_leaves_the_mark_of_a_clean_end(tmp_path: Path) -> None:
+def test_stop_completes_delayed_fetches_and_writes_clean_shutdown_file(tmp_path: Path) -> None:
     cluster = Cluster(topics=["kept"], data_dir=str(tmp_path)).start()
     with Wire(cluster.bootstrap) as wire, Wire(cluster.bootstrap) as idle:
         idle.ask(METADATA, MetadataResponse, 9)

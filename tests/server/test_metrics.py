@@ -125,7 +125,7 @@ def test_share_groups_are_counted() -> None:
         client.close()
 
 
-def test_every_declared_metric_is_there_and_no_other() -> None:
+def test_exactly_the_declared_metrics_are_exported() -> None:
     with Cluster(2, topics=["some:2"]) as cluster:
         metrics = measure(cluster)
         produce(cluster, "some", 3)
@@ -139,7 +139,7 @@ def test_every_declared_metric_is_there_and_no_other() -> None:
     assert {name for name in names if not name.endswith("_created")} == shown
 
 
-def test_two_clusters_count_apart() -> None:
+def test_clusters_have_separate_metrics() -> None:
     with Cluster(topics=["one"]) as first, Cluster(topics=["one"]) as second:
         busy, idle = measure(first), measure(second)
         produce(first, "one", 1)

@@ -70,7 +70,7 @@ def client(three: Cluster) -> Iterator[Client]:
         yield connected
 
 
-def test_each_node_leads_its_share(client: Client) -> None:
+def test_partitions_are_spread_over_nodes(client: Client) -> None:
     leaders = [each.leader for each in client.topic("shared").partitions.values()]
     assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
     assert sorted(client.brokers) == [1, 2, 3]
@@ -80,7 +80,7 @@ def test_each_node_leads_its_share(client: Client) -> None:
     }
 
 
-def test_a_node_refuses_what_another_leads(client: Client) -> None:
+def test_node_refuses_partitions_led_by_another(client: Client) -> None:
     leader = client.leader("shared", 0)
     stranger = client.node(next(node for node in client.brokers if node != leader))
     info = client.topic("shared")
@@ -153,7 +153,7 @@ def test_a_node_refuses_what_another_leads(client: Client) -> None:
     assert producers.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_node_refuses_groups_and_transactions_of_another(client: Client) -> None:
+def test_node_refuses_groups_and_transactions_of_another(client: Client) -> None:
     coordinator = client.coordinator("mine")
     stranger = client.node(next(node for node in client.brokers if node != coordinator))
     beat = stranger.send(HeartbeatRequest(group_id="mine", generation_id=1, member_id="m"), HeartbeatResponse)
@@ -187,11 +187,11 @@ def test_a_node_refuses_groups_and_transactions_of_another(client: Client) -> No
     assert told.transaction_states[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_groups_are_spread_over_the_nodes(client: Client) -> None:
+def test_groups_are_spread_over_nodes(client: Client) -> None:
     assert {client.coordinator(f"group-{number}") for number in range(40)} == {1, 2, 3}
 
 
-def test_any_node_takes_what_the_controller_does(client: Client) -> None:
+def test_any_node_accepts_controller_requests(client: Client) -> None:
     """As a KRaft broker does, which forwards it."""
     for node in client.brokers:
         request = CreateTopicsRequest(
@@ -201,7 +201,7 @@ def test_any_node_takes_what_the_controller_does(client: Client) -> None:
     assert {f"by-{node}" for node in client.brokers} <= {each.name for each in client.topics()}
 
 
-def test_what_is_unknown_is_never_created(client: Client) -> None:
+def test_requests_for_unknown_topics_create_nothing(client: Client) -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name="nowhere")], allow_auto_topic_creation=False)
     answer = client.to_any(request, MetadataResponse)
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -211,7 +211,7 @@ def test_what_is_unknown_is_never_created(client: Client) -> None:
 # Listeners.
 
 
-def test_each_listener_tells_its_own_addresses() -> None:
+def test_metadata_has_addresses_of_the_listener() -> None:
     settings = {
         "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
         "advertised.listeners": "INSIDE://127.0.0.1:0,OUTSIDE://kafka.example.org:19092",
@@ -233,7 +233,7 @@ def test_each_listener_tells_its_own_addresses() -> None:
         assert told(ports[1]) == ("kafka.example.org", 19092)
 
 
-def test_the_default_is_the_loopback_alone() -> None:
+def test_default_listener_is_loopback() -> None:
     with Cluster() as cluster:
         running = cluster._running
         assert running is not None

@@ -16,24 +16,24 @@ from ottla.server.run import RunningCluster
 from ottla.testing import Cluster
 
 
-def test_every_release_narrows_the_one_after_it() -> None:
+def test_older_release_has_no_newer_versions() -> None:
     releases = [find_release(name) for name in release_names()]
     for older, newer in pairwise(releases):
         assert all(newer.newest[key] >= version for key, version in older.newest.items()), newer.name
 
 
-def test_the_newest_release_takes_nothing_away() -> None:
+def test_newest_release_restricts_nothing() -> None:
     assert apis(find_release("4.3")) == apis()
 
 
-def test_a_release_is_found_by_its_name_with_and_without_a_patch() -> None:
+def test_release_is_found_with_and_without_patch_number() -> None:
     assert find_release("3.5.2").name == find_release("v3.5").name == "3.5"
     with pytest.raises(ValueError, match="is no release that can be played"):
         find_release("1.0")
 
 
 @pytest.mark.parametrize("name", ["2.8", "3.5", "4.0"])
-def test_clients_work_with_an_older_kafka(name: str) -> None:
+def test_clients_work_with_older_release(name: str) -> None:
     release = find_release(name)
     with Cluster(topics=["old"]) as cluster:
         play(cluster, name)
