@@ -87,8 +87,8 @@ def read_capture(lines: Iterable[str | bytes]) -> Iterator[CapturedFrame]:
     """Yield the frames of a capture, in order; ignore a last line that a crash cut off."""
     waiting: str | bytes | None = None
     for line in lines:
-        if waiting is not None and (found := from_line(waiting)) is not None:
-            yield found
+        if waiting is not None and (frame := from_line(waiting)) is not None:
+            yield frame
         waiting = line if line.strip() else None
     if waiting is not None:
         try:

@@ -27,30 +27,30 @@ _FAILURES = (struct.error, IndexError, ValueError, OverflowError)
 
 def decoder(cls: type[Message], version: int) -> Callable[[Any, int, bool], Any]:
     """Return the decoder of a version for bytes, compiled once."""
-    found = cls.__schema__.decoders.get(version)
-    if found is None:
-        found = cls.__schema__.decoders[version] = _compile_decoder(cls, version, view=False)
-    return found
+    compiled = cls.__schema__.decoders.get(version)
+    if compiled is None:
+        compiled = cls.__schema__.decoders[version] = _compile_decoder(cls, version, view=False)
+    return compiled
 
 
 def view_decoder(cls: type[Message], version: int) -> Callable[[Any, int, bool], Any]:
     """Return the decoder of a version for a memoryview, compiled once."""
-    found = cls.__schema__.view_decoders.get(version)
-    if found is None:
-        found = cls.__schema__.view_decoders[version] = _compile_decoder(cls, version, view=True)
-    return found
+    compiled = cls.__schema__.view_decoders.get(version)
+    if compiled is None:
+        compiled = cls.__schema__.view_decoders[version] = _compile_decoder(cls, version, view=True)
+    return compiled
 
 
 def encoder(cls: type[Message], version: int) -> Callable[[Any, list[Any], list[int]], None]:
     """Return the encoder of a version, compiled once."""
-    found = cls.__schema__.encoders.get(version)
-    if found is None:
+    compiled = cls.__schema__.encoders.get(version)
+    if compiled is None:
         if version not in cls.__schema__.versions:
             raise unsupported_version(cls, version)
         source = EncoderSource(cls, version)
         exec(compile(source.text, f"<encode {cls.__name__} v{version}>", "exec"), source.scope)
-        found = cls.__schema__.encoders[version] = source.scope["encode"]
-    return found
+        compiled = cls.__schema__.encoders[version] = source.scope["encode"]
+    return compiled
 
 
 def _compile_decoder(cls: type[Message], version: int, view: bool) -> Callable[[Any, int, bool], Any]:
@@ -96,8 +96,8 @@ def explain_encode(message: Message, version: int, error: Exception) -> Protocol
         return error
     try:
         _check_struct(message, version, version in schema.flexible, "")
-    except _NotEncodableError as found:
-        return ProtocolError(found.expected, message=schema.name, version=version, path=found.path)
+    except _NotEncodableError as problem:
+        return ProtocolError(problem.expected, message=schema.name, version=version, path=problem.path)
     return ProtocolError(f"cannot be encoded: {error}", message=schema.name, version=version)
 
 

@@ -119,7 +119,7 @@ class EncoderSource:
             return f"{source} != []"
         if field.kind == "struct":
             assert field.struct is not None
-            inner = [self._differs(each, f"{source}.{each.name}") for each in field.struct.__schema__.fields]
+            inner = [self._differs(member, f"{source}.{member.name}") for member in field.struct.__schema__.fields]
             inner.append(f"{source}.unknown_tags")
             both = " or ".join(inner)
             return f"({source} is None or {both})" if field.nullable else f"({both})"

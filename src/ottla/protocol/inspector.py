@@ -85,7 +85,7 @@ class Inspector:
 
     def __init__(self, open_records: RecordsOpener | None = None) -> None:
         self._open_records = open_records
-        self._asked: dict[int, tuple[int, int]] = {}
+        self._requests: dict[int, tuple[int, int]] = {}
 
     def stream(self, data: bytes, *, api: int | None = None, version: int | None = None) -> Iterator[Inspection]:
         """Explain frames that follow each other, each with its length before it."""
@@ -98,11 +98,11 @@ class Inspector:
             size = LENGTH.unpack_from(data, position)[0]
             if size < 0 or size > left - 4:
                 frame = data[position:]
-                found = self.frame(frame, api=api, version=version)
+                inspection = self.frame(frame, api=api, version=version)
                 expected = f"expected a frame of {size} bytes, got {left - 4}"
-                if found.error is None or size < 0:
-                    found.error = ProtocolError(expected, message=found.name, path="message_size", position=0)
-                yield found
+                if inspection.error is None or size < 0:
+                    inspection.error = ProtocolError(expected, message=inspection.name, path="message_size", position=0)
+                yield inspection
                 return
             yield self.frame(data[position : position + 4 + size], api=api, version=version)
             position += 4 + size
@@ -118,11 +118,11 @@ class Inspector:
         if api is not None:
             return self.response(frame, api, 0 if version is None else version)
         correlation_id = LENGTH.unpack_from(frame, 4)[0]
-        asked = self._asked.get(correlation_id)
-        if asked is not None:
-            answer = self.response(frame, *asked)
+        request = self._requests.get(correlation_id)
+        if request is not None:
+            answer = self.response(frame, *request)
             if answer.error is None or not self._reads_as_request(frame):
-                del self._asked[correlation_id]
+                del self._requests[correlation_id]
                 return answer
         return self.request(frame)
 
@@ -131,41 +131,41 @@ class Inspector:
         if len(frame) < 12:
             return self._cut(frame, f"expected a request header of 8 bytes or more, got {len(frame) - 4}", 4)
         key, version, correlation_id = PREFIX.unpack_from(frame, 4)
-        found = Inspection(frame, "request", key, version, correlation_id, [_size_line(frame)])
+        inspection = Inspection(frame, "request", key, version, correlation_id, [_size_line(frame)])
         versions = _versions(key)
         if version not in versions:
-            self._header(found, RequestHeader, 1)
-            if found.error is None:
+            self._header(inspection, RequestHeader, 1)
+            if inspection.error is None:
                 known = f"versions {versions[0]} to {versions[-1]}" if versions else "no API of Kafka"
-                found.error = ProtocolError(
+                inspection.error = ProtocolError(
                     f"expected a known API and version, got API {key} ({known}) in version {version}",
                     message="RequestHeader",
                     path="request_api_version" if versions else "request_api_key",
                     position=6 if versions else 4,
                 )
-            return found
-        position = self._header(found, RequestHeader, request_header_version(key, version))
+            return inspection
+        position = self._header(inspection, RequestHeader, request_header_version(key, version))
         if position is not None:
-            self._body(found, request_class(key), version, position)
-        self._asked[correlation_id] = (key, version)
-        return found
+            self._body(inspection, request_class(key), version, position)
+        self._requests[correlation_id] = (key, version)
+        return inspection
 
     def response(self, frame: bytes, key: int, version: int) -> Inspection:
         """Explain the response to a request of that API and version."""
-        found = Inspection(frame, "response", key, version, None, [_size_line(frame)])
+        inspection = Inspection(frame, "response", key, version, None, [_size_line(frame)])
         if len(frame) >= 8:
-            found.correlation_id = LENGTH.unpack_from(frame, 4)[0]
+            inspection.correlation_id = LENGTH.unpack_from(frame, 4)[0]
         if (
             key == API_VERSIONS
             and len(frame) >= 10
             and int.from_bytes(frame[8:10], "big") == ErrorCode.UNSUPPORTED_VERSION
         ):
             # KIP-511: this response is in version 0, whatever the request's version.
-            found.version = version = 0
-        position = self._header(found, ResponseHeader, response_header_version(key, version))
+            inspection.version = version = 0
+        position = self._header(inspection, ResponseHeader, response_header_version(key, version))
         if position is not None:
-            self._body(found, response_class(key), version, position)
-        return found
+            self._body(inspection, response_class(key), version, position)
+        return inspection
 
     # Inside.
 
@@ -175,44 +175,44 @@ class Inspector:
         key, version, _ = PREFIX.unpack_from(frame, 4)
         return version in _versions(key) and Inspector(None).request(frame).error is None
 
-    def _header(self, found: Inspection, header: type[Message], version: int) -> int | None:
-        found.lines.append(Line(0, header.__name__, None, 4, 4))
-        return self._walk(found, header, version, 4)
+    def _header(self, inspection: Inspection, header: type[Message], version: int) -> int | None:
+        inspection.lines.append(Line(0, header.__name__, None, 4, 4))
+        return self._walk(inspection, header, version, 4)
 
-    def _body(self, found: Inspection, body: type[Message], version: int, position: int) -> None:
-        label = "RequestBody" if found.kind == "request" else "ResponseBody"
-        found.lines.append(Line(0, label, None, position, position))
-        end = self._walk(found, body, version, position)
-        left = 0 if end is None else len(found.frame) - end
+    def _body(self, inspection: Inspection, body: type[Message], version: int, position: int) -> None:
+        label = "RequestBody" if inspection.kind == "request" else "ResponseBody"
+        inspection.lines.append(Line(0, label, None, position, position))
+        end = self._walk(inspection, body, version, position)
+        left = 0 if end is None else len(inspection.frame) - end
         if end is not None and left:
             some = "1 byte" if left == 1 else f"{left} bytes"
             name = body.__schema__.name
-            found.error = ProtocolError(
+            inspection.error = ProtocolError(
                 f"{some} left after {name} v{version}", message=name, version=version, position=end
             )
 
-    def _walk(self, found: Inspection, cls: type[Message], version: int, position: int) -> int | None:
+    def _walk(self, inspection: Inspection, cls: type[Message], version: int, position: int) -> int | None:
         end = position
         try:
-            for node in walk(cls, found.frame, version, position):
-                found.lines.append(_of_config(line_of(node), found.lines))
+            for node in walk(cls, inspection.frame, version, position):
+                inspection.lines.append(_of_config(line_of(node), inspection.lines))
                 end = node.end
                 if node.type == "records" and node.value and self._open_records is not None:
                     start = node.end - len(node.value)
                     try:
-                        found.lines.extend(self._open_records(found.frame, start, node.end, node.depth + 2))
+                        inspection.lines.extend(self._open_records(inspection.frame, start, node.end, node.depth + 2))
                     except ProtocolError as error:
                         error.path = f"{node.path}{'.' if error.path else ''}{error.path}"
-                        found.error = error
+                        inspection.error = error
         except ProtocolError as error:
-            found.error = error
+            inspection.error = error
             return None
-        return end if found.error is None else None
+        return end if inspection.error is None else None
 
     def _cut(self, frame: bytes, expected: str, position: int) -> Inspection:
-        found = Inspection(frame, "frame")
-        found.error = ProtocolError(expected, message="frame", position=position)
-        return found
+        inspection = Inspection(frame, "frame")
+        inspection.error = ProtocolError(expected, message="frame", position=position)
+        return inspection
 
 
 def _versions(key: int) -> range:
@@ -247,11 +247,11 @@ def _of_config(line: Line, before: list[Line]) -> Line:
     """Return the line, marked as secret if it is the value of a config that holds a password."""
     if line.label != "value" or not line.value:
         return line
-    for each in reversed(before):
-        if each.depth < line.depth:
+    for earlier in reversed(before):
+        if earlier.depth < line.depth:
             break
-        if each.depth == line.depth and each.label == "name":
-            return line._replace(secret=is_secret_config(each.value))
+        if earlier.depth == line.depth and earlier.label == "name":
+            return line._replace(secret=is_secret_config(earlier.value))
     return line
 
 

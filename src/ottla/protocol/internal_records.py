@@ -75,11 +75,11 @@ def explain(kind: str, key: bytes | None, value: bytes | None, *, show_secrets: 
         else:
             name = decode_share_key(key)
             content = None if value is None else decode_share_value(name, value)
-        found: dict[str, Any] = {"type": _type(name), "key": _message(name, 0, show_secrets), "value": None}
+        explained: dict[str, Any] = {"type": _type(name), "key": _message(name, 0, show_secrets), "value": None}
         if value is not None and content is not None:
-            found["version"] = int.from_bytes(value[:2], "big", signed=True)
-            found["value"] = _message(content, found["version"], show_secrets)
-        return found
+            explained["version"] = int.from_bytes(value[:2], "big", signed=True)
+            explained["value"] = _message(content, explained["version"], show_secrets)
+        return explained
     except ProtocolError as error:
         return {"error": str(error)}
 
@@ -139,7 +139,7 @@ def as_plain(value: Any, version: int | None = None, *, show_secrets: bool = Fal
                 found[field.name] = HIDDEN if secret else as_plain(content, version, show_secrets=show_secrets)
         return found
     if isinstance(value, list):
-        return [as_plain(each, version, show_secrets=show_secrets) for each in value]
+        return [as_plain(item, version, show_secrets=show_secrets) for item in value]
     if isinstance(value, Uuid):
         return str(value)
     if isinstance(value, bytes | bytearray | memoryview):

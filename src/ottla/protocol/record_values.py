@@ -42,17 +42,17 @@ def record_classes(log: str, kind: str) -> dict[int, type[Message]]:
     The log is "metadata", "offsets", "transaction", "share" or "remote"; the kind is "metadata" for the first and
     the last, else "coordinator-key" or "coordinator-value".
     """
-    found = _classes.get((log, kind))
-    if found is None:
+    classes = _classes.get((log, kind))
+    if classes is None:
         module = import_module(f"ottla.protocol.record_schemas.{_MODULES[log]}")
-        found = {}
+        classes = {}
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Message) and value.__schema__.kind == kind:
                 key = value.__schema__.api_key
                 if key is not None:
-                    found[key] = value
-        _classes[log, kind] = found
-    return found
+                    classes[key] = value
+        _classes[log, kind] = classes
+    return classes
 
 
 # -- metadata records ----------------------------------------------------------------------------------------------

@@ -82,13 +82,13 @@ def release_names() -> list[str]:
 @cache
 def find_release(name: str) -> Release:
     """Return a release by its name, such as 3.5 or 3.5.1; raise ValueError if it is unknown."""
-    wanted = ".".join(name.removeprefix("v").split(".")[:2])
+    requested = ".".join(name.removeprefix("v").split(".")[:2])
     newest: dict[int, int] = {}
-    for each, changes in _CHANGES.items():
+    for version, changes in _CHANGES.items():
         newest |= changes
-        if each == wanted:
-            return Release(each, newest)
-    raise ValueError(f"{name} is no release that can be played; use one of {', '.join(_CHANGES)}")
+        if version == requested:
+            return Release(version, newest)
+    raise ValueError(f"unknown release {name}; use one of {', '.join(_CHANGES)}")
 
 
 def _order(name: str) -> tuple[int, ...]:

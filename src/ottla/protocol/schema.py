@@ -407,7 +407,7 @@ T = TypeVar("T")
 def owned(value: T) -> T:
     """Return a deep copy of a message: a response may share parts with others."""
     if isinstance(value, list):
-        return [owned(each) for each in value]  # type: ignore[return-value]
+        return [owned(item) for item in value]  # type: ignore[return-value]
     if not isinstance(value, Struct):
         return value
     copied = type(value)(**{field.name: owned(getattr(value, field.name)) for field in value.__schema__.fields})

@@ -32,10 +32,10 @@ _layouts: dict[str, Layout] = {}
 
 def layout(letters: str) -> Layout:
     """Return the big-endian layout for struct's letters, made once."""
-    found = _layouts.get(letters)
-    if found is None:
-        found = _layouts[letters] = Layout(">" + letters)
-    return found
+    known = _layouts.get(letters)
+    if known is None:
+        known = _layouts[letters] = Layout(">" + letters)
+    return known
 
 
 def unpack_many(letter: str) -> Callable[[bytes | memoryview, int, int], list[int]]:

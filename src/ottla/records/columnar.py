@@ -161,7 +161,7 @@ class _Scan:
         self.verify_crc = verify_crc
         self.times = times or ()
         self._limit = limit
-        self._waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._waiting = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
 
     def parts(self, most: int, *, runs: bool) -> Iterator[_Part]:
         """Yield what is to be decoded: single batches, and runs of up to `most` bytes if wanted."""

@@ -32,8 +32,8 @@ def _load() -> Crc:
         return crc32c
     module = importlib.util.module_from_spec(native)
     native.loader.exec_module(module)
-    found: Crc = module.crc32c
-    return found
+    function: Crc = module.crc32c
+    return function
 
 
 crc32c = _load()

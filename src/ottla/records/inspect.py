@@ -254,8 +254,8 @@ def _message_lines(
     try:
         for node in walk(cls, data, version, skip):
             line = line_of(node)
-            place = reader.shown or (start + line.position, start + line.end)
-            yield line._replace(depth=line.depth + depth, position=place[0], end=place[1])
+            span = reader.shown or (start + line.position, start + line.end)
+            yield line._replace(depth=line.depth + depth, position=span[0], end=span[1])
     except ProtocolError as error:
         where = reader.shown[0] if reader.shown else start + (error.position or 0)
         raise ProtocolError(

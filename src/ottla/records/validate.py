@@ -299,7 +299,7 @@ def _rejected(walk: kernel.RecordWalk, header: BatchHeader, rules: LogRules, now
     why = "invalid timestamp"
     if code == ErrorCode.INVALID_RECORD:
         shown = ", ".join(
-            f"RecordError(batchIndex={each.batch_index}, message='{each.message}')" for each in errors[:3]
+            f"RecordError(batchIndex={error.batch_index}, message='{error.message}')" for error in errors[:3]
         )
         why = f"{len(errors)} record errors in total, and only showing the first three errors at most: [{shown}]"
     return InvalidRecords(code, f"One or more records have been rejected due to {why}", tuple(errors))

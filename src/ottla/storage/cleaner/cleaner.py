@@ -347,12 +347,12 @@ class Cleaning:
 
 def _holding(segments: list[SourceSegment], start: int, end: int) -> list[SourceSegment]:
     """Return the segments that may hold offsets of [start, end)."""
-    found = []
+    holding = []
     for number, source in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if following > start and source.base_offset < end:
-            found.append(source)
-    return found
+            holding.append(source)
+    return holding
 
 
 def group_by_size(

@@ -101,8 +101,8 @@ class LogFiles:
     def segment_at(self, base_offset: int) -> Segment | None:
         """Return the segment with that base offset, or None."""
         slot = bisect_left(self.bases, base_offset)
-        found = slot < len(self.bases) and self.bases[slot] == base_offset
-        return self._segments[slot] if found else None
+        exists = slot < len(self.bases) and self.bases[slot] == base_offset
+        return self._segments[slot] if exists else None
 
     def swap_segments(self, old: list[Segment], made: Segment) -> None:
         """Replace segments by the cleaned one that was made from them."""

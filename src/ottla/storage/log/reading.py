@@ -54,8 +54,8 @@ def read(log: Log, offset: int, max_bytes: int, upper_bound: int, *, min_one_bat
     limit = _position_of(log, slot, upper_bound, start)
     if limit <= start:
         return _nothing(offset, aborted)
-    wanted = max(max_bytes, first.size) if min_one_batch else max_bytes
-    end = limit if start + wanted >= limit else segment.border_at_or_below(start + wanted, start)
+    requested = max(max_bytes, first.size) if min_one_batch else max_bytes
+    end = limit if start + requested >= limit else segment.border_at_or_below(start + requested, start)
     if end <= start:
         return LogRead(offset, None, segment.base_offset, start, [] if aborted else None, True)
     transactions = None
@@ -76,8 +76,8 @@ def _position_of(log: Log, slot: int, upper_bound: int, start: int) -> int:
         return segment.size
     if slot + 1 < len(log.bases) and log.bases[slot + 1] <= upper_bound:
         return segment.size
-    found = segment.find(upper_bound, start)
-    return segment.size if found is None else found.position
+    batch = segment.find(upper_bound, start)
+    return segment.size if batch is None else batch.position
 
 
 def _offset_above(log: Log, slot: int, position: int) -> int:
@@ -94,15 +94,15 @@ def aborted_transactions(log: Log, start: int, end: int) -> list[AbortedTxn]:
     Look at segments that have any, from the one with `start` on (a marker follows its data), and stop at an entry whose
     last stable offset is at or past `end`.
     """
-    found: list[AbortedTxn] = []
+    aborted: list[AbortedTxn] = []
     if not log.txn_bases or start >= end:
-        return found
+        return aborted
     holder = log.bases[max(bisect_right(log.bases, start) - 1, 0)]
     for base in log.txn_bases[bisect_left(log.txn_bases, holder) :]:
         segment = log.segments[bisect_left(log.bases, base)]
-        if segment.txn_index.collect(start, end, found):
+        if segment.txn_index.collect(start, end, aborted):
             break
-    return found
+    return aborted
 
 
 def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:

@@ -89,9 +89,9 @@ class RecoveryReport:
     def losses(self) -> list[str]:
         """Return one sentence per loss and per rebuilt file."""
         lines = [
-            f"{each.path}: {each.reason} at byte {each.position}, offset {each.offset}; "
-            f"{each.bytes_dropped} bytes from there on are dropped"
-            for each in self.damage
+            f"{damage.path}: {damage.reason} at byte {damage.position}, offset {damage.offset}; "
+            f"{damage.bytes_dropped} bytes from there on are dropped"
+            for damage in self.damage
         ]
         if self.segments_dropped:
             bases = ", ".join(str(base) for base in self.segments_dropped)

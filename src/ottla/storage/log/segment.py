@@ -323,8 +323,8 @@ class Segment:
         if self._max_timestamp != -2:
             return  # rebuilding the missing index has set it
         if timestamp >= 0:
-            found = self.find(offset)
-            if found is None or (found.magic == MAGIC and found.max_timestamp != timestamp):
+            batch = self.find(offset)
+            if batch is None or (batch.magic == MAGIC and batch.max_timestamp != timestamp):
                 self.rebuild_indexes()
                 return
         self._max_timestamp, self._offset_of_max_timestamp = timestamp, offset
@@ -361,16 +361,18 @@ class Segment:
             chunk = self.file().read_at(position, min(window, end - position))
             if len(chunk) < MIN_BATCH:
                 return
-            at = 0
-            while len(chunk) - at >= HEADER_SIZE or (position + len(chunk) == end and len(chunk) - at >= MIN_BATCH):
-                if len(chunk) - at < HEADER_SIZE and chunk[at + MAGIC_POSITION] == MAGIC:
+            start = 0
+            while len(chunk) - start >= HEADER_SIZE or (
+                position + len(chunk) == end and len(chunk) - start >= MIN_BATCH
+            ):
+                if len(chunk) - start < HEADER_SIZE and chunk[start + MAGIC_POSITION] == MAGIC:
                     return  # torn inside its header
-                header = parse_header(chunk, at, position)
-                at += header.size
-                if position + at > end:
+                header = parse_header(chunk, start, position)
+                start += header.size
+                if position + start > end:
                     return
                 yield header
-            position += at
+            position += start
 
     def find(self, offset: int, start: int = 0) -> BatchHeader | None:
         """Return the first batch that ends at or past an offset; None if the segment ends before."""
@@ -434,14 +436,14 @@ class Segment:
 
     def truncate_to(self, offset: int) -> int:
         """Delete the batch that holds `offset` and all after it; return the bytes deleted."""
-        found = self.find(offset)
+        batch = self.find(offset)
         size = self.size
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         if self.txn_index.truncate_to(offset):
             self.write_txn_index(self.txn_index)
-        if found is not None:
-            self.truncate(found.position)
+        if batch is not None:
+            self.truncate(batch.position)
         self._bytes_since_index = 0
         self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last
         for header in self.batches(self.offset_index.lookup(self._offset_of_max_timestamp)):
