@@ -160,6 +160,17 @@ def as_avro(schema: dict[str, Any], row: dict[str, Any]) -> bytes:
     return written.getvalue()
 
 
+def test_unwritable_target_is_an_error_with_the_reason(command: Command, cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    cluster.create_topic("unwritable", 1)
+    send_values(cluster, "unwritable", b"x")
+    code, output = command("unwritable", tmp_path / "file" / "lake")
+    assert code == 1
+    assert output.startswith(f"ottla: export of unwritable to {tmp_path}/file/lake failed: ")
+    assert "An error occurred while calling" not in output
+    assert f"{tmp_path}/file" in output.partition("failed: ")[2]
+
+
 def test_avro_values_by_schema_file(command: Command, cluster: Cluster, tmp_path: Path) -> None:
     path, out = tmp_path / "order.avsc", tmp_path / "out"
     path.write_text(json.dumps(AVRO))
