@@ -116,10 +116,10 @@ def test_decisions_follow_changed_entries() -> None:
     assert not authorizer.allowed(ALICE, HOST, READ, TOPIC, "orders")
     acls.append(allow(READ, "orders"))
     assert not authorizer.allowed(ALICE, HOST, READ, TOPIC, "orders"), "decisions are remembered"
-    authorizer.changed()
+    authorizer.acls_changed()
     assert authorizer.allowed(ALICE, HOST, READ, TOPIC, "orders")
     acls.append(deny(ALL, "*"))
-    authorizer.changed()
+    authorizer.acls_changed()
     assert not authorizer.allowed(ALICE, HOST, READ, TOPIC, "orders")
 
 

@@ -116,7 +116,7 @@ def test_limits_follow_changed_quotas() -> None:
     assert not limited.active
     assert limited.wait(PRODUCE, "alice", "", 10_000) == 0
     limits[entity(user="alice")] = {PRODUCE: 1.0}
-    limited.changed()
+    limited.quotas_changed()
     assert limited.active
     assert limited.wait(PRODUCE, "alice", "", 10_000) > 0
 

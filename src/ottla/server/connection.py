@@ -366,7 +366,9 @@ class Connection(asyncio.BufferedProtocol):
             self._frame[: self._frame_end] = self._view[self._start + 4 : self._end]
             self._start = self._end = 0
         elif len(self._buffer) < 4 + size:
-            self._replace_buffer(4 + size)
+            # In steps: a client that only announces a frame must not cost its whole size.
+            arrived = self._end - self._start
+            self._replace_buffer(min(4 + size, max(4 * arrived, 4 * INITIAL_BUFFER)))
 
     def _frame_handled(self, answer: Sequence[Part] | Pending[Sequence[Part]] | None) -> None:
         """Release the memory of a frame, unless its handler uses it after this turn."""

@@ -5,6 +5,7 @@ Each task sends its rows with its own idempotent producer. `exactly_once` implem
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -58,6 +59,9 @@ _JAVA_ONLY: Final = (
 _ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
 _TRANSACTION_TIMEOUT_MS: Final = 300_000
 _CODECS: Final = tuple(kind.name.lower() for kind in CompressionType)
+
+
+MISSING_TOPIC: Final = re.compile(r"topic (?P<topic>\S+) does not exist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +141,10 @@ class SinkPlan:
             with reachable(self.bootstrap), self.client() as client:
                 yield client
         except KafkaError as error:
-            said, _, missing = (error.message or "").partition(" ")
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or said != "topic":
+            match = MISSING_TOPIC.fullmatch(error.message or "")
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or match is None:
                 raise  # a missing partition, for example
+            missing = match["topic"]
             raise OptionError(
                 f"topic {missing} is not on {self.bootstrap}; create it first: "
                 f"ottla topic create {missing} -b {self.bootstrap}"
