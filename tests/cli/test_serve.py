@@ -218,7 +218,7 @@ def test_directory_without_meta_properties_is_served(serve: Serving, tmp_path: P
         (["--http-host", "kafka.example"], "--http-host requires --control, --metrics or --registry"),
         (["-l", "loud"], "use one of none, error, warn, info, debug"),
         (["--seed-topic", "t:none"], "name:partitions"),
-        (["--as-version", "0.7"], "no release that can be played"),
+        (["--as-version", "0.7"], "unknown release"),
         (["--metrics", "here"], "write a port"),
         (["no.such.properties"], "no.such.properties"),
     ],

@@ -27,7 +27,7 @@ def batch(count: int = 3, base_offset: int = 0, **options: object) -> bytearray:
     return build_batch(records, base_offset, **options)  # type: ignore[arg-type]
 
 
-def test_header_says_what_the_builder_was_told() -> None:
+def test_header_round_trips_builder_options() -> None:
     data = batch(
         4,
         70,
@@ -57,7 +57,7 @@ def test_header_says_what_the_builder_was_told() -> None:
     assert check_crc(data, header)
 
 
-def test_delete_horizon_stands_in_the_base_timestamp_and_leaves_record_timestamps_alone() -> None:
+def test_delete_horizon_keeps_record_timestamps() -> None:
     data = batch(2, delete_horizon_ms=777_000)
     header = read_header(data)
     assert header.has_delete_horizon
@@ -75,7 +75,7 @@ def test_batch_without_records_keeps_its_offset_range() -> None:
     assert list(iter_records(data)) == []
 
 
-def test_walk_yields_each_batch_with_its_position_and_stops_at_a_cut_off_one() -> None:
+def test_iter_batches_stops_at_partial_batch() -> None:
     pieces = [batch(n, base_offset=10 * n) for n in (1, 2, 3)]
     data = b"".join(pieces)
     assert [header.position for header in iter_batches(data)] == [

@@ -127,7 +127,7 @@ def test_log_append_time_is_the_batchs_maximum() -> None:
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [5000, 5000, 7]
 
 
-def test_microseconds_for_those_who_want_them() -> None:
+def test_timestamps_in_microseconds() -> None:
     table = to_arrow(build_batch([Record(0, NOW, None, None)]), timestamp_unit="us")
     assert table.schema == schema(timestamp_unit="us")
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [NOW * 1000]
@@ -169,7 +169,7 @@ def test_aborted_transactions_are_left_out_up_to_their_end(last_offset: int | No
     ).column("value").to_pylist() == [b"plain"]
 
 
-def test_an_aborted_transaction_whose_marker_lies_outside_ends_where_the_index_says() -> None:
+def test_aborted_transaction_ends_by_index_without_marker() -> None:
     log = log_of(transactional(3, 1, b"aborted"), transactional(6, 1, b"later"))
     assert to_arrow(log, aborted=[AbortedTransaction(1, 0, 4)]).column("value").to_pylist() == [b"later"]
 
@@ -212,7 +212,7 @@ def test_importing_it_imports_no_part_of_a_broker() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_batches_behind_the_last_offset_are_not_even_looked_at() -> None:
+def test_batches_after_last_offset_are_not_read() -> None:
     good, bad = build_batch([Record(0, 1, None, b"a")]), build_batch([Record(0, 1, None, b"b")], 1)
     bad[-1] ^= 1
     assert to_arrow(good + bad, last_offset=0).num_rows == 1

@@ -134,7 +134,7 @@ def test_a_frame_cut_at_any_byte_is_refused(codec: CompressionType) -> None:
 
 
 @given(st.sampled_from(REAL_CODECS), st.data())
-def test_bytes_from_nowhere_decompress_or_are_refused(codec: CompressionType, data: st.DataObject) -> None:
+def test_random_bytes_decompress_or_are_refused(codec: CompressionType, data: st.DataObject) -> None:
     packed = bytearray(compress(codec, data.draw(payloads)))
     for _ in range(data.draw(st.integers(0, 4))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))

@@ -27,7 +27,7 @@ def walk_over(kernel: ModuleType, data: bytes | bytearray) -> Any:
     return kernel.RecordWalk(data, HEADER_SIZE, len(data), read_header(data).record_count)
 
 
-def test_it_says_which_form_is_running() -> None:
+def test_compiled_flag_names_the_running_form() -> None:
     assert whichever.COMPILED is (whichever.RecordWalk.__module__ == "ottla.records.kernel._compiled")
     assert load_uncompiled_kernel().COMPILED is False
 
@@ -168,12 +168,12 @@ def test_batches_of_a_time_are_found_by_headers_and_by_records(either_kernel: Mo
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4), (0, 11), (11, 11)])
-def test_a_walk_outside_the_buffer_is_the_callers_mistake(either_kernel: ModuleType, start: int, end: int) -> None:
+def test_walk_outside_the_buffer_raises(either_kernel: ModuleType, start: int, end: int) -> None:
     with pytest.raises(IndexError):
         either_kernel.RecordWalk(bytes(10), start, end, 1)
 
 
-def test_room_that_is_too_small_is_the_callers_mistake(either_kernel: ModuleType) -> None:
+def test_too_small_output_raises(either_kernel: ModuleType) -> None:
     data = build_batch([Record(0, 1, b"a", b"b")] * 2)
     with pytest.raises(IndexError):
         either_kernel.index_records(walk_over(either_kernel, data), array("q", bytes(8 * 15)))
@@ -216,7 +216,7 @@ def test_a_seed_has_sixteen_bytes(either_kernel: ModuleType) -> None:
 
 
 @given(batches=st.lists(st.lists(st.one_of(st.none(), st.binary(max_size=2)), min_size=1, max_size=8), max_size=5))
-def test_the_map_knows_each_keys_latest_offset(either_kernel: ModuleType, batches: list[list[bytes | None]]) -> None:
+def test_key_map_returns_latest_offset(either_kernel: ModuleType, batches: list[list[bytes | None]]) -> None:
     hasher = either_kernel.KeyHash(SEED)
     slots = array("Q", bytes(24 * 64))
     latest: dict[bytes, int] = {}
@@ -240,7 +240,7 @@ def test_the_map_knows_each_keys_latest_offset(either_kernel: ModuleType, batche
         assert list(marks) == expected
 
 
-def test_the_map_takes_no_more_keys_than_there_is_room_for(either_kernel: ModuleType) -> None:
+def test_key_map_stops_when_full(either_kernel: ModuleType) -> None:
     hasher = either_kernel.KeyHash(SEED)
     slots = array("Q", bytes(24 * 4))
     data = build_batch([Record(0, 1, key, b"") for key in (b"a", b"b", b"a", b"c", b"d")], 10)

@@ -88,7 +88,7 @@ def test_records_without_timestamps_are_taken_whatever_the_time() -> None:
     assert (valid.max_timestamp, valid.max_timestamp_delta) == (-1, -1)
 
 
-def test_a_client_that_claims_log_append_time_in_range_is_taken_and_corrected() -> None:
+def test_client_log_append_time_is_corrected() -> None:
     # Kafka looks at the type only where it does not look at the time.
     valid = accepted(build_batch(good_records(), log_append_time=NOW - 1))
     header = read_header(valid.stamp(0, 0))
@@ -96,7 +96,7 @@ def test_a_client_that_claims_log_append_time_in_range_is_taken_and_corrected() 
     assert header.max_timestamp == NOW - 1
 
 
-def test_null_and_empty_fields_and_any_negative_length_of_a_nullable_one_are_taken() -> None:
+def test_null_empty_and_negative_lengths_are_accepted() -> None:
     body = framed(b"\0" + varint(0) + varint(0) + varint(-9) + varint(-2) + varint(1) + field(b"") + varint(-7))
     assert accepted(sealed(body)).record_count == 1
     body = framed(b"\0" + varint(0) + varint(0) + varint(0) + varint(0) + varint(1) + field(b"") + field(b""))
@@ -188,7 +188,7 @@ def test_offset_range_and_count_must_agree(last_offset_delta: int, record_count:
 
 
 @pytest.mark.parametrize("count", [-1, -(2**31)])
-def test_a_negative_count_is_refused_from_everybody(count: int) -> None:
+def test_negative_record_count_is_refused(count: int) -> None:
     refused(sealed(record(), record_count=count), ErrorCode.INVALID_RECORD, LogRules(from_client=False))
 
 
@@ -247,7 +247,7 @@ def test_a_decompression_bomb(codec: CompressionType) -> None:
 
 
 @ALL_CODECS
-def test_compacted_topics_want_keys_and_each_record_without_one_is_named(codec: CompressionType) -> None:
+def test_compacted_topic_reports_records_without_key(codec: CompressionType) -> None:
     body = record(0) + record(1, key=None) + record(2, key=b"") + record(3, key=None)
     data = sealed(body, 4, codec)
     assert accepted(data).record_count == 4
@@ -266,13 +266,13 @@ def test_timestamps_out_of_range_are_named(codec: CompressionType) -> None:
     )
 
 
-def test_one_bad_timestamp_makes_it_the_batchs_error_and_missing_keys_are_named_beside_it() -> None:
+def test_bad_timestamp_outranks_missing_keys() -> None:
     body = record(0, key=None) + record(1, timestamp_delta=4_000_000)
     error = refused(sealed(body, 2), ErrorCode.INVALID_TIMESTAMP, LogRules(compacted=True))
     assert [e.batch_index for e in error.record_errors] == [0, 1]
 
 
-def test_by_default_an_hour_ahead_is_the_limit_and_the_past_has_none() -> None:
+def test_default_timestamp_limit_is_one_hour_ahead() -> None:
     assert accepted(sealed(record(timestamp_delta=3_600_000)))
     refused(sealed(record(timestamp_delta=3_600_001)), ErrorCode.INVALID_TIMESTAMP)
     assert accepted(sealed(record(timestamp_delta=-NOW)))
@@ -290,7 +290,7 @@ def test_by_default_an_hour_ahead_is_the_limit_and_the_past_has_none() -> None:
         (-1, 0, True),
     ],
 )
-def test_timestamps_at_the_ends_of_64_bits_count_as_they_do_in_java(base: int, delta: int, taken: bool) -> None:
+def test_int64_timestamps_wrap_as_in_java(base: int, delta: int, taken: bool) -> None:
     data = sealed(record(timestamp_delta=delta), base_timestamp=base)
     if taken:
         accepted(data)
@@ -305,12 +305,12 @@ def test_clients_do_not_set_log_append_time_on_a_topic_that_has_it() -> None:
     refused(build_batch(good_records(), log_append_time=-1), ErrorCode.INVALID_TIMESTAMP)
 
 
-def test_log_append_time_topics_do_not_look_at_the_producers_time() -> None:
+def test_log_append_time_topic_ignores_create_time() -> None:
     rules = LogRules(timestamp_type=TimestampType.LOG_APPEND_TIME, timestamp_before_max_ms=0)
     assert accepted(sealed(record(timestamp_delta=-(10**9))), rules).max_timestamp == NOW
 
 
-def test_a_structural_error_behind_rejected_records_wins() -> None:
+def test_structural_error_outranks_rejected_records() -> None:
     error = refused(sealed(record(0, key=None) + b"\0", 2), ErrorCode.INVALID_RECORD, LogRules(compacted=True))
     assert error.record_errors == ()
 

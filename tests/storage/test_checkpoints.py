@@ -15,7 +15,7 @@ OFFSETS = st.dictionaries(
 )
 
 
-def test_an_offset_checkpoint_has_a_version_a_count_and_a_line_each() -> None:
+def test_offset_checkpoint_has_version_count_and_lines() -> None:
     offsets = {TopicPartition("a", 0): 12, TopicPartition("b.c-d", 3): 0}
     data = b"0\n2\na 0 12\nb.c-d 3 0\n"
     assert checkpoints.encode_offsets(offsets) == data
@@ -29,9 +29,7 @@ def test_offset_checkpoints_come_back(offsets: dict[TopicPartition, int]) -> Non
 
 
 @given(OFFSETS, st.data())
-def test_a_torn_offset_checkpoint_is_refused_or_is_whole(
-    offsets: dict[TopicPartition, int], data: st.DataObject
-) -> None:
+def test_torn_offset_checkpoint_is_refused_or_whole(offsets: dict[TopicPartition, int], data: st.DataObject) -> None:
     encoded = checkpoints.encode_offsets(offsets)
     cut = data.draw(st.integers(0, len(encoded)))
     try:
@@ -45,7 +43,7 @@ def test_a_torn_offset_checkpoint_is_refused_or_is_whole(
     "data",
     [b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"x", b"0\n-\n", b"\xff\n", b"0\n1\na b 1\n"],
 )
-def test_what_is_not_an_offset_checkpoint_is_refused(data: bytes) -> None:
+def test_invalid_offset_checkpoint_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptCheckpointError):
         checkpoints.decode_offsets(data)
 
@@ -83,12 +81,12 @@ def test_partition_metadata() -> None:
         b"\xff\xff\n",
     ],
 )
-def test_what_is_not_partition_metadata_is_refused(data: bytes) -> None:
+def test_invalid_partition_metadata_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptCheckpointError):
         checkpoints.decode_partition_metadata(data)
 
 
-def test_the_mark_of_a_clean_stop() -> None:
+def test_clean_shutdown_file_round_trip() -> None:
     assert checkpoints.encode_clean_shutdown(118) == b'{"version":0,"brokerEpoch":118}'
     assert checkpoints.decode_clean_shutdown(b'{"version":0,"brokerEpoch":118,"more":1}') == 118
     for other in (b"", b"{", b"[]", b'{"brokerEpoch":"x"}', b'{"brokerEpoch":true}', b"\xff"):

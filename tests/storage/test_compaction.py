@@ -75,7 +75,7 @@ def roll(log: Log) -> None:
     log.env.clock.advance(0)
 
 
-def test_only_the_latest_value_of_a_key_stays_in_closed_segments(opener: Opener) -> None:
+def test_compaction_keeps_latest_record_of_each_key(opener: Opener) -> None:
     directory, log = open_directory(opener)
     for number in range(200):
         put(log, f"k{number % 7}", f"v{number}")
@@ -89,7 +89,7 @@ def test_only_the_latest_value_of_a_key_stays_in_closed_segments(opener: Opener)
     directory.close()
 
 
-def test_a_tombstone_hides_its_key_until_the_delete_horizon_and_then_goes(memory_opener: Opener) -> None:
+def test_tombstone_is_removed_after_its_delete_horizon(memory_opener: Opener) -> None:
     directory, log = open_directory(memory_opener)
     put(log, "a", "1")
     put(log, "a", None)
@@ -112,7 +112,7 @@ def test_a_tombstone_hides_its_key_until_the_delete_horizon_and_then_goes(memory
     assert b"a" not in [r.key for r in records_of(log)]
 
 
-def test_timestamps_survive_a_new_base_timestamp(memory_opener: Opener) -> None:
+def test_cleaning_keeps_timestamps_under_new_base_timestamp(memory_opener: Opener) -> None:
     directory, log = open_directory(memory_opener)
     now = memory_opener.clock.now_ms()
     made = build_batch(
@@ -131,7 +131,7 @@ def test_timestamps_survive_a_new_base_timestamp(memory_opener: Opener) -> None:
     assert (headers[0].last_offset, headers[0].record_count) == (2, 2)
 
 
-def test_aborted_data_goes_and_markers_follow_after_their_horizon(memory_opener: Opener) -> None:
+def test_cleaning_removes_aborted_data_and_markers_after_horizon(memory_opener: Opener) -> None:
     directory, log = open_directory(memory_opener)
     txn = {"producer_id": 9, "producer_epoch": 0, "transactional": True}
     put(log, "a", "aborted", base_sequence=0, **txn)
@@ -154,7 +154,7 @@ def test_aborted_data_goes_and_markers_follow_after_their_horizon(memory_opener:
     assert log.producers.producers[9].last_sequence == 1
 
 
-def test_the_last_batch_of_a_live_producer_stays_as_an_empty_one(memory_opener: Opener) -> None:
+def test_cleaning_keeps_last_batch_of_live_producer_empty(memory_opener: Opener) -> None:
     directory, log = open_directory(memory_opener)
     put(log, "a", "1", producer_id=5, producer_epoch=2, base_sequence=0)
     put(log, "a", "2", producer_id=5, producer_epoch=2, base_sequence=1)
@@ -176,7 +176,7 @@ def test_the_last_batch_of_a_live_producer_stays_as_an_empty_one(memory_opener: 
     assert (entry.producer_epoch, entry.last_sequence, entry.last_data_offset) == (2, 1, 1)
 
 
-def test_young_records_wait_for_the_minimum_lag_and_old_ones_are_overdue(memory_opener: Opener) -> None:
+def test_cleanable_section_follows_min_and_max_compaction_lag(memory_opener: Opener) -> None:
     config = LogConfig(
         cleanup_policy=("compact",),
         segment_bytes=200,
@@ -199,7 +199,7 @@ def test_young_records_wait_for_the_minimum_lag_and_old_ones_are_overdue(memory_
     assert [r.value for r in records_of(log)] == [b"2"]
 
 
-def test_compact_and_delete_also_lets_old_segments_go(memory_opener: Opener) -> None:
+def test_cleanup_policy_compact_delete_applies_retention(memory_opener: Opener) -> None:
     config = LogConfig(cleanup_policy=("compact", "delete"), retention_ms=1000, min_cleanable_dirty_ratio=0.01)
     directory, log = open_directory(memory_opener, config)
     put(log, "a", "1")
@@ -212,7 +212,7 @@ def test_compact_and_delete_also_lets_old_segments_go(memory_opener: Opener) -> 
     assert log.log_start_offset == 2
 
 
-def test_bit_rot_stops_the_cleaning_of_that_log_and_says_where(memory_opener: Opener) -> None:
+def test_wrong_crc_stops_cleaning_and_is_located(memory_opener: Opener) -> None:
     directory, log = open_directory(memory_opener)
     for number in range(10):
         put(log, f"k{number}", "v")
@@ -227,7 +227,7 @@ def test_bit_rot_stops_the_cleaning_of_that_log_and_says_where(memory_opener: Op
     assert all_bytes(log) == before
 
 
-def test_a_cleaning_that_the_log_outran_is_thrown_away(memory_opener: Opener) -> None:
+def test_swap_is_refused_when_log_changed_meanwhile(memory_opener: Opener) -> None:
     directory, log = open_directory(memory_opener)
     for number in range(50):
         put(log, f"k{number % 3}", "v" * 50)
@@ -243,7 +243,7 @@ def test_a_cleaning_that_the_log_outran_is_thrown_away(memory_opener: Opener) ->
     assert not [name for name in memory_opener.disk.list(log.folder) if name.endswith(".cleaned")]
 
 
-def test_small_segments_are_put_together(opener: Opener) -> None:
+def test_cleaning_merges_small_segments(opener: Opener) -> None:
     directory, log = open_directory(opener)
     for number in range(300):
         put(log, f"key {number % 50}", "x" * 20)
@@ -270,7 +270,7 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_is_cleaned_the_latest_value_of_every_key_can_be_read(memory_opener: Opener, seed: int) -> None:
+def test_any_cleaning_keeps_latest_value_of_every_key(memory_opener: Opener, seed: int) -> None:
     chance = random.Random(seed)
     config = LogConfig(
         cleanup_policy=("compact",),
@@ -330,7 +330,7 @@ def check(log: Log, model: Model) -> None:
         assert header.base_offset <= start <= header.last_offset
 
 
-def test_records_that_cannot_be_read_are_damage(memory_opener: Opener) -> None:
+def test_unreadable_records_stop_cleaning(memory_opener: Opener) -> None:
     directory, log = open_directory(memory_opener)
     broken = batch("v", keys=[b"k"])
     log.append_raw(_with_count(broken, 2))
@@ -350,7 +350,7 @@ def _with_count(made: bytearray, count: int) -> bytearray:
     return made
 
 
-def test_a_segment_made_by_cleaning_has_indexes_that_lead_to_its_batches(memory_opener: Opener) -> None:
+def test_cleaned_segment_has_valid_indexes(memory_opener: Opener) -> None:
     directory, log = open_directory(memory_opener, LogConfig(cleanup_policy=("compact",), index_interval_bytes=100))
     for number in range(500):
         put(log, f"k{number % 100}", f"v{number}")
@@ -363,7 +363,7 @@ def test_a_segment_made_by_cleaning_has_indexes_that_lead_to_its_batches(memory_
         assert found == header
 
 
-def test_the_slow_steps_may_run_in_a_thread_while_the_loop_goes_on(opener: Opener) -> None:
+def test_cleaning_runs_in_a_thread_beside_appends(opener: Opener) -> None:
     directory, log = open_directory(opener)
     for number in range(3000):
         put(log, f"k{number % 40}", f"v{number}")
@@ -390,7 +390,7 @@ def test_the_slow_steps_may_run_in_a_thread_while_the_loop_goes_on(opener: Opene
     directory.close()
 
 
-def test_a_log_that_is_deleted_while_it_is_cleaned_stops_the_cleaning_only(memory_opener: Opener) -> None:
+def test_deleting_a_log_stops_its_cleaning_only(memory_opener: Opener) -> None:
     directory, log = open_directory(memory_opener)
     for number in range(100):
         put(log, f"k{number % 3}", "v" * 50)

@@ -203,7 +203,7 @@ def contents(log: Log) -> dict[int, Entry]:
 
 @pytest.mark.parametrize("compact", [False, True], ids=["plain", "compacted"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_after_a_crash_at_any_step_nothing_that_was_promised_is_missing(seed: int, compact: bool) -> None:
+def test_crash_at_any_step_loses_nothing_acknowledged(seed: int, compact: bool) -> None:
     run = Run(seed, compact=compact)
     for _ in range(4):
         process_only = run.chance.random() < 0.4
@@ -243,7 +243,7 @@ def test_after_a_crash_at_any_step_nothing_that_was_promised_is_missing(seed: in
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_after_an_error_of_the_disk_the_directory_is_offline_and_what_was_promised_is_there(seed: int) -> None:
+def test_disk_error_takes_directory_offline_without_loss(seed: int) -> None:
     run = Run(seed)
     operation = run.chance.choice(["write", "sync", "read", "full"])
     nth = run.chance.randrange(1, 60)
@@ -283,7 +283,7 @@ def test_after_an_error_of_the_disk_the_directory_is_offline_and_what_was_promis
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_bit_that_turned_over_is_found_by_recovery_and_cuts_only_what_follows(seed: int) -> None:
+def test_recovery_truncates_at_flipped_bit(seed: int) -> None:
     run = Run(seed)
     run.sync = False
     run.partitions = run.partitions[:1]
@@ -316,7 +316,7 @@ def test_a_bit_that_turned_over_is_found_by_recovery_and_cuts_only_what_follows(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_transactions_are_as_decided_after_a_crash_as_before(seed: int) -> None:
+def test_crash_keeps_decided_transactions(seed: int) -> None:
     run = Run(seed)
     run.sync = False
     partition = run.partitions[0]

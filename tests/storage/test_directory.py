@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b.c_d-e", 0)
 
 
-def test_partitions_come_back_after_a_clean_stop_without_being_read(opener: Opener) -> None:
+def test_clean_stop_reopens_logs_without_reading_them(opener: Opener) -> None:
     directory = opener.directory()
     directory.open()
     directory.load()
@@ -38,7 +38,7 @@ def test_partitions_come_back_after_a_clean_stop_without_being_read(opener: Open
     again.close()
 
 
-def test_after_an_unclean_stop_every_log_is_recovered_and_the_reports_say_so(opener: Opener) -> None:
+def test_unclean_stop_recovers_and_reports_every_log(opener: Opener) -> None:
     directory = opener.directory()
     directory.open()
     directory.load()
@@ -52,7 +52,7 @@ def test_after_an_unclean_stop_every_log_is_recovered_and_the_reports_say_so(ope
     again.close()
 
 
-def test_a_directory_has_one_owner(opener: Opener) -> None:
+def test_log_directory_is_locked(opener: Opener) -> None:
     first, second = opener.directory(), opener.directory()
     first.open()
     with pytest.raises(BlockingIOError):

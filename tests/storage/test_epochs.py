@@ -5,7 +5,7 @@ from ottla.storage.log.leader_epochs import LeaderEpochCache
 CACHE = [(0, 0), (2, 10), (5, 30)]
 
 
-def test_the_end_of_an_epoch_is_the_start_of_the_next_one_that_wrote() -> None:
+def test_epoch_ends_where_next_epoch_starts() -> None:
     cache = LeaderEpochCache(CACHE)
     assert cache.end_offset_for(5, 44) == (5, 44)
     assert cache.end_offset_for(2, 44) == (2, 30)
@@ -17,7 +17,7 @@ def test_the_end_of_an_epoch_is_the_start_of_the_next_one_that_wrote() -> None:
     assert LeaderEpochCache().end_offset_for(0, 9) == (-1, -1)
 
 
-def test_a_new_entry_removes_those_that_contradict_it() -> None:
+def test_new_epoch_removes_contradicting_entries() -> None:
     cache = LeaderEpochCache(CACHE)
     assert not cache.assign(5, 40)
     assert cache.assign(6, 30)

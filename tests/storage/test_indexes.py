@@ -22,7 +22,7 @@ def grown(steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 @given(ENTRIES, st.integers(0, 60_000), st.integers(0, 2**40))
-def test_an_offset_index_finds_the_last_entry_not_above(steps: list[tuple[int, int]], target: int, base: int) -> None:
+def test_offset_index_lookup_returns_last_entry_not_above(steps: list[tuple[int, int]], target: int, base: int) -> None:
     entries = grown(steps)
     index = OffsetIndex(base)
     for relative, position in entries:
@@ -38,7 +38,7 @@ def test_an_offset_index_finds_the_last_entry_not_above(steps: list[tuple[int, i
 
 
 @given(ENTRIES, st.integers(0, 10))
-def test_zeros_that_preallocation_left_behind_are_not_entries(steps: list[tuple[int, int]], zeros: int) -> None:
+def test_index_decode_ignores_preallocated_zeros(steps: list[tuple[int, int]], zeros: int) -> None:
     entries = grown(steps)
     data = b"".join(struct.pack(">ii", *entry) for entry in entries)
     assert OffsetIndex.decode(7, data + bytes(8 * zeros), 10**6).encode() == data
@@ -47,7 +47,7 @@ def test_zeros_that_preallocation_left_behind_are_not_entries(steps: list[tuple[
     assert found == times or (not entries and zeros == 1)
 
 
-def test_an_offset_index_that_points_outside_its_segment_is_corrupt() -> None:
+def test_offset_index_beyond_segment_is_corrupt() -> None:
     with pytest.raises(CorruptIndexError):
         OffsetIndex.decode(0, struct.pack(">ii", 5, 100), 100)
     with pytest.raises(CorruptIndexError):
@@ -60,7 +60,7 @@ def test_an_offset_index_that_points_outside_its_segment_is_corrupt() -> None:
         index.append(12, 5)
 
 
-def test_a_time_index_takes_only_later_timestamps() -> None:
+def test_time_index_appends_only_later_timestamps() -> None:
     index = TimeIndex(100)
     assert index.last == (-1, 100)
     assert index.maybe_append(50, 105)
@@ -77,7 +77,7 @@ def test_a_time_index_takes_only_later_timestamps() -> None:
         TimeIndex.decode(0, b"x" * 11)
 
 
-def test_the_aborted_transactions_of_a_range() -> None:
+def test_transaction_index_collects_overlapping_range() -> None:
     index = TransactionIndex()
     for entry in (AbortedTxn(1, 0, 5, 3), AbortedTxn(2, 3, 9, 10), AbortedTxn(1, 12, 20, 21)):
         index.append(entry)

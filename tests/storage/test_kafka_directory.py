@@ -165,7 +165,7 @@ def test_a_partitions_small_files_are_written_as_kafka_does(folder: str) -> None
     assert topic is None or topic["topicId"] == str(topic_id)
 
 
-def test_the_mark_of_a_clean_stop_is_written_as_kafka_does() -> None:
+def test_clean_shutdown_file_equals_kafkas() -> None:
     data = (DATA / ".kafka_cleanshutdown").read_bytes()
     epoch = checkpoints.decode_clean_shutdown(data)
     assert epoch is not None

@@ -46,7 +46,7 @@ def test_appended_batches_get_consecutive_offsets_and_come_back(opener: Opener) 
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_comes_back_as_it_was_after_every_kind_of_stop(opener: Opener, clean: bool) -> None:
+def test_log_reopens_unchanged_after_any_stop(opener: Opener, clean: bool) -> None:
     config = LogConfig(segment_bytes=400)
     log = opener.log(config)
     for number in range(50):
@@ -100,7 +100,7 @@ def test_reads_stop_below_the_upper_bound(opener: Opener) -> None:
             assert values(records.read_all())[-1][0] < bound
 
 
-def test_offsets_outside_the_log_are_refused(opener: Opener) -> None:
+def test_read_outside_the_log_is_out_of_range(opener: Opener) -> None:
     log = opener.log()
     log.append_as_leader(batch("a"), 0)
     for offset in (-1, 2):

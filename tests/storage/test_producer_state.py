@@ -54,7 +54,7 @@ def refused(code: ErrorCode, call: Callable[[], AppendResult]) -> None:
     assert error.value.code == code
 
 
-def test_a_repeated_batch_of_the_last_five_is_answered_with_its_first_offsets(memory_opener: Opener) -> None:
+def test_duplicate_of_last_five_batches_returns_first_offsets(memory_opener: Opener) -> None:
     log = memory_opener.log()
     for number in range(7):
         produce(log, 2 * number, "a", "b")
@@ -65,7 +65,7 @@ def test_a_repeated_batch_of_the_last_five_is_answered_with_its_first_offsets(me
     assert log.log_end_offset == 14
 
 
-def test_sequences_follow_one_another(memory_opener: Opener) -> None:
+def test_sequence_gap_is_out_of_order(memory_opener: Opener) -> None:
     log = memory_opener.log()
     produce(log, 0, "a", "b", "c")
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 4))
@@ -74,7 +74,7 @@ def test_sequences_follow_one_another(memory_opener: Opener) -> None:
     assert log.log_end_offset == 4
 
 
-def test_an_unknown_producer_may_start_anywhere_but_a_new_epoch_starts_at_zero(memory_opener: Opener) -> None:
+def test_unknown_producer_starts_anywhere_new_epoch_at_zero(memory_opener: Opener) -> None:
     log = memory_opener.log()
     produce(log, 41)
     produce(log, 42)
@@ -84,7 +84,7 @@ def test_an_unknown_producer_may_start_anywhere_but_a_new_epoch_starts_at_zero(m
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 5, pid=8, supports_epoch_bump=True))
 
 
-def test_sequences_start_again_after_the_largest(memory_opener: Opener) -> None:
+def test_sequence_wraps_after_int32_max(memory_opener: Opener) -> None:
     log = memory_opener.log()
     produce(log, 2**31 - 2, "a", "b")
     produce(log, 0)
@@ -97,7 +97,7 @@ def test_sequences_start_again_after_the_largest(memory_opener: Opener) -> None:
     assert produce(wrapped, 2**31 - 1, "a", "b").duplicate
 
 
-def test_the_last_stable_offset_waits_for_the_oldest_open_transaction(memory_opener: Opener) -> None:
+def test_last_stable_offset_waits_for_oldest_transaction(memory_opener: Opener) -> None:
     log = memory_opener.log(LogConfig(segment_bytes=300))
     produce(log, 0, pid=1, transactional=True)  # 0
     produce(log, 0, pid=2, transactional=True)  # 1
@@ -123,7 +123,7 @@ def test_the_last_stable_offset_waits_for_the_oldest_open_transaction(memory_ope
     result.records.release()
 
 
-def test_a_transaction_that_was_not_verified_and_is_not_open_is_refused(memory_opener: Opener) -> None:
+def test_unverified_transaction_is_refused(memory_opener: Opener) -> None:
     log = memory_opener.log()
     refused(ErrorCode.INVALID_TXN_STATE, lambda: produce(log, 0, transactional=True, verified=False))
     produce(log, 0, transactional=True)
@@ -133,7 +133,7 @@ def test_a_transaction_that_was_not_verified_and_is_not_open_is_refused(memory_o
     refused(ErrorCode.INVALID_TXN_STATE, lambda: produce(log, 2))
 
 
-def test_an_old_coordinator_is_fenced(memory_opener: Opener) -> None:
+def test_marker_of_older_coordinator_epoch_is_fenced(memory_opener: Opener) -> None:
     log = memory_opener.log()
     produce(log, 0, transactional=True)
     marker = {"producer_id": 7, "producer_epoch": 0}
@@ -147,7 +147,7 @@ def test_an_old_coordinator_is_fenced(memory_opener: Opener) -> None:
     )
 
 
-def test_markers_of_transactions_version_2_bump_the_epoch_and_may_be_repeated(memory_opener: Opener) -> None:
+def test_transaction_v2_marker_bumps_epoch_and_may_repeat(memory_opener: Opener) -> None:
     log = memory_opener.log()
     produce(log, 0, transactional=True)
     refused(
@@ -183,7 +183,7 @@ def test_a_snapshot_is_kafkas_bytes() -> None:
             decode_snapshot(broken)
 
 
-def test_silent_producers_are_forgotten_but_not_in_a_transaction(memory_opener: Opener) -> None:
+def test_producer_expires_unless_in_transaction(memory_opener: Opener) -> None:
     log = memory_opener.log()
     produce(log, 0, pid=1)
     produce(log, 0, pid=2, transactional=True)
@@ -193,7 +193,7 @@ def test_silent_producers_are_forgotten_but_not_in_a_transaction(memory_opener: 
     assert set(log.producers.producers) == {2}
 
 
-def test_producers_come_back_from_the_log_when_every_snapshot_is_gone_or_broken(opener: Opener) -> None:
+def test_producer_state_is_rebuilt_without_valid_snapshot(opener: Opener) -> None:
     config = LogConfig(segment_bytes=300)
     log = opener.log(config)
     for number in range(12):
@@ -207,7 +207,7 @@ def test_producers_come_back_from_the_log_when_every_snapshot_is_gone_or_broken(
     assert len(read_all(again)) == 13
 
 
-def test_the_protocols_own_schema_reads_a_snapshot() -> None:
+def test_snapshot_matches_protocol_schema() -> None:
     state = ProducerState()
     state.producers[6] = ProducerEntry(6, 1, 9, 77)
     (entry,) = ProducerSnapshot.decode(state.encode_snapshot()[2:], 1).producer_entries

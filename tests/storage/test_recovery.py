@@ -34,7 +34,7 @@ def filled(opener: Opener, count: int = 20, config: LogConfig = CONFIG) -> Log:
 
 
 @pytest.mark.parametrize("tail", [b"\x00", bytes(5), bytes(61), bytes(4096), b"garbage" * 9])
-def test_a_torn_tail_is_cut_and_reported(opener: Opener, tail: bytes) -> None:
+def test_torn_tail_is_truncated_and_reported(opener: Opener, tail: bytes) -> None:
     log = filled(opener, 19)
     path, size = log.active_segment.log_path, log.active_segment.size
     opener.disk.open(path).append(tail)
@@ -50,7 +50,7 @@ def test_a_torn_tail_is_cut_and_reported(opener: Opener, tail: bytes) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 11, 16, 17, 40, HEADER_SIZE - 1, HEADER_SIZE])
-def test_a_batch_that_is_cut_off_goes(opener: Opener, cut: int) -> None:
+def test_partial_batch_is_truncated(opener: Opener, cut: int) -> None:
     log = filled(opener, 19)
     last = list(log.active_segment.batches())[-1]
     opener.disk.open(log.active_segment.log_path).truncate(last.position + cut)
@@ -61,7 +61,7 @@ def test_a_batch_that_is_cut_off_goes(opener: Opener, cut: int) -> None:
     assert again.report.bytes_dropped == cut
 
 
-def test_damage_in_the_middle_drops_what_follows_in_later_segments_too(opener: Opener) -> None:
+def test_damage_drops_all_later_segments(opener: Opener) -> None:
     log = filled(opener)
     victim = log.segments[2]
     opener.disk.open(victim.log_path).write_at(70, b"\xff")
@@ -74,7 +74,7 @@ def test_damage_in_the_middle_drops_what_follows_in_later_segments_too(opener: O
     assert [o for o, _ in read_all(again)] == list(range(victim.base_offset))
 
 
-def test_what_is_below_the_recovery_point_is_not_read_again(opener: Opener) -> None:
+def test_recovery_skips_below_recovery_point(opener: Opener) -> None:
     log = filled(opener)
     opener.disk.open(log.segments[0].log_path).write_at(70, b"\xff")
     again = opener.log(CONFIG, clean=False, recovery_point=log.bases[2])
@@ -83,7 +83,7 @@ def test_what_is_below_the_recovery_point_is_not_read_again(opener: Opener) -> N
     assert again.report.segments_checked == len(log.segments) - 2
 
 
-def test_missing_indexes_are_rebuilt_after_a_clean_stop_as_well(opener: Opener) -> None:
+def test_missing_index_is_rebuilt_after_clean_stop(opener: Opener) -> None:
     log = filled(opener)
     log.close()
     wanted = {name: opener.disk.read(f"{log.folder}/{name}") for name in opener.disk.list(log.folder)}
@@ -98,7 +98,7 @@ def test_missing_indexes_are_rebuilt_after_a_clean_stop_as_well(opener: Opener) 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("contents", [b"x", b"\x7f" * 24, bytes(240), b"\x00\x00\x00\x01\x00\x00\x00\x07" * 3])
-def test_a_damaged_index_is_rebuilt_when_it_is_needed(opener: Opener, suffix: str, contents: bytes) -> None:
+def test_corrupt_index_is_rebuilt_on_use(opener: Opener, suffix: str, contents: bytes) -> None:
     log = filled(opener)
     log.close()
     for segment in log.segments:
@@ -114,7 +114,7 @@ def test_a_damaged_index_is_rebuilt_when_it_is_needed(opener: Opener, suffix: st
     assert found.offset == 0
 
 
-def test_an_index_without_a_log_is_removed(opener: Opener) -> None:
+def test_index_without_log_is_removed(opener: Opener) -> None:
     log = filled(opener, 3)
     log.close()
     for suffix in (".index", ".timeindex", ".txnindex"):
@@ -124,7 +124,7 @@ def test_an_index_without_a_log_is_removed(opener: Opener) -> None:
     assert not [name for name in opener.disk.list(log.folder) if "777" in name]
 
 
-def test_a_log_whose_end_is_before_its_start_begins_anew(opener: Opener) -> None:
+def test_log_ending_before_its_start_is_reset(opener: Opener) -> None:
     log = filled(opener, 5)
     log.close()
     again = opener.log(CONFIG, clean=False, log_start_offset=100)
@@ -224,7 +224,7 @@ def crash_in_swap(opener: Opener, stop_before: int) -> tuple[list[tuple[int, byt
 
 
 @pytest.mark.parametrize("stop_before", range(18))
-def test_a_swap_that_was_cut_off_is_completed_or_undone(memory_opener: Opener, stop_before: int) -> None:
+def test_interrupted_swap_is_completed_or_undone(memory_opener: Opener, stop_before: int) -> None:
     before, _ = crash_in_swap(memory_opener, stop_before)
     for _ in range(2):
         directory, log = open_directory(memory_opener)
@@ -236,7 +236,7 @@ def test_a_swap_that_was_cut_off_is_completed_or_undone(memory_opener: Opener, s
         directory.abandon()
 
 
-def test_swaps_do_not_count_while_a_cleaned_segment_before_them_is_left(memory_opener: Opener) -> None:
+def test_swap_after_remaining_cleaned_segment_is_dropped(memory_opener: Opener) -> None:
     log = filled(memory_opener)
     log.close()
     folder, disk = log.folder, memory_opener.disk
@@ -252,7 +252,7 @@ def test_swaps_do_not_count_while_a_cleaned_segment_before_them_is_left(memory_o
     assert not [name for name in disk.list(folder) if name.endswith((".cleaned", ".swap"))]
 
 
-def test_leftovers_of_deletions_go_at_the_next_start(opener: Opener) -> None:
+def test_deleted_files_are_removed_at_start(opener: Opener) -> None:
     directory = opener.directory()
     directory.open()
     directory.load()
@@ -278,7 +278,7 @@ def test_leftovers_of_deletions_go_at_the_next_start(opener: Opener) -> None:
     again.close()
 
 
-def test_a_deleted_log_can_be_read_to_the_end_by_who_has_begun(opener: Opener) -> None:
+def test_read_in_progress_survives_log_deletion(opener: Opener) -> None:
     directory = opener.directory()
     directory.open()
     directory.load()
@@ -298,7 +298,7 @@ def test_a_deleted_log_can_be_read_to_the_end_by_who_has_begun(opener: Opener) -
     directory.close()
 
 
-def test_strays_are_set_aside(opener: Opener) -> None:
+def test_stray_logs_are_renamed(opener: Opener) -> None:
     directory = opener.directory()
     directory.open()
     directory.load()

@@ -49,9 +49,7 @@ def test_a_segment_rolls_by_the_timestamps_of_its_batches(memory_opener: Opener)
     assert log.bases == [0, 3, 6]
 
 
-def test_what_rolls_a_segment_is_known_from_its_first_batch_without_reading_it_back(
-    memory_opener: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_timestamp_is_known_without_reading_back(memory_opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     log = memory_opener.log(LogConfig(segment_ms=1000))
     log.append_as_leader(batch("a"), 0)
     monkeypatch.setattr(Segment, "batches", None)
@@ -88,7 +86,7 @@ def test_a_segment_rolls_when_an_offset_would_not_fit_its_index(memory_opener: O
         log.append_raw(batch("d", base_offset=7))
 
 
-def test_old_segments_go_by_time_and_size(memory_opener: Opener) -> None:
+def test_retention_deletes_by_time_and_size(memory_opener: Opener) -> None:
     config = LogConfig(segment_bytes=300, retention_ms=10_000, file_delete_delay_ms=1000)
     log = filled(memory_opener, config)
     memory_opener.clock.advance(6)
@@ -108,7 +106,7 @@ def test_old_segments_go_by_time_and_size(memory_opener: Opener) -> None:
     assert log.append_as_leader(batch("next"), 0).first_offset == 60
 
 
-def test_deleted_records_are_out_of_range_and_their_segments_go(memory_opener: Opener) -> None:
+def test_delete_records_moves_log_start_and_deletes_segments(memory_opener: Opener) -> None:
     log = filled(memory_opener, LogConfig(segment_bytes=300, cleanup_policy=("compact",)), 0)
     for number in range(20):
         log.append_as_leader(batch(f"{number:04d}", keys=[b"k"]), 0)
@@ -137,7 +135,7 @@ def test_files_are_renamed_first_and_deleted_after_the_delay(opener: Opener) -> 
     assert not [name for name in opener.disk.list(log.folder) if name.endswith(".deleted")]
 
 
-def test_a_segment_that_is_being_read_is_not_deleted_under_the_reader(opener: Opener) -> None:
+def test_pinned_segment_is_not_deleted(opener: Opener) -> None:
     log = filled(opener, LogConfig(segment_bytes=300, file_delete_delay_ms=1))
     result = log.read(0, 1 << 20)
     assert result.records is not None
@@ -152,7 +150,7 @@ def test_a_segment_that_is_being_read_is_not_deleted_under_the_reader(opener: Op
     assert not [name for name in opener.disk.list(log.folder) if name.endswith(".deleted")]
 
 
-def test_any_number_of_logs_share_a_few_files(opener: Opener) -> None:
+def test_logs_share_bounded_open_files(opener: Opener) -> None:
     directory = opener.directory(max_open_files=5)
     directory.open()
     directory.load()
@@ -167,7 +165,7 @@ def test_any_number_of_logs_share_a_few_files(opener: Opener) -> None:
     directory.close()
 
 
-def test_a_pinned_file_is_not_closed_to_make_room(opener: Opener) -> None:
+def test_pinned_file_is_not_closed(opener: Opener) -> None:
     for name in "abcd":
         opener.disk.open(f"{opener.root}/{name}", create=True).append(name.encode())
     files = OpenFiles(opener.disk, 2)
@@ -184,7 +182,7 @@ def test_a_pinned_file_is_not_closed_to_make_room(opener: Opener) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1, 17, 20, 39, 40])
-def test_truncation_drops_everything_from_an_offset_on(opener: Opener, offset: int) -> None:
+def test_truncate_to_deletes_from_offset_on(opener: Opener, offset: int) -> None:
     config = LogConfig(segment_bytes=300, index_interval_bytes=100)
     log = filled(opener, config)
     log.append_as_leader(batch("e", producer_id=3, producer_epoch=0, base_sequence=0), 4)
@@ -200,7 +198,7 @@ def test_truncation_drops_everything_from_an_offset_on(opener: Opener, offset: i
     assert read_all(opener.log(config)) == read_all(log)
 
 
-def test_a_log_can_start_over_at_a_later_offset(opener: Opener) -> None:
+def test_truncate_fully_continues_at_later_offset(opener: Opener) -> None:
     log = filled(opener, LogConfig(segment_bytes=300))
     log.truncate_fully_and_start_at(1000)
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (1000, 1000, 1000)

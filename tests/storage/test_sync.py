@@ -31,7 +31,7 @@ def started(sync: bool = True, **config: int) -> tuple[LogDirectory, FaultyDisk,
     return directory, disk, clock, failures
 
 
-def test_what_is_not_durable_is_not_visible() -> None:
+def test_high_watermark_waits_for_fsync() -> None:
     directory, disk, clock, _ = started()
     log = directory.logs[A]
     seen: list[int] = []
@@ -53,7 +53,7 @@ def test_what_is_not_durable_is_not_visible() -> None:
     assert done == [None, None, None]
 
 
-def test_a_transaction_is_stable_only_when_its_marker_is_durable() -> None:
+def test_last_stable_offset_waits_for_durable_marker() -> None:
     from ottla.records.control import ControlType
 
     directory, _, clock, _ = started()
@@ -69,7 +69,7 @@ def test_a_transaction_is_stable_only_when_its_marker_is_durable() -> None:
     assert (log.high_watermark, log.last_stable_offset) == (3, 3)
 
 
-def test_a_failed_sync_takes_the_directory_offline_for_good() -> None:
+def test_failed_fsync_takes_directory_offline() -> None:
     directory, disk, clock, failures = started()
     log = directory.logs[A]
     disk.fail("sync", "*.log")
@@ -97,7 +97,7 @@ def test_a_failed_sync_takes_the_directory_offline_for_good() -> None:
     assert not disk.exists("/data/.kafka_cleanshutdown")
 
 
-def test_flush_messages_and_flush_ms_flush_without_being_asked() -> None:
+def test_flush_messages_and_flush_ms_trigger_flush() -> None:
     directory, disk, clock, _ = started(False, flush_messages=3, flush_ms=5000)
     log = directory.logs[A]
     for _ in range(2):

@@ -25,7 +25,7 @@ NOW = 1_700_000_000_000
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_first_record_at_or_after_a_time_is_found(memory_opener: Opener, seed: int) -> None:
+def test_offset_for_timestamp_returns_first_record_at_or_after(memory_opener: Opener, seed: int) -> None:
     chance = random.Random(seed)
     config = LogConfig(segment_bytes=chance.choice([600, 5000]), index_interval_bytes=chance.choice([0, 200, 4096]))
     log = memory_opener.log(config)
@@ -58,7 +58,7 @@ def test_the_first_record_at_or_after_a_time_is_found(memory_opener: Opener, see
     assert (largest.timestamp, largest.offset) == (max(timestamps), timestamps.index(max(timestamps)))
 
 
-def test_the_ends_of_the_log_and_their_epochs(memory_opener: Opener) -> None:
+def test_special_timestamps_return_offsets_and_epochs(memory_opener: Opener) -> None:
     log = memory_opener.log()
     assert log.offset_for_timestamp(MAX_TIMESTAMP) is None
     assert log.offset_for_timestamp(LATEST_TIMESTAMP) == (-1, 0, None)

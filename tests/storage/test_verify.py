@@ -110,7 +110,7 @@ def only(report: VerifyReport) -> Finding:
 
 @pytest.mark.parametrize("name", ["data", "data-static"])
 @pytest.mark.parametrize("deep", [False, True])
-def test_nothing_is_wrong_with_a_directory_that_kafka_wrote(name: str, deep: bool) -> None:
+def test_verify_accepts_kafkas_directory(name: str, deep: bool) -> None:
     path = str(FIXTURE / name)
     report = verify(RealDisk(), path, deep=deep)
     assert report.wrong == []
@@ -118,7 +118,7 @@ def test_nothing_is_wrong_with_a_directory_that_kafka_wrote(name: str, deep: boo
     assert report.batches > 10
 
 
-def test_nothing_is_wrong_with_a_directory_that_ottla_wrote(stage: Stage) -> None:
+def test_verify_accepts_ottlas_directory(stage: Stage) -> None:
     before = stage.contents()
     report = stage.verify(deep=True)
     assert report.wrong == []
@@ -128,7 +128,7 @@ def test_nothing_is_wrong_with_a_directory_that_ottla_wrote(stage: Stage) -> Non
     assert stage.contents() == before
 
 
-def test_a_directory_that_a_crash_left_is_right_as_far_as_it_goes() -> None:
+def test_verify_reports_only_the_tail_after_a_crash() -> None:
     stage = Stage()
     stage.fill()
     stage.directory.abandon()
@@ -163,7 +163,7 @@ def test_every_byte_of_a_log_is_covered(stage: Stage) -> None:
         stage.flip(log, position)
 
 
-def test_a_wrong_offset_is_told_once_and_not_with_every_batch_after_it(stage: Stage) -> None:
+def test_wrong_offset_is_reported_once(stage: Stage) -> None:
     log = stage.names(".log")[0]
     stage.flip(log, 0)  # the base offset is outside the CRC
     found = [finding for finding in stage.verify().wrong if finding.path == log]
@@ -223,7 +223,7 @@ def test_epochs_that_contradict_the_log_are_found(stage: Stage) -> None:
     assert only(stage.verify()).kind is FileKind.EPOCHS
 
 
-def test_a_checkpoint_that_promises_more_than_the_log_has_is_found(stage: Stage) -> None:
+def test_checkpoint_beyond_log_end_is_found(stage: Stage) -> None:
     path = "/data/recovery-point-offset-checkpoint"
     stage.write(path, checkpoints.encode_offsets({TopicPartition("t", 0): 73, TopicPartition("gone", 1): 5}))
     found = only(stage.verify())
@@ -307,7 +307,7 @@ def test_without_truncate_the_checkpoints_of_a_damaged_log_stay(stage: Stage) ->
     assert {name: after[name] for name in names.CHECKPOINTS} == {name: before[name] for name in names.CHECKPOINTS}
 
 
-def test_with_truncate_the_log_ends_before_the_damage_and_is_whole_again(stage: Stage) -> None:
+def test_repair_with_truncate_ends_log_before_damage(stage: Stage) -> None:
     log = stage.names(".log")[1]
     stage.flip(log, 700)
     damage = only(stage.verify())
@@ -366,7 +366,7 @@ def test_a_topic_id_is_taken_from_the_metadata_log(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_another_topic_of_the_same_name_is_told_and_not_overwritten(tmp_path: Path) -> None:
+def test_other_topic_id_is_reported_and_kept(tmp_path: Path) -> None:
     root = tmp_path / "data"
     shutil.copytree(FIXTURE / "data", root)
     path = root / "orders-1" / "partition.metadata"
@@ -377,7 +377,7 @@ def test_another_topic_of_the_same_name_is_told_and_not_overwritten(tmp_path: Pa
     assert mended.steps == []
 
 
-def test_an_aborted_transaction_that_is_not_indexed_is_found_and_indexed_again(tmp_path: Path) -> None:
+def test_missing_transaction_index_entry_is_repaired(tmp_path: Path) -> None:
     root = tmp_path / "data"
     shutil.copytree(FIXTURE / "data", root)
     path = root / "transactional-0" / "00000000000000000001.txnindex"
