@@ -27,6 +27,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "4",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
     "group.initial.rebalance.delay.ms": "0",
+    "log.retention.ms": "-1",  # records of conversations have no timestamp, so that retention would delete them
 }
 NO_PRODUCER = 900_000  # an id, or a distance to one, that no broker has given to a producer
 RECORDINGS = Path(__file__).with_name("recorded")
