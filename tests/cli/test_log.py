@@ -350,7 +350,7 @@ def test_repair_refuses_a_directory_in_use(tmp_path: Path) -> None:
         (["ls", "/etc"], "/etc is not a Kafka log directory"),
         (["verify", "/etc"], "/etc is not a Kafka log directory"),
         (["repair", "/etc", "--dry-run"], "/etc is not a Kafka log directory"),
-        (["dump", str(DATA / "meta.properties")], "no file of a partition"),
+        (["dump", str(DATA / "meta.properties")], "is not a file that"),
     ],
 )
 def test_wrong_usage_exits_with_2_and_the_reason(words: list[str], says: str) -> None:

@@ -30,7 +30,6 @@ EMPTIED = {
     "partition.metadata": "/data/plain-0/partition.metadata",
     "leader-epoch-checkpoint": "/data/plain-0/leader-epoch-checkpoint",
     "recovery-point-offset-checkpoint": "/data/recovery-point-offset-checkpoint",
-    "quorum-state": f"{METADATA_FOLDER}quorum-state",
     "metadata log": f"{METADATA_FOLDER}{0:020d}.log",
 }
 

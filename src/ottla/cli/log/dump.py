@@ -53,16 +53,16 @@ def dump(
             help="A partition's folder, or one file: .log, .checkpoint, an index, a snapshot, a checkpoint."
         ),
     ],
-    records: Annotated[bool, typer.Option("--records", "-r", help="Print the records of each batch too.")] = False,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Also print the records of each batch.")] = False,
     start: Annotated[
-        int | None, typer.Option("--from", help="The first offset wanted.", min=0, show_default=False)
+        int | None, typer.Option("--from", help="First offset to print.", min=0, show_default=False)
     ] = None,
-    end: Annotated[int | None, typer.Option("--to", help="The last offset wanted.", min=0, show_default=False)] = None,
+    end: Annotated[int | None, typer.Option("--to", help="Last offset to print.", min=0, show_default=False)] = None,
     values: Annotated[
         str | None,
         typer.Option(
             "--values",
-            help="Read values as metadata, offsets, transactions or share; by default the topic's name decides.",
+            help="Decode values as metadata, offsets, transactions or share (default: by topic name).",
             show_default=False,
         ),
     ] = None,
@@ -319,4 +319,4 @@ def _small_file(disk: RealDisk, place: Path) -> Iterator[dict[str, Any]]:
     elif place.name == names.PARTITION_METADATA:
         yield {"topic_id": str(decode_partition_metadata(data))}
     else:
-        raise usage(f"{place} is no file of a partition that can be dumped")
+        raise usage(f"{place} is not a file that `ottla log dump` can print")

@@ -45,7 +45,9 @@ def repair(
     path: Annotated[str, typer.Argument(help="A log directory, or a partition's folder.")],
     truncate: Annotated[
         bool,
-        typer.Option("--truncate", help="Cut a damaged log before its first bad batch; what follows is given up."),
+        typer.Option(
+            "--truncate", help="Truncate a damaged log before its first invalid batch; later records are lost."
+        ),
     ] = False,
     drop_record: Annotated[
         list[str] | None,
@@ -63,16 +65,14 @@ def repair(
             show_default=False,
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Show the changes without making them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per step, then one of totals.")] = False,
 ) -> None:
     """Rebuild wrong or missing indexes, snapshots and checkpoints.
 
-    Records are never touched without --truncate, which does what Kafka's recovery would do: the log ends before the
-    first batch that is damaged. Copy the directory first. A directory that a running broker has open is refused.
-
-    --drop-record removes single records, for example one that keeps a coordinator from loading: the log of the broker
-    names it. What the record said is lost.
+    Records change only with --truncate, which ends a log before its first damaged batch as Kafka's recovery does, with
+    --metadata, or with --drop-record, which removes single records, such as one that keeps a coordinator from loading
+    (the broker's log names it). Copy the directory first. A directory in use by a running broker is refused.
 
     Exit code 1 means that something is still wrong.
     """
@@ -133,9 +133,9 @@ def _print(report: RepairReport, root: str, dry_run: bool) -> None:
     if not report.steps and not report.left:
         typer.echo(f"{root}: nothing to repair")
     if report.needs_truncate:
-        typer.echo("damaged records stay as they are; --truncate cuts the log before the first of them")
+        typer.echo("damaged records stay; --truncate ends the log before the first of them")
     if report.needs_metadata_choice:
-        typer.echo("the damaged metadata log stays as it is; --metadata skip or --metadata truncate repairs it")
+        typer.echo("the metadata log stays damaged; --metadata skip or --metadata truncate repairs it")
     if report.after is not None:
         wrong = len(report.after.wrong)
         typer.echo(f"{root}: {len(report.steps)} repairs, " + (f"{wrong} still wrong" if wrong else "all is right now"))

@@ -94,4 +94,4 @@ def _print_totals(report: VerifyReport, path: str, holder: int | None) -> None:
     verdict = f"{len(report.wrong)} wrong" if report.wrong else "all is right"
     typer.echo(f"{path}: {looked_at}, {format_size(report.bytes)}: {verdict}")
     if holder is not None:
-        typer.echo(f"process {holder} has the directory open: what it was writing at the moment may look cut off")
+        typer.echo(f"process {holder} has the directory open: batches that it is writing may look cut off")
