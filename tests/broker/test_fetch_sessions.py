@@ -1,4 +1,4 @@
-"""Fetch sessions: the four rows of KIP-227's table, what an incremental answer leaves out, and who makes room."""
+"""Fetch sessions (KIP-227): the four rows of the KIP's table, incremental responses, and eviction."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_epoch_0_creates_session_with_full_response(local: LocalTalk, version: i
     first = fetch(local, version, 0, FIRST, {0: 0, 1: 0, 2: 0})
     assert first.session_id > 0
     assert told(first) == [0, 1, 2]
-    # With the id of an old one it takes its place.
+    # With the id of an old session it replaces that one.
     second = fetch(local, version, first.session_id, FIRST, {0: 0})
     assert second.session_id not in (0, first.session_id)
     assert sessions(local) == 1
@@ -112,7 +112,7 @@ def test_incremental_response_has_only_changes(local: LocalTalk, version: int) -
     answer = fetch(local, version, session, 2)
     assert told(answer) == [1]
     assert answer.session_id == session
-    # The position has moved only once the client says so.
+    # The position moves only with the client's next request.
     assert told(fetch(local, version, session, 3)) == [1]
     assert told(fetch(local, version, session, 4, {1: 1})) == []
     write(local, 0)
@@ -127,7 +127,7 @@ def test_session_partitions_are_added_and_removed(local: LocalTalk, version: int
     session = fetch(local, version, 0, FIRST, {0: 0}).session_id
     assert sorted(told(fetch(local, version, session, 1, {1: 0}))) == [0, 1]
     assert told(fetch(local, version, session, 2, forget={"t": [0]})) == [1]
-    # A session without partitions is none.
+    # A session without partitions is not created.
     last = fetch(local, version, session, 3, forget={"t": [1]})
     assert (last.session_id, told(last), sessions(local)) == (0, [], 0)
 

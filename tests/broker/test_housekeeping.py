@@ -1,4 +1,4 @@
-"""What a broker does by itself while it serves: retention, compaction, checkpoints, snapshots of the metadata."""
+"""Background tasks: retention, compaction, checkpoints, metadata snapshots."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def produce(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def advance_until(cluster: Cluster, condition: Callable[[], bool], what: str) -> None:
-    """Let the cluster's time pass until something has happened; the work itself is done in a thread, in real time."""
+    """Advance virtual time until a condition holds; the tasks themselves run in threads, in real time."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, what

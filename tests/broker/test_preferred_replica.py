@@ -1,4 +1,4 @@
-"""KIP-392: a consumer in a follower's rack is sent there, if the broker is told to prefer that."""
+"""Follower fetch (KIP-392): a consumer reads from the replica in its rack if replica.selector.class selects it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch: how long it waits and for what, how much it brings, and what a reader of committed records sees."""
+"""Fetch (1): delayed fetches, size limits, read_committed, and recorded responses of Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def local() -> Iterator[LocalTalk]:
 
 
 def write(local: LocalTalk, value: bytes = b"x", partition: int = 0, *, producer: int = -1, sequence: int = -1) -> int:
-    """Append a batch, of a transaction if a producer is named; its size."""
+    """Append a batch, of a transaction if a producer is named; return its size."""
     batch = build_batch(
         [Record(0, local.world.clock.now_ms(), None, value)],
         producer_id=producer,
@@ -106,7 +106,7 @@ def ask(local: LocalTalk, wanted: FetchRequest, version: int = VERSION) -> list[
 
 
 def waiting(local: LocalTalk, wanted: FetchRequest) -> Callable[[], FetchResponse]:
-    """Ask, and see that there is no answer yet."""
+    """Send a fetch and check that it is delayed."""
     answer = local.start(wanted, FetchResponse, VERSION)
     assert waits(local) > 0
     return answer
@@ -117,7 +117,7 @@ def waits(local: LocalTalk) -> int:
 
 
 def values(data: PartitionData) -> list[bytes | None]:
-    """What a consumer would hand out: control batches and aborted transactions left out."""
+    """Return the values that a consumer delivers: without control batches and aborted transactions."""
     aborted = {(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()}
     found, skipping = [], set()
     for header, record in iter_all_records(data.records or b"", control=True):
@@ -130,7 +130,7 @@ def values(data: PartitionData) -> list[bytes | None]:
     return found
 
 
-# Waiting.
+# Delayed fetches
 
 
 def test_readable_records_are_returned_at_once(local: LocalTalk) -> None:
@@ -203,7 +203,7 @@ def test_read_committed_counts_bytes_below_last_stable_offset(local: LocalTalk) 
     assert waits(local) == 0
 
 
-# What is seen.
+# read_committed
 
 
 def test_read_committed_response_has_aborted_transactions(local: LocalTalk) -> None:
@@ -222,7 +222,7 @@ def test_read_committed_response_has_aborted_transactions(local: LocalTalk) -> N
     assert len(list(iter_batches(everything.records))) == 6
 
 
-# How much.
+# Size limits
 
 
 def test_first_batch_may_exceed_max_bytes(local: LocalTalk) -> None:
@@ -254,7 +254,7 @@ def test_fetch_max_bytes_of_broker_applies(local: LocalTalk) -> None:
     assert 5 <= len(values(found[0])) <= 10
 
 
-# Refusals.
+# Errors
 
 
 @pytest.mark.parametrize(

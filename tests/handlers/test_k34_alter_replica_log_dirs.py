@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: a log moves between directories while it is written, and who asks for nonsense is told so."""
+"""AlterReplicaLogDirs (34): logs move between directories during appends; cordoned directories; errors."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def keys(local: LocalTalk) -> list[int]:
 
 
 def where(local: LocalTalk) -> tuple[list[str], list[str]]:
-    """The directories that have the partition's log, and those that have its future log."""
+    """Return the directories with the partition's log, and those with its future log."""
     place = TopicPartition("moved", 0)
     directories = local.cluster.nodes[1].directories
     return (
@@ -88,7 +88,7 @@ def where(local: LocalTalk) -> tuple[list[str], list[str]]:
 
 
 def stated(local: LocalTalk) -> str | None:
-    """The directory that has the partition as far as the metadata knows."""
+    """Return the directory of the partition in the metadata."""
     topic = local.cluster.image.topic("moved")
     assert topic is not None
     paths = {known: path for path, known in local.cluster.nodes[1].directory_ids.items()}
@@ -110,7 +110,7 @@ def cordon(local: LocalTalk, value: str) -> ErrorCode:
 
 
 def cordoned(local: LocalTalk) -> set[str]:
-    """The cordoned directories: as the node tells, which must be what the metadata knows."""
+    """Return the cordoned directories of the node, which must equal those in the metadata."""
     answer = local.quietly(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
     told = {each.log_dir for each in answer.results if each.is_cordoned}
     known = local.cluster.image.brokers[1].cordoned_directories

@@ -1,4 +1,4 @@
-"""AddRaftVoter and RemoveRaftVoter: a quorum of one refuses as Apache Kafka's would."""
+"""AddRaftVoter (80) and RemoveRaftVoter (81): a quorum of one refuses as Apache Kafka does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked wrongly is refused with the error, and in the order, of Apache Kafka."""
+"""Invalid requests fail with Kafka's errors, checked in Kafka's order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that fails under a running node: what is answered, when the node gives up, and that it can be stopped."""
+"""A disk that fails under a running node: error responses, when the node stops, and a clean stop afterwards."""
 
 from __future__ import annotations
 

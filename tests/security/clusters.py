@@ -1,4 +1,4 @@
-"""Secured clusters and logins that several tests share."""
+"""Secured clusters and client settings that several tests share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def secured(**options: Any) -> Cluster:
-    """A cluster that wants to know who asks, with an admin who may do everything."""
+    """Return a cluster with SASL and ACLs, and a super user."""
     options.setdefault("users", USERS)
     options.setdefault("superusers", ["admin"])
     options.setdefault("topics", ["orders:1"])
@@ -29,7 +29,7 @@ def client(cluster: Cluster, name: str, mechanism: str = "PLAIN", password: str 
 
 
 def librdkafka(cluster: Cluster, name: str, mechanism: str = "PLAIN", **more: Any) -> dict[str, Any]:
-    """The settings of confluent-kafka."""
+    """Return the settings of confluent-kafka."""
     return {
         "bootstrap.servers": cluster.bootstrap,
         "security.protocol": "SASL_PLAINTEXT",

@@ -1,7 +1,7 @@
-"""One table of every API and what it needs, asked by six kinds of principals; the answers without what varies.
+"""Every API with the operations that it requires, requested by six kinds of principals.
 
-The same questions go to Apache Kafka (`tools/record_security_answers.py` keeps its answers) and to ottla (the tests).
-Each cell of the table has resources and a principal of its own, so that no cell changes what another one finds.
+The same requests go to Apache Kafka (`tools/record_security_answers.py` records the responses) and to ottla. Each cell
+has its own resources and principal, so that cells do not affect each other.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ Need = tuple[Op, Kind, str]
 
 @dataclass(slots=True)
 class Cell:
-    """The names of one cell: all begin with the cell's own prefix."""
+    """The names of one cell; all have the cell's prefix."""
 
     prefix: str
     topic_id: Uuid = field(default=ZERO_UUID)
@@ -138,7 +138,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One question: its API and version, what it needs, and how it is asked."""
+    """One request: its API and version, the required operations, and how it is made."""
 
     name: str
     version: int
@@ -1016,16 +1016,16 @@ CASES = [
 ]
 
 
-# Who asks.
+# Principals
 
 
 def user(case: Case, kind: str) -> str:
-    """The principal of one cell."""
+    """Return the principal of a cell."""
     return ADMIN if kind == "super" else f"{_number(case)}-{kind}"
 
 
 def cell(case: Case, kind: str) -> Cell:
-    """The names of one cell."""
+    """Return the names of a cell."""
     return Cell(f"{_number(case)}-{kind}")
 
 
@@ -1034,13 +1034,13 @@ def _number(case: Case) -> str:
 
 
 def passwords() -> dict[str, str]:
-    """Every principal with a password."""
+    """Return the password of every principal."""
     names = [user(case, kind) for case in CASES for kind in KINDS if kind != "super"]
     return {ADMIN: ADMIN_PASSWORD} | {name: f"{name}-secret" for name in names}
 
 
 def jaas() -> str:
-    """The users as PLAIN wants them."""
+    """Return the users as a JAAS section for PLAIN."""
     users = " ".join(f'user_{name}="{password}"' for name, password in passwords().items())
     return (
         "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -1060,7 +1060,7 @@ SETTINGS = {
 
 
 def acls(case: Case, kind: str) -> list[k30_create_acls.AclCreation]:
-    """What the principal of a cell is allowed and denied."""
+    """Return the ACLs of a cell's principal."""
     if kind in ("none", "super"):
         return []
     principal = f"User:{user(case, kind)}"
@@ -1102,11 +1102,11 @@ def _acl(
     )
 
 
-# Asking.
+# Requests
 
 
 def run_matrix(host: str, port: int) -> dict[str, dict[str, Any]]:
-    """Prepare a broker, ask everything, and return the answers by case and kind."""
+    """Prepare a broker, send all requests, and return the responses by case and kind."""
     admin = _connect(host, port, ADMIN)
     try:
         _prepare(admin)
@@ -1176,7 +1176,7 @@ def _ask(host: str, port: int, admin: BrokerConnection, case: Case, kind: str) -
     return skeleton(answer, own)
 
 
-# Answers without what varies.
+# Responses without what varies
 
 KEPT = {
     "error_code",
@@ -1214,7 +1214,7 @@ LEFT_OUT = {
 
 
 def skeleton(value: Any, own: Cell) -> Any:
-    """Error codes, names and operations, in an order of their own."""
+    """Return error codes, names and operations, in a stable order."""
     if isinstance(value, list):
         found = [skeleton(each, own) for each in value]
         return sorted((each for each in found if _mine(each, own)), key=repr)

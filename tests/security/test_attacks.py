@@ -1,4 +1,4 @@
-"""What somebody without a password may try on a listener that asks for one."""
+"""Attacks on a listener with SASL by a client without a password."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ pytestmark = pytest.mark.xdist_group("security attacks")  # one worker, one clus
 
 
 class Closed(Exception):  # noqa: N818 - it is what happens
-    """The broker hung up."""
+    """The broker closed the connection."""
 
 
 class Wire:
-    """A socket that says what it is told to, in whatever order."""
+    """A socket that sends anything in any order."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -77,7 +77,7 @@ class Wire:
         return self._exactly(unpack(">i", self._exactly(4))[0])
 
     def frames(self) -> list[bytes]:
-        """Everything until the broker hangs up."""
+        """Return all frames until the broker closes the connection."""
         found = []
         try:
             while True:
@@ -330,7 +330,7 @@ def test_thousand_unauthenticated_connections_do_not_block_others(cluster: Clust
         for number in range(count):
             stranger = socket.create_connection((host, int(port)), timeout=60)
             strangers.append(stranger)
-            # Half a frame each: the rest never comes.
+            # Send half a frame each; the rest never follows.
             stranger.sendall(pack(">i", 400_000) + b"x" * (number % 1000))
         with client(cluster, "admin", "SCRAM-SHA-256") as ours:
             assert [each.name for each in ours.topics()] == ["orders"]

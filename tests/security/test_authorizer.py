@@ -1,4 +1,4 @@
-"""Decisions of the authorizer, case by case, as Apache Kafka's StandardAuthorizer takes them."""
+"""Decisions of the authorizer, case by case, as Kafka's StandardAuthorizer makes them."""
 
 from __future__ import annotations
 

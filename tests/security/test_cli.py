@@ -1,4 +1,4 @@
-"""`ottla acl`, `ottla user` and `ottla quota` against a cluster that asks for a login."""
+"""`ottla acl`, `ottla user` and `ottla quota` against a secured cluster."""
 
 from __future__ import annotations
 

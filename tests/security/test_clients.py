@@ -1,4 +1,4 @@
-"""Other people's clients log in with every mechanism, with and without TLS, and get what they are allowed."""
+"""Third-party clients authenticate with every mechanism, with and without TLS, and are authorized."""
 
 from __future__ import annotations
 

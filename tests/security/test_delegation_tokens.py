@@ -1,4 +1,4 @@
-"""Delegation tokens: created, used for a login, renewed, described, expired, and by whom."""
+"""Delegation tokens: creation, authentication, renewal, description and expiry, and who may do each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The issuer's keys over HTTP: fetched, kept, changed; and an issuer that is slow, gone, hostile or confused."""
+"""The issuer's keys over HTTP: download, caching, refresh; and an issuer that is slow, missing or hostile."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def token(key: Any, *, name: str | None = None, algorithm: str | None = None) ->
 
 
 class Issuer:
-    """A web server whose one page, or whose behaviour, a test chooses."""
+    """A web server whose page or behaviour a test chooses."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.page = key_set(FIRST)
@@ -109,7 +109,7 @@ def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Issuer]
     made.close()
 
 
-# Fetching.
+# Downloads
 
 
 def test_keys_are_downloaded(issuer: Issuer) -> None:
@@ -127,7 +127,7 @@ def test_redirect_from_https_to_http_is_refused(issuer: Issuer, secured: Issuer)
     issuer.location = issuer.url.replace("/keys", "/there")
     assert read_key_set(issuer.url)["keys"]
     issuer.location = issuer.url
-    with pytest.raises(ValueError, match="redirect"):  # in circles
+    with pytest.raises(ValueError, match="redirect"):  # a redirect loop
         read_key_set(issuer.url)
     issuer.location = "file:///etc/passwd"
     with pytest.raises(ValueError, match="not allowed"):
@@ -168,7 +168,7 @@ def test_download_times_out(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> 
         read_key_set(issuer.url)
 
 
-# What is done with them.
+# Verification with the keys
 
 
 def validator(*keys: Any, more: Any = ()) -> TokenValidator:
@@ -200,7 +200,7 @@ def test_symmetric_and_encryption_keys_are_ignored() -> None:
         validator(FIRST, more=[encrypting])(token(SECOND, name="second"))
 
 
-# A broker and its issuer.
+# A broker and its issuer
 
 
 def served(issuer: Issuer, **configs: str) -> Cluster:
@@ -267,7 +267,7 @@ def test_hanging_issuer_does_not_block_the_loop(issuer: Issuer, monkeypatch: pyt
         for number in range(20):
             assert not may_enter(cluster, token(SECOND, name=f"other-{number}"))
         assert issuer.asked == 2, "an unknown key asks the issuer, but not for each token"
-        # and so does closing: it does not wait for the issuer
+        # closing does not wait for the issuer
 
 
 def test_start_fails_without_issuer(issuer: Issuer) -> None:

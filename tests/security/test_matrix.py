@@ -1,4 +1,4 @@
-"""Every API asked by every kind of principal answers what Apache Kafka 4.3.1 answered (see matrix.py)."""
+"""Every API, requested by every kind of principal, responds as Apache Kafka 4.3.1 did (see matrix.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas: whose limit holds, how long the wait is, and what a connection is told and then not asked."""
+"""Quotas: which limit applies, throttle times, and muted connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def quotas(limits: dict[Any, float], clock: Time, key: str = PRODUCE) -> Quotas:
     return Quotas(lambda: {who: {key: limit} for who, limit in limits.items()}, clock)
 
 
-# Rates.
+# Rates
 
 
 def test_first_burst_is_averaged_over_the_window() -> None:
@@ -75,7 +75,7 @@ def test_unsent_bytes_are_not_counted() -> None:
     assert limited.wait(FETCH, "alice", "", 900) == 0.0
 
 
-# Whose limit.
+# Which limit applies
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_connection_rate_is_limited_per_address() -> None:
     assert limited.connection_wait("10.0.0.2") == 0
 
 
-# Over the wire.
+# Over the wire
 
 
 def produce(connection: Any, size: int) -> ProduceResponse:

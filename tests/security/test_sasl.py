@@ -1,4 +1,4 @@
-"""The mechanisms and the conversation, token by token, without a socket."""
+"""SASL mechanisms and exchanges, token by token, without a socket."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_tampered_final_message_fails(mechanism: str, tamper: Tamper) -> None:
         server.evaluate(tamper(final))
     assert server.result is None
     with pytest.raises(SaslError):
-        server.evaluate(final)  # an exchange that failed is over
+        server.evaluate(final)  # a failed exchange is over
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_iterations_of_unknown_users_follow_those_of_known_users(mechanism: str)
 
 
 def test_mock_credential_never_authenticates() -> None:
-    """Somebody who knew the mock credential still is nobody."""
+    """Even a client that knows the mock credential does not authenticate."""
     mechanism = "SCRAM-SHA-256"
     fake = credential(mechanism, "guess")
     server = ScramServer(mechanism, lambda *_: None, lambda *_: fake, "servernonce")
@@ -270,7 +270,7 @@ def test_invalid_bearer_message_fails(message: bytes) -> None:
     assert server.result is None
 
 
-# The conversation
+# Exchanges
 
 
 class Clock:
@@ -327,7 +327,7 @@ def test_transitions_outside_the_table_are_refused() -> None:
 
 
 def test_only_sasl_events_lead_to_authenticated_state() -> None:
-    """From the start no event but a success, which only a mechanism causes, leads there."""
+    """Only a success, which only a mechanism causes, leads from the start to the authenticated state."""
     reached, todo = {State.START}, [State.START]
     while todo:
         state = todo.pop()

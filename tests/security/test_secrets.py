@@ -1,4 +1,4 @@
-"""Passwords, tokens and keys appear in no log line, no event, no decoded frame, no dump and no error message."""
+"""Passwords, tokens and keys appear in no log line, event, decoded frame, dump or error message."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CLUSTER_KEY = "cluster-horse-battery"
 
 
 def forms(secret: str | bytes) -> list[str]:
-    """A secret as it could be written: as it is, in base64, in hexadecimal."""
+    """Return the forms in which a secret could be written: raw, base64, hexadecimal."""
     raw = secret.encode() if isinstance(secret, str) else secret
     found = [base64.b64encode(raw).decode(), raw.hex()]
     return [secret, *found] if isinstance(secret, str) else found

@@ -1,4 +1,4 @@
-"""A thousand who connect over TLS and never say who they are: silent, half way through a handshake, or no login."""
+"""A thousand TLS connections that never authenticate: silent, half way through a handshake, or without SASL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("security tls")
 
 @pytest.fixture
 def count() -> Iterator[int]:
-    """How many strangers this machine has descriptors for, both ends of each being in this process."""
+    """Return the number of connections that the file descriptor limit allows; both ends are in this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 4000 if hard == resource.RLIM_INFINITY else min(hard, 4000)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
@@ -41,7 +41,7 @@ def test_thousand_tls_connections_do_not_block_others(count: int) -> None:
             for number in range(count):
                 wire = socket.create_connection(address, timeout=60)
                 strangers.append(wire)
-                if number % 10 == 0:  # one in ten comes through, and says nothing then
+                if number % 10 == 0:  # one in ten finishes the handshake and then stays silent
                     strangers[-1] = trusting.wrap_socket(wire, server_hostname="localhost")
                 elif number % 2:
                     side, goes = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -1,4 +1,4 @@
-"""TLS listeners: stores, versions, client certificates and the names in them, renewal, and what is refused."""
+"""TLS listeners: stores, versions, client certificates, principals, renewal, refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RULES = r"RULE:^CN=(.*?),O=(.*)$/$1@$2/L,DEFAULT"
 
 
 class Certificates:
-    """Files of one authority, and of another one that nobody trusts."""
+    """Files of one authority, and of another one that is not trusted."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""Many TLS handshakes at once, handshakes that stop half way, and clients that say nothing."""
+"""Many TLS handshakes at once, incomplete handshakes, and silent clients."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 
 
 class Half:
-    """A client that sends its first message, and finishes the handshake only when told."""
+    """A client that sends its first message and finishes the handshake on demand."""
 
     def __init__(self, port: int, authority: Authority) -> None:
         self.wire = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -80,7 +80,7 @@ class Half:
 
 
 class Noted(asyncio.Protocol):
-    """Counts those whose handshake is over."""
+    """Counts finished handshakes."""
 
     made = 0
 
@@ -101,7 +101,7 @@ def test_other_requests_run_between_handshakes(
 
         context.sni_callback = count  # type: ignore[assignment]  # called in the midst of each handshake
         listener = await LoopTransport(loop).listen(Noted, "127.0.0.1", 0, ssl=context)
-        crowd = [Half(listener.port, authority) for _ in range(CROWD)]  # the loop stands still meanwhile
+        crowd = [Half(listener.port, authority) for _ in range(CROWD)]  # the loop is blocked meanwhile
         finishing = asyncio.ensure_future(asyncio.to_thread(lambda: [each.finish() for each in crowd]))
         async with asyncio.timeout(300):
             while Noted.made < CROWD:
@@ -165,7 +165,7 @@ def test_close_ends_unfinished_handshakes(
         (door,) = listener._servers
         assert isinstance(door, TlsAcceptor)
         async with asyncio.timeout(300):
-            while not (door._silent and door._tasks):  # each has come as far as it goes
+            while not (door._silent and door._tasks):  # every handshake has reached its last step
                 await asyncio.sleep(0)
         listener.close()
         listener.close()

@@ -1,4 +1,4 @@
-"""OAUTHBEARER: signed tokens that count, and all those that do not; and through real clients."""
+"""OAUTHBEARER: valid and invalid signed tokens; and real clients with tokens."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_principal_claim_is_configurable() -> None:
 
 
 def _confused() -> str:
-    """The public key taken for a shared secret."""
+    """Return a token signed with the public key as a shared secret."""
     parts = [{"alg": "HS256", "kid": "ec"}, claims()]
     message = ".".join(base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in parts)
     digest = hmac.digest(EC.as_pem(private=False), message.encode(), "sha256")
@@ -152,7 +152,7 @@ def test_file_without_keys_is_refused(tmp_path: Path, content: str) -> None:
 
 
 def joined(*parts: Any) -> str:
-    """A token of these JSON parts, with bytes as they are."""
+    """Return a token of these JSON parts, with bytes unchanged."""
     texts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in parts]
     return ".".join(base64.urlsafe_b64encode(text).rstrip(b"=").decode() for text in texts)
 
@@ -189,7 +189,7 @@ def test_deeply_nested_token_is_refused(deep: bytes) -> None:
             validator()(joined(*parts))
 
 
-# Over the wire, with real time.
+# Over the wire, in real time
 
 
 def current(**changes: Any) -> str:

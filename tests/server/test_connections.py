@@ -1,4 +1,4 @@
-"""Connections as their other end sees them: bad frames, order, limits, idleness, the end."""
+"""Connections as clients see them: bad frames, order, limits, idle connections, shutdown."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def produce(value: bytes, topic: str = "t", acks: int = -1) -> ProduceRequest:
     )
 
 
-# Bad frames.
+# Bad frames
 
 
 BAD = {
@@ -117,7 +117,7 @@ def test_bad_frame_closes_only_its_connection_and_is_logged(
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
 def test_unknown_api_versions_version_is_answered_in_version_0(cluster: Cluster, version: int) -> None:
     with Wire(cluster.bootstrap) as wire:
-        # KIP-511: the header may be of a form that is not known either.
+        # KIP-511: the header may have an unknown form as well.
         wire.frame(struct.pack(">hhih", 18, version, 7, -1) + bytes(1))
         answer = wire.answer(ApiVersionsResponse, 0, 7)
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -142,7 +142,7 @@ def test_tagged_fields_of_the_header_are_skipped(cluster: Cluster) -> None:
         wire.answer(MetadataResponse, 12, 9)
 
 
-# What a handler does wrong.
+# Exceptions of handlers
 
 
 def test_exception_in_handler_is_answered_and_logged(
@@ -172,7 +172,7 @@ def test_exception_in_handler_is_answered_and_logged(
     assert said.exc_info[0] is ZeroDivisionError
 
 
-# Order and back-pressure.
+# Order and back-pressure
 
 
 def test_pipelined_requests_are_answered_in_order(cluster: Cluster) -> None:
@@ -213,7 +213,7 @@ def test_request_received_byte_by_byte_is_handled(cluster: Cluster) -> None:
 
 
 def test_client_that_does_not_read_is_not_read() -> None:
-    """Two hundred answers of a megabyte each must not pile up in the broker."""
+    """Two hundred responses of a megabyte each must not accumulate in the broker."""
     with Cluster(topics=["large"]) as cluster:
         with Wire(cluster.bootstrap) as wire:
             for _ in range(20):
@@ -259,7 +259,7 @@ def test_failed_produce_with_acks_0_closes_connection(cluster: Cluster) -> None:
         assert wire.closed()
 
 
-# Limits.
+# Limits
 
 
 def test_connections_beyond_max_connections_are_refused() -> None:
@@ -303,7 +303,7 @@ def test_idle_connection_is_closed() -> None:
         cluster.close()
 
 
-# The end.
+# Shutdown
 
 
 def test_stop_completes_delayed_fetches_and_writes_clean_shutdown_file(tmp_path: Path) -> None:

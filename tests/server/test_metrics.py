@@ -1,4 +1,4 @@
-"""The metrics of a cluster: counted only when wanted, one registry each, read as Prometheus reads them."""
+"""Metrics of a cluster: counted only with --metrics, one registry per cluster, in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_requests_bytes_and_latencies_are_counted_by_api() -> None:
 
 
 def share(cluster: Cluster, topic: str) -> Client:
-    """Fetch as a member of a share group, and accept the first record."""
+    """Fetch as a member of a share group and accept the first record."""
     client = Client(cluster.bootstrap, timeout=120)
     start = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
     begin = AlterShareGroupOffsetsRequest(

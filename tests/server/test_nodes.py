@@ -1,4 +1,4 @@
-"""Several nodes in one process, several listeners on one node: who answers, who refuses, what clients are told."""
+"""Several nodes in one process, and several listeners of one node: leaders, errors and addresses."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_node_refuses_partitions_led_by_another(client: Client) -> None:
     refused = produced.responses[0].partition_responses[0]
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert refused.base_offset == -1
-    # KIP-951: who leads, and where that is.
+    # KIP-951: the current leader and its endpoint.
     assert refused.current_leader.leader_id == leader
     assert [(each.node_id, each.port) for each in produced.node_endpoints] == [(leader, client.brokers[leader][1])]
 
@@ -208,7 +208,7 @@ def test_requests_for_unknown_topics_create_nothing(client: Client) -> None:
     assert "nowhere" not in {each.name for each in client.topics()}
 
 
-# Listeners.
+# Listeners
 
 
 def test_metadata_has_addresses_of_the_listener() -> None:

@@ -1,4 +1,4 @@
-"""A broker that plays an older Kafka: what it advertises, what it refuses, and that clients live with it."""
+"""--as-version: advertised versions, refused versions, and clients of an older release."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_clients_work_with_older_release(name: str) -> None:
 
 
 def play(cluster: Cluster, name: str) -> None:
-    """Make a running cluster play an older release, as `ottla serve --as-version` does from its start."""
+    """Make a running cluster serve an older release, as `ottla serve --as-version` does."""
 
     def change(broker: object) -> None:
         running = cluster._running

@@ -1,4 +1,4 @@
-"""A raw socket that speaks Kafka's frames and nothing else: what no well-behaved client would send, this can."""
+"""A raw socket with Kafka's framing, for requests that no ordinary client sends."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ class Wire:
         self.socket.close()
 
     def send(self, data: bytes) -> None:
-        """Bytes as they are."""
+        """Send bytes."""
         self.socket.sendall(data)
 
     def frame(self, body: bytes) -> None:
-        """Bytes behind their length."""
+        """Send bytes with their length."""
         self.send(LENGTH.pack(len(body)) + body)
 
     def request(self, request: Message, version: int, correlation_id: int = 1) -> None:
-        """A proper request."""
+        """Send a request."""
         key = request.__schema__.api_key
         assert key is not None
         self.send(encode_request(key, version, correlation_id, "wire", request))
 
     def read_frame(self) -> bytes:
-        """The next frame, without its length."""
+        """Return the next frame without its length."""
         return self._exactly(LENGTH.unpack(self._exactly(4))[0])
 
     def answer(self, response: type[R], version: int, correlation_id: int = 1) -> R:
-        """The next answer, which must be to that request."""
+        """Return the next response, which must have the correlation id."""
         frame = self.read_frame()
         key = response.__schema__.api_key
         assert key is not None
@@ -67,12 +67,12 @@ class Wire:
         return cast("R", decoded)
 
     def ask(self, request: Message, response: type[R], version: int) -> R:
-        """Send and wait."""
+        """Send a request and return its response."""
         self.request(request, version)
         return self.answer(response, version)
 
     def closed(self) -> bool:
-        """Whether the broker hangs up now, with nothing more to say."""
+        """Return whether the broker closes the connection without sending more."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:
