@@ -1,7 +1,7 @@
-"""Simulated franz-go clients of a group, which write the log of `kgo.BasicLogger`: healthy, or one fault in one life.
+"""Simulated franz-go clients of a group, which log as `kgo.BasicLogger` does, without a fault or with one.
 
-Healthy clients fetch in order, commit, give partitions to each other and take over from those that crash; topics are
-idle for a while, and offsets hold markers instead of records.
+Healthy clients fetch in order, commit, hand over partitions and take over those of crashed clients; topics are idle now
+and then, and some offsets hold markers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE = "client.log"
 
 
 class Planted(NamedTuple):
-    """What is wrong in which life."""
+    """The planted fault, with its client and partition."""
 
     fault: str
     client: str
@@ -34,7 +34,7 @@ class Planted(NamedTuple):
 
 
 class Clients:
-    """One run."""
+    """One simulated run."""
 
     def __init__(self, seed: int, fault: str | None = None) -> None:
         self.chance = random.Random(seed)
@@ -132,7 +132,7 @@ class Clients:
             self.take(client, partition)
 
     def crash(self, client: int) -> None:
-        """Its log ends; others go on from what it had committed, after its session has timed out."""
+        """End a client's log; others continue from its committed offsets after the session timeout."""
         self.living.remove(client)
         self.now += 10_000
         for partition in range(self.partitions):
@@ -140,7 +140,7 @@ class Clients:
                 self.take(self.chance.choice(self.living), partition)
 
     def break_a_rule(self) -> None:
-        """Once: in a life that has read and committed something."""
+        """Plant the fault once, in a partition with fetches and commits."""
         ready = [each for each in range(self.partitions) if self.position[each] > 5 and self.committed[each] > 5]
         if not ready:
             return

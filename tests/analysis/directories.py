@@ -1,6 +1,6 @@
-"""Log directories for the analyses that look at records: written with ottla's own storage, without a broker.
+"""Log directories of simulated applications, written with ottla's storage and without a broker.
 
-Each world is a simulated application, from a seed: it keeps to the rules, or breaks one of them once and says which.
+Each simulation follows a seed; it is correct, or has one planted fault.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OFFSETS = "__consumer_offsets"
 
 
 class Writer:
-    """Writes partitions of a log directory: of a real one, or one in memory."""
+    """Write partitions of a log directory, on disk or in memory."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -66,7 +66,7 @@ class Writer:
         first: int = 0,
         value: str = "value of",
     ) -> None:
-        """One batch, of a transaction if it has a producer."""
+        """Write one batch, transactional if it has a producer."""
         transactional = producer >= 0
         builder = BatchBuilder(
             producer_id=producer,
@@ -79,7 +79,7 @@ class Writer:
         self._log(topic, partition).append_as_leader(builder.build(), 0, verified=True)
 
     def end(self, topic: str, partition: int, producer: int, *, committed: bool, epoch: int = 0) -> None:
-        """The end of a transaction in a partition."""
+        """Write the marker of a transaction to a partition."""
         self._log(topic, partition).append_marker(
             ControlType.COMMIT if committed else ControlType.ABORT,
             0,
@@ -92,7 +92,7 @@ class Writer:
     def commit(
         self, group: str, topic: str, partition: int, offset: int, *, producer: int = -1, epoch: int = 0
     ) -> None:
-        """A group commits an offset, in a transaction if there is a producer."""
+        """Commit an offset for a group, in a transaction if there is a producer."""
         transactional = producer >= 0
         builder = BatchBuilder(
             producer_id=producer, producer_epoch=epoch if transactional else -1, transactional=transactional
@@ -103,26 +103,26 @@ class Writer:
         self._log(OFFSETS, 0).append_as_leader(builder.build(), 0, origin=AppendOrigin.COORDINATOR)
 
     def events(self) -> list[Event]:
-        """All of it as events."""
+        """Return the whole directory as events."""
         folders = [log.folder for log in self._logs.values()]
         found = [event for folder in folders for event in folder_events(folder, {}, self._disk, appends=True)]
         return with_summary(found, "directory")
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close all logs."""
         for log in self._logs.values():
             log.close()
 
 
 class Stuck(NamedTuple):
-    """A group that does not move on in a partition."""
+    """A group that stopped committing in a partition."""
 
     group: str
     partition: int
 
 
 def readers(seed: int, *, stuck: bool = False) -> tuple[list[Event], Stuck | None]:
-    """Groups that follow a topic for an hour; partitions are busy, slow or idle. One of them may stop at one place."""
+    """Return the events of groups that follow a topic for an hour; one may stop in one partition."""
     chance = random.Random(seed)
     writer = Writer()
     groups = [f"group-{number}" for number in range(1 + chance.randrange(3))]
@@ -154,7 +154,7 @@ def readers(seed: int, *, stuck: bool = False) -> tuple[list[Event], Stuck | Non
 
 
 def keyed(seed: int, *, skewed: bool = False) -> tuple[list[Event], str | None]:
-    """Records go to partitions by their keys, of which there are many; or one of them is in every second record."""
+    """Return the events of records partitioned by key; if skewed, one key is in every second record."""
     chance = random.Random(seed)
     writer = Writer()
     partitions = 4 + chance.randrange(5)
@@ -175,7 +175,7 @@ EXACTLY_ONCE_FAULTS = ("duplicate", "lost", "outside")
 
 
 class Broken(NamedTuple):
-    """What an application did wrong: the fault, the ids it concerns, and who is to blame."""
+    """The planted fault of an application, the record ids concerned, and the culprit."""
 
     fault: str
     ids: list[str]

@@ -1,4 +1,4 @@
-"""Large event logs are sieved: what passes, and what is said of the rest, is what looking at every line would give."""
+"""The event log filter selects the same events, and counts the same lines, as parsing every line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("pyarrow")
-from ottla.analysis import event_log_filter as sieve
+from ottla.analysis import event_log_filter
 from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.inputs import SUMMARY, Piece, Summary, read_piece
 from ottla.analysis.parse.ottla import FORMAT
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def requests(count: int, seed: int) -> list[str]:
-    """Requests and responses of all sorts, clocks that jump, commits of several offsets."""
+    """Return requests and responses of all kinds, with clock jumps and commits of several offsets."""
     chance = random.Random(seed)
     lines = []
     now = 1_700_000_000_000
@@ -73,7 +73,7 @@ def read(path: str, kind: str, wants: frozenset[str], size: int) -> tuple[list[E
 
 
 def of_interest(event: Event) -> bool:
-    """Requests that are of no producer, and responses without an error, interest no rule."""
+    """Return whether a rule uses an event: not requests without a producer, nor responses without an error."""
     if event.event == "request":
         return event.producer_id is not None
     return event.event != "response" or event.error is not None
@@ -81,12 +81,12 @@ def of_interest(event: Event) -> bool:
 
 @pytest.mark.parametrize("size", [10**9, 20_000])
 @pytest.mark.parametrize("name", ["dual-assign", "txn-timeout", "rebalances", "client-trace", "lag"])
-def test_what_passes_is_what_every_line_gives(log, name, size, monkeypatch):
-    monkeypatch.setattr(sieve, "BLOCK", 5_000)
+def test_filter_selects_the_same_events_as_parsing_every_line(log, name, size, monkeypatch):
+    monkeypatch.setattr(event_log_filter, "BLOCK", 5_000)
     wants = ANALYSES[name].wants
-    sieved, quick = read(log, FORMAT, wants, size)
+    filtered, quick = read(log, FORMAT, wants, size)
     every, slow = read(log, "", wants, size)
-    fields = [(each.position, each.event, each.time_ms, each.group, each.member, each.host) for each in sieved]
+    fields = [(each.position, each.event, each.time_ms, each.group, each.member, each.host) for each in filtered]
     expected = [(each.position, each.event, each.time_ms, each.group, each.member, each.host)
                 for each in every if of_interest(each)]  # fmt: skip
     assert [each for each in fields if each[1] not in ("request", "response")] == [
@@ -99,8 +99,8 @@ def test_what_passes_is_what_every_line_gives(log, name, size, monkeypatch):
     assert (quick.jumps, quick.worst_jump_ms) == (slow.jumps, slow.worst_jump_ms)
 
 
-def test_heartbeats_pass_around_what_happens_to_their_group(log, monkeypatch):
-    monkeypatch.setattr(sieve, "BLOCK", 5_000)
+def test_filter_keeps_heartbeats_around_group_events(log, monkeypatch):
+    monkeypatch.setattr(event_log_filter, "BLOCK", 5_000)
     heartbeat = '{{"seq":{0},"time":{0},"node":1,"kind":"request","connection":1,"api":"Heartbeat","group":"{1}"}}\n'
     moved = '{{"seq":{0},"time":{0},"node":1,"kind":"group.state","group":"{1}","to":"Stable","epoch":1}}\n'
     lines = [(moved if number == 500 else heartbeat).format(number, f"g{number % 2}") for number in range(1_000)]

@@ -1,4 +1,4 @@
-"""Inputs that are missing, empty, cut off, mixed or told by wrong clocks: clear words, and nothing lost."""
+"""Inputs that are missing, empty, truncated, mixed or have wrong clocks: clear messages, and no silent loss."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def write(path: Path, *lines: str) -> Path:
     return path
 
 
-def test_what_is_not_there():
+def test_missing_inputs_and_wrong_options_exit_2():
     assert "does not exist" in run("dual-assign", "/not/there", code=2)
     assert "neither a log directory nor" in run("diff", "/not/there", "/nor/there", code=2)
     assert "write 2026" in run("txn-timeout", str(KGO), "--now", "yesterday", code=2)
     assert "auto, here or spark" in run("dual-assign", str(KGO), "--engine", "hadoop", code=2)
 
 
-def test_nothing_to_see(tmp_path):
+def test_empty_and_unknown_inputs_exit_2(tmp_path):
     empty = tmp_path / "empty.log"
     empty.touch()
     assert "there are no events" in run("dual-assign", empty, code=2)
@@ -80,7 +80,7 @@ def test_nothing_to_see(tmp_path):
     assert "Lorem ipsum" in output
 
 
-def test_two_owners_in_an_event_log(tmp_path):
+def test_dual_assign_finds_two_owners_in_event_log(tmp_path):
     path = write(
         tmp_path / "events.jsonl",
         assigned(0, "a", [0, 1], 1_000),
@@ -104,7 +104,7 @@ def test_two_owners_in_an_event_log(tmp_path):
     assert "is one it uses about group other" in run("dual-assign", path, "--group", "other", code=2)
 
 
-def test_a_pending_revocation_is_ownership(tmp_path):
+def test_dual_assign_counts_pending_revocation_as_ownership(tmp_path):
     lines = [
         event(0, "member.assigned", 1_000, group="g", type="consumer", member="a", epoch=2, partitions={"t": [0]},
               pending={"t": [1]}),
@@ -118,7 +118,7 @@ def test_a_pending_revocation_is_ownership(tmp_path):
     assert not report.found
 
 
-def test_generations_of_a_classic_group_follow_each_other(tmp_path):
+def test_dual_assign_compares_classic_owners_within_a_generation(tmp_path):
     def given(seq: int, member: str, generation: int, partitions: list[int]) -> str:
         return event(seq, "member.assigned", 1000 * generation, group="g", type="classic", member=member,
                      epoch=generation, partitions={"t": partitions})  # fmt: skip
@@ -131,7 +131,7 @@ def test_generations_of_a_classic_group_follow_each_other(tmp_path):
     assert "holds it twice" in report.findings[0].cause
 
 
-def test_a_line_that_is_cut_off_is_kept(tmp_path):
+def test_truncated_line_is_kept_as_unparsed(tmp_path):
     path = tmp_path / "events.jsonl"
     path.write_text(assigned(0, "a", [0], 1_000) + "\n" + assigned(1, "b", [1], 2_000)[:40])
     report = run_here(DUAL, find_pieces([str(path)]), {})
@@ -140,7 +140,7 @@ def test_a_line_that_is_cut_off_is_kept(tmp_path):
     assert any("match no known format" in note for note in report.notes)
 
 
-def test_formats_may_be_mixed(tmp_path):
+def test_mixed_formats_are_read_and_noted(tmp_path):
     path = tmp_path / "all.log"
     lines = [*KGO.read_text().splitlines()[:50], assigned(0, "a", [0], 1_000), "nobody knows"]
     write(path, *lines)
@@ -149,7 +149,7 @@ def test_formats_may_be_mixed(tmp_path):
     assert any("mixes formats" in note for note in report.notes)
 
 
-def test_clocks_that_jump_are_told(tmp_path):
+def test_clock_jumps_are_noted(tmp_path):
     path = write(
         tmp_path / "events.jsonl",
         assigned(0, "a", [0], 100_000),
@@ -163,7 +163,7 @@ def test_clocks_that_jump_are_told(tmp_path):
     assert any("do not overlap, or their clocks differ" in note for note in report.notes)
 
 
-def test_clocks_that_differ_between_hosts_are_told(tmp_path):
+def test_clock_skew_between_hosts_is_noted(tmp_path):
     def line(seq: int, node: int, time: int) -> str:
         return assigned(seq, f"m{node}", [node], time).replace('"node":1', f'"node":{node}')
 
@@ -177,7 +177,7 @@ def test_clocks_that_differ_between_hosts_are_told(tmp_path):
     assert any("their clocks differ" in note for note in report.notes)
 
 
-def test_lines_that_only_look_like_events(tmp_path):
+def test_malformed_events_are_unparsed(tmp_path):
     wrong = [
         '{"seq":0,"time":"x","node":1,"kind":"request"}',
         '{"seq":1,"time":99999999999999999999,"node":1,"kind":"group.state","group":"g"}',
@@ -227,7 +227,7 @@ SCRAPS = [
 
 
 def broken_lines(count: int, seed: int) -> Iterator[str]:
-    """Lines of every format with something cut off, left out, put in or put in the place of something else."""
+    """Yield lines of every format with parts cut off, removed, inserted or replaced."""
     chance = random.Random(seed)
     lines = [line for name in ("kgo", "java", "librdkafka") for line in (KGO.parent / f"{name}.log").open()][::3]
     cases = FIXTURES.parent.parent / "docs" / "debugging"
@@ -256,7 +256,7 @@ def broken_lines(count: int, seed: int) -> Iterator[str]:
         yield line.replace("\n", " ")
 
 
-def test_broken_lines_of_every_format_end_no_analysis(tmp_path):
+def test_fuzzed_lines_of_every_format_fail_no_analysis(tmp_path):
     path = tmp_path / "broken.log"
     for seed in range(3):
         path.write_text("\n".join(broken_lines(1_500, seed)))
@@ -269,7 +269,7 @@ def test_broken_lines_of_every_format_end_no_analysis(tmp_path):
         assert all(fits(event) for event in events)
 
 
-def test_what_can_be_asked_wrongly(tmp_path):
+def test_wrong_arguments_exit_2(tmp_path):
     kgo = str(KGO)
     assert "such as 3 or orders-3" in run("client-trace", kgo, "-p", "x", code=2)
     assert "such as 3 or orders-3" in run("client-trace", kgo, "-p", "-1", code=2)
@@ -286,7 +286,7 @@ def test_what_can_be_asked_wrongly(tmp_path):
     assert "hot-partitions cannot use this input (franz-go log): give it one of: log directory" in output
 
 
-def test_a_picture_is_one_drawing(tmp_path):
+def test_svg_is_one_valid_document(tmp_path):
     kafka = FIXTURES / "kafka" / "4.3.1" / "data"
     two, none = tmp_path / "two.svg", tmp_path / "none.svg"
     run("lag", kafka, "--max-lag", "1", "--html", two, code=1)
@@ -296,7 +296,7 @@ def test_a_picture_is_one_drawing(tmp_path):
     assert "cannot use this input (franz-go log)" in none.read_text()
 
 
-def test_compressed_logs_and_folders_of_logs(tmp_path):
+def test_compressed_logs_and_folders_are_read(tmp_path):
     with gzip.open(tmp_path / "kgo.log.gz", "wb") as file:
         file.write(KGO.read_bytes())
     plain = run_here(DUAL, find_pieces([str(KGO)]), {})
@@ -308,7 +308,7 @@ def test_compressed_logs_and_folders_of_logs(tmp_path):
     assert any("cannot be read to its end" in note for note in report.notes)
 
 
-def test_pieces_of_any_size_hold_the_same_lines():
+def test_piece_size_does_not_change_the_lines():
     whole = [each.position for piece in find_pieces([str(KGO)]) for each in read_piece(piece) if each.format]
     for size in (997, 4_096):
         parts = [each.position for piece in find_pieces([str(KGO)], size) for each in read_piece(piece) if each.format]
@@ -317,7 +317,7 @@ def test_pieces_of_any_size_hold_the_same_lines():
         find_pieces(["/not/there"])
 
 
-def test_a_directory_of_kafka(tmp_path):
+def test_analyses_of_an_apache_kafka_directory(tmp_path):
     kafka = FIXTURES / "kafka" / "4.3.1" / "data"
     assert "no partition had two owners" in run("dual-assign", kafka, code=0)
     assert "1 was open when the logs end" in run("txn-timeout", kafka, code=0)
@@ -330,7 +330,7 @@ def test_a_directory_of_kafka(tmp_path):
     assert "topics" in run("hot-partitions", kafka, code=0)
 
 
-def test_a_client_that_goes_back_and_is_silent(tmp_path):
+def test_client_trace_finds_rewinds_and_silence(tmp_path):
     lines = [
         "[10:00:00 1][INFO] new group session begun; group: g, added: t[3], lost: ",
         "[10:00:01 1][DEBUG] updated uncommitted; group: g, to: t[3{0=>0=>10 r10 e0}]",

@@ -1,4 +1,4 @@
-"""Lines of each format, real ones first, and what becomes of them."""
+"""The events that each parser returns for lines of its format, real ones first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def events_of(path: Path) -> list[Event]:
 
 
 @pytest.mark.parametrize("name", ["kgo", "librdkafka", "java"])
-def test_real_logs_are_recognised_and_read_whole(name):
+def test_real_client_logs_are_detected_and_parsed(name):
     path = FIXTURES / f"{name}.log"
     assert detect(str(path)) == name
     events = events_of(path)
@@ -42,11 +42,11 @@ def test_real_logs_are_recognised_and_read_whole(name):
     assert counts["group.join"]
 
 
-def test_the_columns_are_those_of_the_event():
+def test_columns_match_event_fields():
     assert list(COLUMNS) == list(Event._fields)
 
 
-def test_kgo_moves_and_positions():
+def test_kgo_lines_are_parsed():
     line = "[10:19:45.893 29][DEBUG] updated uncommitted; group: g, to: t[2{0=>25=>50 r25 e0}, 3{7=>9 r1 e0}]"
     first, second = parse_kgo.parse(line, BASE)
     assert (first.event, first.topic, first.partition, first.offset, first.state) == (
@@ -74,7 +74,7 @@ def test_kgo_moves_and_positions():
     )
 
 
-def test_librdkafka_lines():
+def test_librdkafka_lines_are_parsed():
     (added,) = parse_librdkafka.parse(
         '%7|1794738087.287|PARTADD|c1#consumer-3| [thrd:main]: Group "g1": add o [3]', BASE
     )
@@ -100,7 +100,7 @@ def test_librdkafka_lines():
         "2026-11-15T10:00:00.123Z INFO ",
     ],
 )
-def test_java_layouts(head):
+def test_java_layouts_are_parsed(head):
     said = "[Consumer clientId=c1, groupId=g] Adding newly assigned partitions: orders-0, orders-1"
     (event,) = parse_java.parse(head + said, BASE)
     assert (event.event, event.client, event.group, event.partitions) == (
@@ -112,7 +112,7 @@ def test_java_layouts(head):
     assert event.time_ms == 1794736800123
 
 
-def test_times():
+def test_timestamps_are_parsed():
     assert milliseconds("2026-11-15T10:00:00+02:00", None) == 1794736800000 - 2 * 3_600_000
     written = 1794736800000
     assert milliseconds("[09:59:59.5 3]", written) == written - 500
@@ -121,7 +121,7 @@ def test_times():
     assert milliseconds("2026-99-99 10:00:00", written) is None
 
 
-def test_every_kind_of_the_event_log_has_a_place():
+def test_every_event_log_kind_is_parsed():
     lines: list[str] = []
     log = Events(lambda: 5_000, [lambda event: lines.append(json.dumps(event))])
     for kind, about in KINDS.items():
@@ -138,6 +138,6 @@ def test_every_kind_of_the_event_log_has_a_place():
     assert parse_ottla.parse('{"seq": 1, "time": "x", "kind": "request", "node": 1}', BASE) is None
 
 
-def test_names_of_partitions():
+def test_split_partition():
     assert split_partition("a-b-3") == ("a-b", 3)
     assert split_partition("nothing") is None

@@ -1,5 +1,6 @@
-"""Broken on purpose, and found; whole, and nothing found. The seeds of a run are new ones whenever they are asked for:
-OTTLA_ANALYSIS_FIRST_SEED chooses others than those of every run.
+"""dual-assign and txn-timeout on simulations with one planted fault, and on a hundred without.
+
+OTTLA_ANALYSIS_FIRST_SEED selects other seeds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ QUICK = {"grace_ms": 2_000}
 
 
 def blames(report, group: BrokenGroup) -> bool:
-    """Whether a finding is about what was given away: to whom, or to the next one, if that one left at once."""
+    """Return whether a finding names the receiver of the planted assignment, or its partitions if it left at once."""
     receivers = {member for _, member, _ in group.given_away}
     numbers = {str(partition) for _, _, partition in group.given_away}
     return any(
@@ -49,7 +50,7 @@ def test_healthy_groups_have_no_two_owners(first):
         assert not report.found, f"seed {seed}: {report.verdict}"
 
 
-def test_a_partition_that_is_given_away_early_is_found_with_the_members():
+def test_premature_assignment_is_found_with_its_members():
     planted = 0
     for seed in range(FIRST, FIRST + 20):
         group = BrokenGroup(seed, after_steps=30)
@@ -66,7 +67,7 @@ def test_a_partition_that_is_given_away_early_is_found_with_the_members():
     assert planted > 10
 
 
-def test_a_leader_that_gives_a_partition_twice_is_found_with_both_members():
+def test_leader_assigning_twice_is_found_with_both_members():
     planted = 0
     for seed in range(FIRST, FIRST + 20):
         with event_log() as lines:
@@ -86,14 +87,14 @@ def test_a_leader_that_gives_a_partition_twice_is_found_with_both_members():
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + 100, 50))
-def test_healthy_transactions_are_in_time(first):
+def test_healthy_transactions_have_no_finding(first):
     for seed in range(first, first + 50):
         report = evaluate(TIMEOUT, healthy_transactions(seed), QUICK)
         assert not report.found, f"seed {seed}: {report.verdict}"
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 5))
-def test_a_coordinator_that_stalls_is_found(seed):
+def test_stalled_coordinator_is_found(seed):
     events, left, now_ms = stalled_coordinator(seed)
     report = evaluate(TIMEOUT, events, {**QUICK, "now_ms": now_ms})
     assert {finding.facts["transactional id"] for finding in report.findings} == left
@@ -102,7 +103,7 @@ def test_a_coordinator_that_stalls_is_found(seed):
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 5))
-def test_a_client_that_stops_is_found(seed):
+def test_stopped_client_is_found(seed):
     events, left = stopped_client(seed)
     report = evaluate(TIMEOUT, events, QUICK)
     assert {finding.facts["transactional id"] for finding in report.findings} == left
@@ -112,7 +113,7 @@ def test_a_client_that_stops_is_found(seed):
 
 @pytest.mark.parametrize("lied", [True, False])
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 4))
-def test_a_marker_that_is_never_written_is_found_where_it_is_missing(seed, lied):
+def test_missing_marker_is_found_with_its_partition(seed, lied):
     events, forgotten = forgotten_marker(seed, lied=lied)
     ((producer_id, place),) = forgotten
     report = evaluate(TIMEOUT, events, QUICK)
@@ -123,7 +124,7 @@ def test_a_marker_that_is_never_written_is_found_where_it_is_missing(seed, lied)
     assert "marker" in finding.cause
 
 
-def test_in_chaos_those_that_the_coordinator_gave_up_on_are_found():
+def test_timeouts_are_found_under_random_faults():
     found_more = 0
     for seed in range(FIRST, FIRST + 30):
         with counted_timeouts() as given_up:
@@ -137,7 +138,7 @@ def test_in_chaos_those_that_the_coordinator_gave_up_on_are_found():
     assert found_more <= 3
 
 
-def test_the_event_log_tells_the_same_of_groups():
+def test_event_log_and_records_agree_on_groups():
     planted = 0
     for seed in range(FIRST, FIRST + 30):
         with event_log() as lines:
@@ -156,7 +157,7 @@ def test_the_event_log_tells_the_same_of_groups():
     assert planted > 5
 
 
-def test_the_event_log_tells_the_same_of_transactions():
+def test_event_log_and_records_agree_on_transactions():
     for seed in range(FIRST, FIRST + 5):
         with event_log() as lines:
             healthy_transactions(seed)
@@ -173,7 +174,7 @@ def test_the_event_log_tells_the_same_of_transactions():
         assert "stalled" in report.findings[0].cause
 
 
-def test_rebalances_are_counted_with_who_caused_them():
+def test_rebalances_are_counted_with_their_cause():
     for seed in range(FIRST, FIRST + 5):
         with event_log() as lines:
             healthy_group(seed)

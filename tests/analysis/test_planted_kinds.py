@@ -1,7 +1,6 @@
-"""The other analyses on worlds with one fault, and on a hundred of the same kind without: the culprit, or nothing.
+"""The other analyses on simulations with one planted fault, and on a hundred without.
 
-As in `test_planted`, OTTLA_ANALYSIS_FIRST_SEED chooses other seeds than those of every run. `exactly-once` and `diff`
-are Spark jobs: theirs are in tests/spark.
+OTTLA_ANALYSIS_FIRST_SEED selects other seeds. `exactly-once` and `diff` are Spark jobs, tested in tests/spark.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ REBALANCES, TRACE = ANALYSES["rebalances"], ANALYSES["client-trace"]
 LAG, HOT, ANOMALIES = ANALYSES["lag"], ANALYSES["hot-partitions"], ANALYSES["anomalies"]
 
 
-def test_groups_that_keep_still_do_not_rebalance_too_often():
+def test_steady_groups_have_no_finding():
     for seed in HEALTHY:
         with event_log() as lines:
             group = SteadyGroup(seed, MODES[seed % 2])
@@ -35,7 +34,7 @@ def test_groups_that_keep_still_do_not_rebalance_too_often():
             assert report.tables[0].rows[0][1] > 1, "there are some"
 
 
-def test_a_member_that_flaps_is_the_cause():
+def test_flapping_member_is_the_cause():
     for seed in PLANTED:
         with event_log() as lines:
             group = SteadyGroup(seed, MODES[seed % 2], flaps=True)
@@ -46,14 +45,14 @@ def test_a_member_that_flaps_is_the_cause():
             assert "does not stay in the group" in finding.cause
 
 
-def test_nothing_is_wrong_in_the_lives_of_healthy_clients():
+def test_healthy_clients_have_no_finding():
     for seed in HEALTHY:
         report = evaluate(TRACE, Clients(seed).run())
         assert not report.found, f"seed {seed}: {report.verdict}"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_goes_wrong_in_a_clients_life_is_found_there(fault):
+def test_planted_client_fault_is_found_with_its_client(fault):
     for seed in PLANTED[:10]:
         clients = Clients(seed, fault)
         events = clients.run()
@@ -64,14 +63,14 @@ def test_what_goes_wrong_in_a_clients_life_is_found_there(fault):
         assert found == {(FAULTS[fault], clients.planted.client)}, f"seed {seed}: {report.verdict}"
 
 
-def test_groups_that_follow_are_not_stuck():
+def test_keeping_up_groups_have_no_finding():
     for seed in HEALTHY:
         events, _ = readers(seed)
         report = evaluate(LAG, events)
         assert not report.found, f"seed {seed}: {report.verdict}"
 
 
-def test_a_group_that_stands_still_is_found():
+def test_stuck_group_is_found():
     for seed in PLANTED:
         events, planted = readers(seed, stuck=True)
         assert planted is not None
@@ -80,21 +79,21 @@ def test_a_group_that_stands_still_is_found():
         assert finding.facts["partition"] == f"orders-{planted.partition}"
 
 
-def test_keys_without_a_favourite_do_not_skew():
+def test_evenly_spread_keys_are_not_skewed():
     for seed in HEALTHY:
         events, _ = keyed(seed)
         report = evaluate(HOT, events)
         assert not report.found, f"seed {seed}: {report.verdict}"
 
 
-def test_the_partition_of_a_favourite_key_is_hot():
+def test_partition_of_a_frequent_key_is_hot():
     for seed in PLANTED:
         events, planted = keyed(seed, skewed=True)
         report = evaluate(HOT, events)
         assert {finding.facts["culprit"] for finding in report.findings} == {planted}, f"seed {seed}"
 
 
-def test_histories_of_a_correct_log_have_no_anomaly(tmp_path):
+def test_correct_histories_have_no_anomaly(tmp_path):
     path = tmp_path / "history.jsonl"
     for seed in HEALTHY:
         path.write_text("".join(write_history(Histories(seed, 200).history)))
@@ -103,7 +102,7 @@ def test_histories_of_a_correct_log_have_no_anomaly(tmp_path):
 
 
 @pytest.mark.parametrize("kind", AnomalyKind)
-def test_an_anomaly_in_a_large_history_is_found_where_it_is(kind, tmp_path):
+def test_planted_anomaly_is_found_in_its_partition(kind, tmp_path):
     path = tmp_path / "history.jsonl"
     for seed in PLANTED[:3]:
         world = Histories(seed, 1_500)

@@ -1,4 +1,4 @@
-"""Each rule on a few lines that are made for it: on the wire, in client logs, in log directories."""
+"""Each rule on a few lines written for it: captures, client logs, log directories."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPIC = Uuid(bytes(range(16)))
 
 
 class Wire:
-    """A capture of heartbeats."""
+    """Write a capture of heartbeats."""
 
     def __init__(self) -> None:
         self.lines = [header_line(listen="l", target="t")]
@@ -76,7 +76,7 @@ class Wire:
         return run_here(ANALYSES["dual-assign"], find_pieces([str(path)]), {})
 
 
-def test_two_owners_on_the_wire(tmp_path):
+def test_dual_assign_finds_two_owners_in_capture(tmp_path):
     wire = Wire()
     wire.heartbeat(1_000, "a", 0, [], [0, 1])
     wire.heartbeat(2_000, "a", 1, [0, 1], None)
@@ -92,7 +92,7 @@ def test_two_owners_on_the_wire(tmp_path):
     assert finding.facts["lasted"] == "3.0 s"
 
 
-def test_a_move_on_the_wire_that_waits(tmp_path):
+def test_dual_assign_accepts_a_revocation_in_capture(tmp_path):
     wire = Wire()
     wire.heartbeat(1_000, "a", 0, [], [0, 1])
     wire.heartbeat(4_000, "a", 1, [0, 1], [0])
@@ -103,7 +103,7 @@ def test_a_move_on_the_wire_that_waits(tmp_path):
     assert not wire.evaluate(tmp_path / "capture.jsonl").found
 
 
-def test_a_zombie_on_the_wire(tmp_path):
+def test_dual_assign_finds_a_zombie_in_capture(tmp_path):
     wire = Wire()
     wire.heartbeat(1_000, "a", 0, [], [0])
     wire.heartbeat(60_000, "b", 0, [], [0])
@@ -113,7 +113,7 @@ def test_a_zombie_on_the_wire(tmp_path):
     assert "zombie" in finding.cause
 
 
-def test_a_client_that_does_not_let_go(tmp_path):
+def test_dual_assign_finds_a_client_that_releases_late(tmp_path):
     lines = [
         "[10:00:00 1][INFO] new group session begun; group: g, added: t[0 1], lost: ",
         "[10:00:05 2][INFO] new group session begun; group: g, added: t[1], lost: ",
@@ -142,7 +142,7 @@ def append(time_ms: int, end: int, partition: int = 0, records: int = 10, size: 
     )
 
 
-def test_lag_grows_while_nobody_commits():
+def test_lag_finds_a_group_that_stopped_committing():
     events = [append(minute * 60_000, 100 * minute) for minute in range(1, 30)]
     moving = [*events, *[commit(minute * 60_000 + 1, 100 * minute - 5) for minute in range(1, 30)]]
     report = evaluate(ANALYSES["lag"], with_summary(moving))
@@ -156,7 +156,7 @@ def test_lag_grows_while_nobody_commits():
     assert report.series[0].points[-1] == (29 * 60_000, 2_005)
 
 
-def test_one_partition_gets_it_all():
+def test_hot_partitions_finds_skew():
     even = [append(second * 1_000, 10 * second, partition) for second in range(1, 20) for partition in range(4)]
     assert not evaluate(ANALYSES["hot-partitions"], with_summary(even)).found
     skewed = [*even, *[append(second * 1_000 + 500, 99, 2, records=100) for second in range(1, 20)]]
@@ -164,7 +164,7 @@ def test_one_partition_gets_it_all():
     assert {finding.facts["culprit"] for finding in report.findings} == {"t-2"}
 
 
-def test_one_member_that_keeps_the_group_rebalancing():
+def test_rebalances_finds_an_unsteady_member():
     events = []
     for number in range(10):
         now = 10_000 * number
@@ -183,7 +183,7 @@ def test_one_member_that_keeps_the_group_rebalancing():
     assert finding.facts["because a member"] == "was evicted (session timeout) (10)"
 
 
-def test_who_fenced_a_transaction_that_timed_out():
+def test_txn_timeout_distinguishes_causes():
     def event(time_ms: int, name: str, **fields: object) -> Event:
         return Event(time_ms, name, transactional_id="pay", producer_id=7, producer_epoch=0, **fields)  # type: ignore[arg-type]
 

@@ -27,7 +27,7 @@ def log_of(world: World) -> list[Event]:
     ]
 
 
-def test_the_log_tells_who_has_which_task() -> None:
+def test_streams_records_hold_task_assignments() -> None:
     world = World()
     world.create_topic("t", 2)
     world.settings.default_group = GroupSettings(streams_initial_rebalance_delay_ms=0, streams_assignment_interval_ms=0)
@@ -59,7 +59,7 @@ def test_the_log_tells_who_has_which_task() -> None:
     assert [event.epoch for event in events if event.event == "group.state"] == [2, 3, 4]
 
 
-def test_tasks_of_healthy_groups_have_no_two_owners() -> None:
+def test_streams_tasks_have_one_owner() -> None:
     for seed in range(10):
         simulation = Simulation(seed)
         simulation.run()

@@ -1,4 +1,4 @@
-"""Simulated groups and transactions whose logs are looked at as events, healthy or with one rule broken on purpose."""
+"""Simulated groups and transactions as events, correct or with one planted fault."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def with_summary(events: list[Event], path: str = "world") -> list[Event]:
 
 
 class RecordedGroup(Simulation):
-    """A group whose log takes what is decided, at times that go forward: that is all an analysis has to go by."""
+    """A simulated group without faults of its log or clock: analyses see only what the coordinator records."""
 
     log_and_clock_fail = False
 
 
 class BrokenGroup(RecordedGroup):
-    """A group whose coordinator takes every partition for free once, some time after it has begun."""
+    """A group whose coordinator once, after some steps, treats every partition as free."""
 
     def __init__(self, seed: int, *, after_steps: int) -> None:
         super().__init__(seed, "consumer")
@@ -63,7 +63,7 @@ class BrokenGroup(RecordedGroup):
         self.taken = 0
 
     def check(self) -> None:
-        """It is broken, and that is what is looked for."""
+        """Skip the invariants, which the planted fault breaks."""
 
     def settle(self) -> None:
         self.tick(30_000)
@@ -96,9 +96,9 @@ class BrokenGroup(RecordedGroup):
 
 
 class SteadyGroup(RecordedGroup):
-    """Members that join, stay and now and then make room for others; or all of that, and one that does not stay.
+    """Members that join, stay and are replaced now and then; with `flaps`, one member does not stay.
 
-    The one that flaps is silent for longer than its session lasts, comes back, and does so again.
+    The flapping member is silent for longer than its session timeout, rejoins, and repeats that.
     """
 
     def __init__(self, seed: int, mode: str, *, flaps: bool = False) -> None:
@@ -107,7 +107,7 @@ class SteadyGroup(RecordedGroup):
         self.culprit = ""
 
     def check(self) -> None:
-        """Held to its invariants elsewhere: here many runs have to be fast."""
+        """Skip the invariants: other tests check them, and many runs must be fast here."""
 
     def loses(self) -> bool:
         return False
@@ -133,7 +133,7 @@ class SteadyGroup(RecordedGroup):
 
 
 class BrokenLeader(SteadyGroup):
-    """A classic group whose leader once gives a partition to two members."""
+    """A classic group whose leader once assigns a partition to two members."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, "classic")
@@ -159,7 +159,7 @@ class BrokenLeader(SteadyGroup):
 
 
 def group_log(simulation: Simulation) -> list[Event]:
-    """What the log of a simulated group says."""
+    """Return the records of a simulated group as events."""
     names = {str(topic.id): topic.name for topic in simulation.world.topics.topics.values()}
     events = []
     for batch in simulation.world.log.batches.get(0, []):
@@ -169,14 +169,14 @@ def group_log(simulation: Simulation) -> list[Event]:
 
 
 def healthy_group(seed: int) -> list[Event]:
-    """A run with members that crash, stall and change their minds; the coordinator keeps to the rules."""
+    """Return the events of members that crash, stall and change subscriptions, with a correct coordinator."""
     simulation = RecordedGroup(seed, MODES[seed % 2])
     simulation.run()
     return group_log(simulation)
 
 
 def transaction_log(simulation: Transactions) -> list[Event]:
-    """What the logs of simulated transactions say."""
+    """Return the logs of simulated transactions as events."""
     disk = simulation.cluster._disk
     folders = [f"/logs/{place}" for place in DATA]
     folders += [f"/logs/__transaction_state-{index}" for index in range(STATE_PARTITIONS)]
@@ -184,7 +184,7 @@ def transaction_log(simulation: Transactions) -> list[Event]:
 
 
 def healthy_transactions(seed: int) -> list[Event]:
-    """Producers that commit, abort and end in time, over coordinators that stay."""
+    """Return the events of producers that commit and abort in time, with coordinators that do not move."""
     simulation = Transactions(seed)
     simulation.cluster.calm = True
     with mock.patch.object(test_simulation, "SECONDS", 0.5):
@@ -194,7 +194,7 @@ def healthy_transactions(seed: int) -> list[Event]:
 
 @contextlib.contextmanager
 def counted_timeouts() -> Iterator[list[str]]:
-    """The transactional ids that coordinators gave up on."""
+    """Collect the transactional ids that coordinators abort by timeout."""
     real = ottla.transactions.coordinator.timed_out
     found: list[str] = []
 
@@ -208,7 +208,7 @@ def counted_timeouts() -> Iterator[list[str]]:
 
 
 def stalled_coordinator(seed: int) -> tuple[list[Event], set[str], int]:
-    """A producer leaves in the middle of a transaction, its coordinator never notices; and the time at the end."""
+    """Return the events of a coordinator that does not abort an abandoned transaction, and the time at the end."""
     simulation = Transactions(seed)
     simulation.cluster.calm = True
     left: set[str] = set()
@@ -219,7 +219,7 @@ def stalled_coordinator(seed: int) -> tuple[list[Event], set[str], int]:
 
 
 def stopped_client(seed: int) -> tuple[list[Event], set[str]]:
-    """A producer leaves in the middle of a transaction; the coordinator ends it when its time is over."""
+    """Return the events of a producer that abandons a transaction, which the coordinator aborts in time."""
     simulation = Transactions(seed)
     simulation.cluster.calm = True
     left: set[str] = set()
@@ -229,7 +229,7 @@ def stopped_client(seed: int) -> tuple[list[Event], set[str]]:
 
 
 def _leave_one_open(simulation: Transactions, left: set[str]) -> None:
-    """The last producer that is about to end a transaction near the end of the run does not."""
+    """Make the last producer abandon its transaction near the end of the run."""
     from tests.transactions.test_simulation import Fenced, Instance
 
     real = Instance.end
@@ -263,7 +263,7 @@ def _leave_one_open(simulation: Transactions, left: set[str]) -> None:
 
 
 def forgotten_marker(seed: int, *, lied: bool) -> tuple[list[Event], set[tuple[int, str]]]:
-    """One marker is never written. The leader says that it was (`lied`), or never answers that it was."""
+    """Return the events of a run in which one marker is never written; if `lied`, its leader claims that it was."""
     simulation = Transactions(seed)
     simulation.cluster.calm = True
     forgotten: set[tuple[int, str]] = set()
@@ -287,7 +287,7 @@ def forgotten_marker(seed: int, *, lied: bool) -> tuple[list[Event], set[tuple[i
 
 @contextlib.contextmanager
 def event_log() -> Iterator[list[str]]:
-    """The lines that simulated coordinators write to the event log."""
+    """Collect the lines that simulated coordinators write to the event log."""
     lines: list[str] = []
 
     def sink(event: dict[str, Any]) -> None:
@@ -315,7 +315,7 @@ def event_log() -> Iterator[list[str]]:
 
 
 def parsed(lines: list[str]) -> list[Event]:
-    """Lines of the event log as events."""
+    """Parse lines of the event log into events."""
     base = Event(None, "log", file="events.jsonl")
     events = []
     for number, line in enumerate(lines):
