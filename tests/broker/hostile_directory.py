@@ -265,12 +265,12 @@ def logged() -> Iterator[list[str]]:
 
 def check_restart(before: Stopped, damaged: Damaged) -> str:
     """Start on damaged files, hold the result against what was there, and return the kind of outcome."""
-    world = _world(damaged.files)
+    world = make_world(damaged.files)
     outcome = "started"
     with logged() as lines:
         for _ in range(4):
             try:
-                cluster = _open(world)
+                cluster = open_broker(world)
                 break
             except StartError as error:
                 outcome = "refused"
@@ -285,7 +285,7 @@ def check_restart(before: Stopped, damaged: Damaged) -> str:
         if lines and outcome == "started":
             outcome = "reported"
     with logged() as lines:
-        cluster = _open(world)
+        cluster = open_broker(world)
         again = _read_all(cluster)
         close_cluster(cluster)
         for partition, records in found.items():
@@ -294,7 +294,8 @@ def check_restart(before: Stopped, damaged: Damaged) -> str:
     return outcome
 
 
-def _world(files: Files) -> World:
+def make_world(files: Files) -> World:
+    """Return a simulated world whose disk in memory holds these files."""
     world: World = World.simulated(1)
     disk = MemoryDisk(None, world.clock)
     world.disk = disk
@@ -307,7 +308,8 @@ def _world(files: Files) -> World:
     return world
 
 
-def _open(world: World) -> BrokerRuntime:
+def open_broker(world: World) -> BrokerRuntime:
+    """Start the node on the files of a world."""
     return open_cluster(world, [CONFIG], {1: [Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)]})
 
 

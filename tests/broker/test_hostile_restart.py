@@ -9,7 +9,20 @@ import os
 
 import pytest
 
-from .hostile_directory import Damaged, check_restart, run, stopped
+from ottla.broker.start import close_cluster
+from ottla.records.batch import iter_batches
+
+from .hostile_directory import (
+    METADATA_FOLDER,
+    Damaged,
+    check_restart,
+    logged,
+    make_world,
+    open_broker,
+    read_records,
+    run,
+    stopped,
+)
 
 SEEDS = int(os.environ.get("OTTLA_HOSTILE_RESTART_SEEDS", "200"))
 FIRST = int(os.environ.get("OTTLA_HOSTILE_RESTART_FIRST_SEED", "0"))
@@ -42,3 +55,47 @@ def test_every_single_file_may_be_lost(kind: str, clean: bool) -> None:
             check_restart(stopped(clean), damaged)
         except Exception as error:
             raise AssertionError(f"{damaged.done[0]}: {error}") from error
+
+
+def restart_lines(damaged: Damaged) -> tuple[list[str], list[str]]:
+    """Start on the files, read every log, stop; return the warnings and the names in the directory."""
+    world = make_world(damaged.files)
+    with logged() as lines:
+        cluster = open_broker(world)
+        for partition in cluster.partitions.values():
+            read_records(partition.log)
+        close_cluster(cluster)
+        return list(lines), world.disk.list("/data")
+
+
+def test_start_that_cuts_the_metadata_log_makes_no_strays() -> None:
+    files = stopped(False).files
+    path = f"{METADATA_FOLDER}{0:020d}.log"
+    batches = list(iter_batches(files[path]))
+    creation = next(each for each in batches if b"late" in files[path][each.position : each.end])
+    torn = {**files, path: files[path][: creation.position + 20]}
+    lines, names = restart_lines(Damaged(torn))
+    assert [name for name in names if name.endswith("-stray")] == []
+    assert "late-0" in names
+    assert any("late-0: the metadata does not have this partition; left as it is" in line for line in lines)
+    assert any(path in line and "are dropped" in line for line in lines)
+
+
+def test_cut_of_a_log_that_is_loaded_on_first_use_is_reported() -> None:
+    files = stopped(True).files
+    path = f"/data/plain-0/{9:020d}.log"
+    lines, _ = restart_lines(Damaged({**files, path: files[path][:-5]}))
+    assert [line for line in lines if path in line and "are dropped" in line] != []
+
+
+def test_recreated_topic_does_not_take_over_an_unclaimed_folder() -> None:
+    files = stopped(False).files
+    path = f"{METADATA_FOLDER}{0:020d}.log"
+    creation = next(each for each in iter_batches(files[path]) if b"late" in files[path][each.position : each.end])
+    world = make_world({**files, path: files[path][: creation.position + 20]})
+    with logged() as lines:
+        cluster = open_broker(world)
+        cluster.create_topic("late", 1, 1)
+        assert cluster.partitions["late", 0].log.log_end_offset == 0
+        close_cluster(cluster)
+    assert any("/data/late-0: belongs to topic id" in line for line in lines)
