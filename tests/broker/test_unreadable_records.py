@@ -32,6 +32,7 @@ from ottla.protocol.messages import k83_initialize_share_group_state as k83
 from ottla.protocol.messages import k85_write_share_group_state as k85
 from ottla.protocol.messages import k87_read_share_group_state_summary as k87
 from ottla.protocol.messages import k88_streams_group_heartbeat as k88
+from ottla.records.batch import iter_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.iterate import Record, iter_all_records
 from ottla.storage.check.record_removal import RecordPlace, remove_record
@@ -461,3 +462,16 @@ def test_member_of_a_consumer_group_without_its_group_is_loaded(
     node.produce_as_admin(GROUPS, 1, key.replace(b"consumer", b"orphaned"), members[0].value)
     node.close()
     drop_named_records(node, caplog, GROUPS, 1)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_damaged_base_offset_fails_one_partition_and_node_closes(
+    directory: Directory, caplog: pytest.LogCaptureFixture, topic: str
+) -> None:
+    node = directory.restored()
+    path = node.path(topic, 1)
+    data = bytearray(directory.files[path])
+    position = list(iter_batches(data))[1].position
+    data[position + 1] ^= 0x10  # the CRC does not cover the base offset
+    directory.write(path, bytes(data))
+    drop_named_records(node, caplog, topic, 1)

@@ -5,12 +5,17 @@ The functions of this module are methods of `Log`.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
+
+from ottla.storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
 
 
 def mark_durable(log: Log, offset: int) -> None:
@@ -112,7 +117,10 @@ def write_derived_files(log: Log) -> list[str]:
     log.env.check()
     try:
         snapshot = log.take_snapshot()
-        log._segments[-1].write_indexes()
+        try:
+            log._segments[-1].write_indexes()
+        except CorruptLogError as error:  # a damaged log must not keep the directory from closing
+            logger.warning("%s: indexes are not written: %s; run ottla log verify", log.topic_partition, error)
         log._write_epochs()
     except OSError as error:
         raise log.env.fail(error) from error
