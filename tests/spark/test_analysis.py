@@ -84,7 +84,7 @@ def test_a_history_has_the_same_anomalies_partition_by_partition(spark, tmp_path
     assert here.verdict == report.verdict
 
 
-def test_each_input_once_and_the_transactions_that_prove_it(spark, tmp_path):
+def test_exactly_once_accepts_each_input_once(spark, tmp_path):
     writer = Writer(tmp_path / "logs")
     keys = [f"k{number}" for number in range(40)]
     writer.write("orders", 0, keys)
@@ -107,7 +107,7 @@ def test_each_input_once_and_the_transactions_that_prove_it(spark, tmp_path):
     assert not by_header.found
 
 
-def test_what_is_twice_or_not_at_all_is_found_with_its_producers(spark, tmp_path):
+def test_exactly_once_finds_duplicates_and_missing_with_producers(spark, tmp_path):
     writer = Writer(tmp_path / "logs")
     writer.write("orders", 0, ["a", "b", "c", "d"])
     writer.write("bills", 0, ["a", "b"], producer=7)
@@ -129,7 +129,7 @@ def test_what_is_twice_or_not_at_all_is_found_with_its_producers(spark, tmp_path
         )
 
 
-def test_other_applications_of_the_same_input_are_left_out(spark, tmp_path):
+def test_exactly_once_ignores_other_applications(spark, tmp_path):
     writer = Writer(tmp_path / "logs")
     writer.write("orders", 0, ["a", "b", "c", "d"])
     for group, topic, producer, keys in (("billing", "bills", 7, "abd"), ("mailing", "mails", 8, "abcd")):

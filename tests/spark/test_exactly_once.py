@@ -144,7 +144,7 @@ def test_rows_that_are_not_the_same_again_stop_the_query(spark: SparkSession, cl
         ("cast(spark_partition_id() as string) as key", "is not deterministic"),
     ],
 )
-def test_a_plan_that_cannot_be_reproduced_is_refused(
+def test_nondeterministic_plan_is_refused(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, expression: str, reason: str
 ) -> None:
     cluster.create_topic("refused", 1) if "refused" not in cluster.topics() else None
@@ -154,7 +154,7 @@ def test_a_plan_that_cannot_be_reproduced_is_refused(
     assert keys(cluster, "refused") == []
 
 
-def test_plans_with_limits_samples_and_forgetful_sources_are_refused(
+def test_limits_samples_and_unrepeatable_sources_are_refused(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     socket = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 9).load()
@@ -167,7 +167,7 @@ def test_plans_with_limits_samples_and_forgetful_sources_are_refused(
             start(frame, cluster, "refused", tmp_path)
 
 
-def test_an_aggregation_is_reproducible_enough(spark: SparkSession) -> None:
+def test_aggregation_is_accepted(spark: SparkSession) -> None:
     from ottla.spark.sink.exactly_once_plan import check_plan
 
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()

@@ -238,20 +238,20 @@ def test_protobuf_values_by_descriptor_set(command: Command, cluster: Cluster, t
             "{path} is no Avro schema: 'int' object",
         ),
         (("--value", "avro"), b'["null", "Order"]', "{path} is no Avro schema: it has no type Order"),
-        (("--value", "avro"), b'"string"', "{path} is a schema of string; a record is needed"),
+        (("--value", "avro"), b'"string"', "{path} is a schema of string; it must be a record"),
         (("--value", "protobuf", "--message", "x"), None, "--schema {path}: there is no such file"),
-        (("--value", "protobuf", "--message", "x"), b"message X {}", "{path} is no whole descriptor set ("),
+        (("--value", "protobuf", "--message", "x"), b"message X {}", "{path} is no complete descriptor set ("),
         (
             ("--value", "protobuf", "--message", "shop.No"),
             "described",
             "{path} has no message shop.No; it has shop.Order",
         ),
-        (("--value", "json"), b"{}", "{path} is no schema of Spark's, as JSON or such as `id bigint, name string`: "),
-        (("--value", "json"), b"id bigint name", "{path} is no schema of Spark's, as JSON or such as `id bigint, name"),
-        (("--value", "json"), b"bigint", "{path} has one type, bigint, and not fields"),
+        (("--value", "json"), b"{}", "{path} is no Spark schema, as JSON or such as `id bigint, name string`: "),
+        (("--value", "json"), b"id bigint name", "{path} is no Spark schema, as JSON or such as `id bigint, name"),
+        (("--value", "json"), b"bigint", "{path} holds the type bigint, not fields"),
     ],
 )
-def test_a_schema_file_that_is_none_is_wrong_usage_and_writes_nothing(
+def test_invalid_schema_file_exits_2_and_writes_nothing(
     command: Command, tmp_path: Path, words: tuple[str, ...], content: bytes | str | None, problem: str
 ) -> None:
     path, out = tmp_path / "schema", tmp_path / "out"
@@ -371,7 +371,7 @@ def test_a_schema_may_grow_and_not_change() -> None:
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ({"bootstrap": None}, "give one of them"),
+        ({"bootstrap": None}, "use one of them"),
         ({"format": "csv"}, "--format must be one of parquet, delta, iceberg, not csv"),
         ({"by": "week"}, "--by must be one of none, date, hour, not week"),
         ({"value": "xml"}, "--value must be one of string, json, binary, avro, protobuf, not xml"),
@@ -382,7 +382,7 @@ def test_a_schema_may_grow_and_not_change() -> None:
         ({"target_bytes": 5}, "--target-size must be at least 64k"),
     ],
 )
-def test_what_contradicts_itself_is_said_before_spark_starts(wrong: dict[str, Any], problem: str) -> None:
+def test_contradictory_options_fail_before_spark_starts(wrong: dict[str, Any], problem: str) -> None:
     with pytest.raises(ExportError, match=problem):
         ExportPlan(**{"topic": "t", "target": "d", "bootstrap": "b", **wrong}).check()
 

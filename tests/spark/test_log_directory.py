@@ -199,7 +199,7 @@ def test_offsets_and_times_bound_a_read(directory: str) -> None:
     assert len(rows(LogSource, base | by_partition)) == 50 + 25
 
 
-def test_columns_and_a_schema_narrow_what_is_sent(directory: str) -> None:
+def test_columns_option_and_schema_narrow_the_read(directory: str) -> None:
     from pyspark.sql.types import LongType, StringType, StructType
 
     found = table(LogSource, {"path": directory, "subscribe": "events", "columns": "offset,Headers"})
@@ -385,9 +385,7 @@ def test_several_brokers_directories_are_read_at_once(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_options_name_themselves_and_what_would_be_right(
-    directory: str, options: dict[str, str], message: str
-) -> None:
+def test_wrong_options_are_named_with_a_correct_value(directory: str, options: dict[str, str], message: str) -> None:
     given = options if not options else {"path": directory, **options}
     with pytest.raises(OptionError) as raised:
         rows(LogSource, given)

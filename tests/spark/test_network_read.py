@@ -192,7 +192,7 @@ def test_read_committed_leaves_out_what_was_aborted_and_what_is_open(cluster: Cl
     producer.abort_transaction()
 
 
-def test_what_was_removed_since_the_plan_is_said_or_fails(cluster: Cluster) -> None:
+def test_records_deleted_since_planning_are_reported_or_fail(cluster: Cluster) -> None:
     cluster.create_topic("trimmed")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "batch.num.messages": 10})
     for number in range(100):
@@ -289,7 +289,7 @@ def test_a_broker_that_asks_for_a_login_gets_one() -> None:
         ({"kafka.security.protocol": "SAFE"}, "kafka.security.protocol"),
     ],
 )
-def test_bad_options_name_themselves_and_what_would_be_right(
+def test_wrong_options_are_named_with_a_correct_value(
     cluster: Cluster, given: dict[str, str | None], message: str
 ) -> None:
     merged = {**options(cluster), **given}

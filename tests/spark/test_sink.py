@@ -87,13 +87,13 @@ def test_a_stream_appends_its_batches(spark: SparkSession, cluster: Cluster, tmp
         ("value string", {}, "no target"),
         ("value string", {"topic": "nowhere"}, "topic nowhere is not on 127.*create it first"),
         ("value string", {"topic": "left", "topc": "left"}, "ottla has no option topc; did you mean topic"),
-        ("value string", {"topic": "left", "kafka.acks": "2"}, "kafka.acks is one of all, -1, 0, 1, not '2'"),
+        ("value string", {"topic": "left", "kafka.acks": "2"}, "kafka.acks must be one of all, -1, 0, 1, not '2'"),
         ("value string", {"topic": "left", "exactlyOnce": "true"}, "exactlyOnce is for writeStream"),
         ("value string", {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "left"}, "no broker answers at 127.*:1 "),
         ("value string", {"kafka.bootstrap.servers": "nonsense:port", "topic": "left"}, "kafka.bootstrap.servers"),
     ],
 )
-def test_mistakes_are_named_before_the_first_row(
+def test_wrong_sink_options_fail_before_the_first_row(
     spark: SparkSession, cluster: Cluster, schema: str, options: dict[str, str], problem: str
 ) -> None:
     columns = _parse_datatype_string(schema)
