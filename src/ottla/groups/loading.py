@@ -59,7 +59,7 @@ class Loading:
                     next_offset = record.offset
                     self._replay_record(header, record)
                     next_offset += 1
-            except Exception as error:  # the batch cannot be decompressed, or its records cannot be told apart
+            except Exception as error:  # the batch cannot be decompressed, or its records are malformed
                 self._unreadable.append(unreadable(next_offset, error))
 
     def _replay_record(self, header: BatchHeader, record: Record) -> None:

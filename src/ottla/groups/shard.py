@@ -1,6 +1,6 @@
 """One partition of `__consumer_offsets`: its groups and offsets, their timers, and how operations become records.
 
-Kafka's GroupCoordinatorShard in its CoordinatorRuntime. A shard knows operations, not requests.
+Kafka's GroupCoordinatorShard in its CoordinatorRuntime. Requests are decoded and routed by the coordinator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Classic groups: one test for each bad input, with the error that Kafka answers it with."""
+"""Classic groups: one test per invalid request, with Kafka's error code."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_duplicate_protocol_counts_once(world: World) -> None:
 
 
 def test_join_with_100000_protocols_stays_fast(world: World) -> None:
-    """One look at each: comparing every name with every other would stop the broker for minutes."""
+    """Each protocol is visited once; comparing all pairs would take minutes."""
     names = [f"protocol-{number}" for number in range(100_000)]
     first = world.enter(protocols=[(name, b"") for name in names])
     world.advance(0)

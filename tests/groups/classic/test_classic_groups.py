@@ -1,4 +1,4 @@
-"""Classic groups: conversations between members and coordinator, from the first join to the last leave."""
+"""Classic groups: members and coordinator from the first join to the last leave."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_joins_beyond_max_size_are_refused(world: World) -> None:
 
 
 def test_cancelled_joins_leave_no_members_and_timers(world: World) -> None:
-    """Nobody is told that a connection is gone; sessions and the time for joining end what it began, as in Kafka."""
+    """The coordinator does not see closed connections; session and rebalance timeouts evict their members, as in Kafka."""
     world.configure(initial_rebalance_delay_ms=3_000)
     (leader,) = world.stable_group("a", delay_ms=3_000)
     for number in range(500):
@@ -270,7 +270,7 @@ def test_cancelled_joins_leave_no_members_and_timers(world: World) -> None:
 
 
 def stable_static_group(world: World, rebalance_ms: int = 60_000) -> tuple[str, str]:
-    """A leader and a follower with instance ids; returns their member ids."""
+    """Return the member ids of a static leader and a static follower."""
     joins = [world.join(instance=name, rebalance_ms=rebalance_ms) for name in ("one", "two")]
     world.advance(1)
     ids = [answered(join).member_id for join in joins]

@@ -1,4 +1,4 @@
-"""The server-side assignors: what must hold of every assignment, over random groups, and a few cases by hand."""
+"""The server-side assignors: properties over random groups, and some cases by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def group(members: Mapping[str, MemberSpec], counts: Mapping[Uuid, int]) -> Grou
 
 @st.composite
 def groups(draw: st.DrawFn) -> GroupSpec:
-    """Members with any subscriptions, and targets from an assignment of before that may not fit any more."""
+    """Return members with random subscriptions and previous targets that may be stale."""
     counts = {topic: draw(st.integers(1, 12)) for topic in (T, U, V)}
     names = [f"m{index}" for index in range(draw(st.integers(1, 7)))]
     before = group({name: MemberSpec(draw(subscriptions), {}) for name in names}, counts)

@@ -1,4 +1,4 @@
-"""Consumer groups: one test for each bad input, with the error that Kafka answers it with."""
+"""Consumer groups: one test per invalid request, with Kafka's error code."""
 
 from __future__ import annotations
 

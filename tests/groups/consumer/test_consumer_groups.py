@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848): conversations from the first heartbeat to the last."""
+"""Consumer groups (KIP-848): members and coordinator from the first heartbeat to the last."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def world() -> World:
 
 
 def described(world: World, group: str = GROUP) -> tuple[str, int, int]:
-    """State, group epoch and assignment epoch."""
+    """Return state, group epoch and assignment epoch."""
     (shown,) = answered(world.coordinator.describe_consumer_groups([group]))
     return shown.group_state, shown.group_epoch, shown.assignment_epoch
 

@@ -1,4 +1,4 @@
-"""Groups that change their protocol with members in them, and classic members of a consumer group."""
+"""Online upgrade and downgrade of groups, and classic members of consumer groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read(data: bytes) -> Owned:
 
 
 class Classic:
-    """A classic consumer that says what it owns when it joins, as cooperative ones do."""
+    """A cooperative classic consumer, which reports its owned partitions when it joins."""
 
     def __init__(self, world: World, *topics: str, instance: str | None = None) -> None:
         self.world = world
@@ -72,7 +72,7 @@ class Classic:
 
 
 def classic_group(world: World, count: int = 1) -> list[Classic]:
-    """A stable classic group that owns all of t."""
+    """Return a stable classic group that owns all partitions of t."""
     members = [Classic(world, "t") for _ in range(count)]
     joins = [member.join() for member in members]
     world.advance(1)
@@ -322,7 +322,7 @@ def test_group_with_duplicate_assignment_is_not_upgraded(world: World) -> None:
 
 @pytest.fixture
 def mixed(world: World) -> tuple[Consumer, Classic]:
-    """A stable group of a new and a classic member."""
+    """Return a stable group with a consumer and a classic member."""
     new = Consumer(world, "new", "t")
     new.join()
     old = Classic(world, "t")

@@ -1,4 +1,4 @@
-"""Offsets: committed, fetched, deleted, expired, and held back by transactions."""
+"""Offsets: commit, fetch, delete, expiry, and pending offsets of transactions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def commit_in_transaction(
 
 
 def end_transaction(world: World, committed: bool, producer: int = 7) -> None:
-    """Write the marker as the transaction coordinator does, and let the groups know."""
+    """Append a transaction marker and apply it, as the transaction coordinator does."""
     marker = build_end_transaction_marker(
         ControlType.COMMIT if committed else ControlType.ABORT,
         producer_id=producer,

@@ -1,4 +1,4 @@
-"""The assignor of share groups: the same ids give the same assignment as Kafka's, and it is even."""
+"""The assignor of share groups, against recorded assignments of Kafka's."""
 
 from __future__ import annotations
 

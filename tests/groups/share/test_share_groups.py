@@ -1,4 +1,4 @@
-"""Share groups: joining, epochs, initialization of state, assignments that overlap, leaving, and the end of groups."""
+"""Share groups: join, epochs, initialization of state, overlapping assignments, leave and deletion."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def assigned(answer: ShareGroupHeartbeatResponse) -> dict[Uuid, list[int]] | Non
 
 
 def join(world: World, member: str, topics: list[str] | None = None) -> int:
-    """Join and beat until there is nothing new to learn; the member's epoch."""
+    """Join and send heartbeats until the assignment no longer changes; return the member epoch."""
     epoch = beat(world, member, 0, topics or ["t"]).member_epoch
     world.advance(1_000)
     return beat(world, member, epoch).member_epoch
@@ -76,7 +76,7 @@ def topic_id(world: World, name: str = "t") -> Uuid:
 
 
 def state_of(world: World) -> tuple[dict[str, list[int]], dict[str, list[int]], list[str]]:
-    """What is initializing, initialized and deleting."""
+    """Return the initializing, initialized and deleting partitions."""
     state = world.group().state_partitions
     return (
         {topic.name: sorted(topic.partitions) for topic in state.initializing.values()},

@@ -33,7 +33,7 @@ SEEDS, STEPS = 40, 80
 
 
 class Simulation:
-    """One schedule."""
+    """One schedule of a simulation."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -160,7 +160,7 @@ class Simulation:
 
 
 def known(groups: Any) -> dict[str, Any]:
-    """The hard state of share groups, without when it was replayed."""
+    """Return the hard state of share groups without replay times."""
     found = {}
     for group_id, group in groups.items():
         state = group.state_partitions

@@ -1,4 +1,4 @@
-"""The assignor of streams groups: even, sticky, and never a task twice in a process."""
+"""The assignor of streams groups: balanced, sticky, and no task twice in a process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ groups = st.randoms(use_true_random=False)
 def given_again(
     group: Assigned, processes: dict[str, str], subtopologies: dict[str, ConfiguredSubtopology], standbys: int
 ) -> Assigned:
-    """Assign anew to those who have something, and to newcomers."""
+    """Assign again, with the previous assignment and new members."""
     members = {
         each: StreamsMemberSpec(process, None, None, {}, group.get(each, NO_TASKS))
         for each, process in processes.items()

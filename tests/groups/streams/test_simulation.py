@@ -24,7 +24,7 @@ SEEDS, STEPS = 80, 80
 
 
 class Simulation:
-    """One schedule."""
+    """One schedule of a simulation."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -197,7 +197,7 @@ def active_tasks(member: StreamsMember) -> list[tuple[str, int]]:
 
 
 def known(groups: Any) -> dict[str, Any]:
-    """The hard state of streams groups."""
+    """Return the hard state of streams groups."""
     return {
         group_id: (
             group.group_epoch,

@@ -1,4 +1,4 @@
-"""What a streams group refuses: one test for each kind of bad heartbeat, with Kafka's code and words."""
+"""Streams groups: one test per invalid heartbeat, with Kafka's error code and message."""
 
 from __future__ import annotations
 

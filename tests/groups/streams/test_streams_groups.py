@@ -1,4 +1,4 @@
-"""Streams groups: joining with a topology, tasks that move from member to member, timeouts, topics, and the end."""
+"""Streams groups: join with a topology, task movement, timeouts, topic changes and deletion."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def world() -> World:
 
 
 def at_once(world: World, **settings: int) -> None:
-    """Assign without waiting for others, and again whenever it is due."""
+    """Assign without delays and intervals."""
     world.settings.default_group = GroupSettings(
         streams_initial_rebalance_delay_ms=0, streams_assignment_interval_ms=0, **settings
     )
@@ -174,7 +174,7 @@ def test_leaving_members_tasks_are_reassigned(world: World) -> None:
 
 
 def test_member_with_very_many_tasks_stays_fast() -> None:
-    """Each task is looked at once: looking through all of them for each would take minutes here."""
+    """Each task is visited once; a quadratic search would take minutes."""
     many = 150_000
     has = StreamsMember("m", member_epoch=1, assigned=OwnedTasks({"0": dict.fromkeys(range(many), 1)}, {}, {}))
     owners = TaskOwners()

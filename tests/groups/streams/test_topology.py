@@ -1,4 +1,4 @@
-"""Topologies of streams groups: their tasks, their internal topics, and what is said of those that are wrong."""
+"""Topologies of streams groups: tasks, internal topics, and errors."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_chained_repartition_topics_are_counted_in_any_order() -> None:
 
 
 def test_very_many_chained_repartition_topics_stay_fast() -> None:
-    """Each is decided once, whatever the order: going through all of them for each would take minutes here."""
+    """Each subtopology is decided once, whatever the order; a quadratic search would take minutes."""
     many = 30_000
     ids = [f"{number:05}" for number in range(many)]
     order = hash_map_order(ids)[::-1]  # against that in which subtopologies are gone through
