@@ -246,7 +246,7 @@ def test_joins_beyond_max_size_are_refused(world: World) -> None:
 
 
 def test_cancelled_joins_leave_no_members_and_timers(world: World) -> None:
-    """The coordinator does not see closed connections; session and rebalance timeouts evict their members, as in Kafka."""
+    """The coordinator does not see closed connections; session and rebalance timeouts evict their members."""
     world.configure(initial_rebalance_delay_ms=3_000)
     (leader,) = world.stable_group("a", delay_ms=3_000)
     for number in range(500):
