@@ -112,10 +112,10 @@ def _choose_interpreter(master: str) -> None:
 def register(spark: SparkSession) -> None:
     """Register ottla's formats with a session and install the filter pushdown."""
     from ottla.spark.formats import SOURCES
-    from ottla.spark.pushdown import rule as pushdown_rule
+    from ottla.spark.pushdown.rule import install as install_pushdown
     from ottla.spark.sink.exactly_once_plan import watch
 
     watch()
-    pushdown_rule.install(spark)
+    install_pushdown(spark)
     for source in SOURCES:
         spark.dataSource.register(source)
