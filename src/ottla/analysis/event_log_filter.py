@@ -45,12 +45,12 @@ class EventLogFilter:
 
     def __init__(
         self,
-        wanted: Collection[str],
+        event_names: Collection[str],
         evidence: Collection[str],
         count_jump: Callable[[int], None],
         count_skew: Callable[[int], None],
     ) -> None:
-        self._wanted, self._evidence = wanted, evidence
+        self._event_names, self._evidence = event_names, evidence
         self._count_jump, self._count_skew = count_jump, count_skew
         self._before: tuple[bytes, int] | None = None
         self._last: dict[bytes, int] = {}
@@ -139,14 +139,14 @@ class EventLogFilter:
         return np.where(whole, by_kind, _YES)
 
     def _kind(self, kind: str, api: str) -> int:
-        wanted = self._wanted
+        event_names = self._event_names
         if kind == "request":
             name = REQUESTS.get(api, "request")
-            if name not in wanted:
+            if name not in event_names:
                 return _NO
             return _EVIDENCE if name in self._evidence else _REQUEST if name == "request" else _YES
         if kind == "response":
-            return _RESPONSE if kind in wanted else _NO
+            return _RESPONSE if kind in event_names else _NO
         if kind == "member.left":
             names = {"group.left", "group.fenced"}
         elif kind == "timeout":
@@ -155,7 +155,7 @@ class EventLogFilter:
             names = {"connection"}
         else:
             names = {KINDS.get(kind, "log")}
-        return _YES if names & set(wanted) else _NO
+        return _YES if names & set(event_names) else _NO
 
     def _narrow(self, kinds: Any, lines: Any) -> None:
         """Keep other requests only if a producer sent them, and responses only if they hold errors."""

@@ -193,21 +193,23 @@ def _open(path: str) -> IO[bytes]:
     return open(path, "rb")
 
 
-def read_piece(piece: Piece, wanted: Collection[str] | None = None, evidence: Collection[str] = ()) -> Iterator[Event]:
-    """Yield the events of a piece that an analysis wants (all, if `wanted` is None), then the summary.
+def read_piece(
+    piece: Piece, event_names: Collection[str] | None = None, evidence: Collection[str] = ()
+) -> Iterator[Event]:
+    """Yield the events of a piece that an analysis wants (all, if `event_names` is None), then the summary.
 
     Events that are only `evidence` are skipped where nothing else happens to their group (event logs only).
     """
     summary = Summary(piece.path)
     if piece.end < 0:
-        source = _folder(piece, summary, appends=wanted is not None and "append" in wanted)
+        source = _folder(piece, summary, appends=event_names is not None and "append" in event_names)
     else:
-        source = _lines(piece, summary, wanted, evidence)
+        source = _lines(piece, summary, event_names, evidence)
     for event in source:
         summary.events += 1
         if event.time_ms is not None:
             summary.include(event.time_ms)
-        if wanted is None or event.event in wanted:
+        if event_names is None or event.event in event_names:
             yield event
     yield Event(None, SUMMARY, file=piece.path, position=piece.start, text=summary.to_text())
 
@@ -229,7 +231,7 @@ def _count_unparsed(summary: Summary, text: str) -> None:
 
 
 def _lines(
-    piece: Piece, summary: Summary, wanted: Collection[str] | None, evidence: Collection[str]
+    piece: Piece, summary: Summary, event_names: Collection[str] | None, evidence: Collection[str]
 ) -> Iterator[Event]:
     """Yield the events of the lines that begin within the piece; the last one is read to its end."""
     written_ms = int(os.path.getmtime(piece.path) * 1000)
@@ -238,9 +240,9 @@ def _lines(
     parsers = [(name, PARSERS[name]) for name in order]
     clocks = _Clocks(summary)
     context = _Context()
-    quick = piece.format == parse_ottla.FORMAT and wanted is not None and not piece.path.endswith(".gz")
+    quick = piece.format == parse_ottla.FORMAT and event_names is not None and not piece.path.endswith(".gz")
     carried: int | None = None
-    lines = _filtered_lines(piece, summary, wanted or (), evidence) if quick else _all_lines(piece, summary)
+    lines = _filtered_lines(piece, summary, event_names or (), evidence) if quick else _all_lines(piece, summary)
     for position, data, before in lines:
         line = data.decode("utf-8", "replace").rstrip("\r\n")
         if not line.strip():
@@ -302,7 +304,7 @@ def _all_lines(piece: Piece, summary: Summary) -> Iterator[tuple[int, bytes, int
 
 
 def _filtered_lines(
-    piece: Piece, summary: Summary, wanted: Collection[str], evidence: Collection[str]
+    piece: Piece, summary: Summary, event_names: Collection[str], evidence: Collection[str]
 ) -> Iterator[tuple[int, bytes, int | None]]:
     """Yield the lines of an event log that an analysis wants, and count the others in the summary."""
     try:
@@ -311,7 +313,7 @@ def _filtered_lines(
         yield from _all_lines(piece, summary)
         return
 
-    lines = EventLogFilter(wanted, evidence, summary.count_jump, summary.count_skew)
+    lines = EventLogFilter(event_names, evidence, summary.count_jump, summary.count_skew)
     with _open(piece.path) as file:
         for position, data in blocks(file, _seek_first_line(file, piece), piece.end, LINE_LIMIT):
             yield from lines.select(data, position)

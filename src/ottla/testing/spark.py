@@ -139,9 +139,11 @@ class SparkKafka:
     def _wait_for_markers(self) -> None:
         """Wait until every prepared transaction has its markers: EndTxn is answered before they are written."""
         deadline = time.monotonic() + QUERY_SECONDS
-        while open_ones := [each for each in self.cluster.transactions() if each.state.startswith("Prepare")]:
+        while open_ones := [
+            transaction for transaction in self.cluster.transactions() if transaction.state.startswith("Prepare")
+        ]:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"transactions did not come to their end in {QUERY_SECONDS} s: {open_ones}")
+                raise TimeoutError(f"transactions have no markers after {QUERY_SECONDS} s: {open_ones}")
             time.sleep(0.01)
 
     def close(self) -> None:
@@ -190,8 +192,8 @@ def streamed_rows(folder: Path | str) -> list[dict[str, Any]]:
     """
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    logs = {int(each.stem): each for each in (Path(folder) / "_spark_metadata").iterdir() if each.stem.isdigit()}
-    whole = max((number for number, each in logs.items() if each.suffix == ".compact"), default=0)
+    logs = {int(entry.stem): entry for entry in (Path(folder) / "_spark_metadata").iterdir() if entry.stem.isdigit()}
+    whole = max((number for number, entry in logs.items() if entry.suffix == ".compact"), default=0)
     lines = [line for number in sorted(logs) if number >= whole for line in logs[number].read_text().splitlines()[1:]]
     files = [Path(folder) / json.loads(line)["path"].rpartition("/")[2] for line in lines]
     return [row for file in files for row in pq.read_table(file).to_pylist()]

@@ -127,7 +127,7 @@ def _events(message: str, fields: dict[str, str], here: Event) -> Iterator[Event
     elif message == "producer id initialization success":
         yield here._replace(event="txn.init", producer_id=_int(fields.get("id")), producer_epoch=here.epoch, epoch=None)
     elif message.startswith("read EndTxn"):
-        yield here._replace(api="EndTxn")  # a line of its own follows with the error in the response, or without one
+        yield here._replace(api="EndTxn")  # the next lines hold the error of the response
     elif message.startswith(("wrote ", "read ")):
         words = message.split()
         yield here._replace(

@@ -102,7 +102,7 @@ def _pictures(report: Report) -> list[str]:
 
 
 def picture_file(report: Report) -> str:
-    """The picture as a file of its own: one drawing, even if there are two or none."""
+    """Return the picture as one SVG document, even if there are two drawings or none."""
     drawn = _pictures(report)
     if not drawn:
         parts = _canvas(40)

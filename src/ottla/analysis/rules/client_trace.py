@@ -136,7 +136,7 @@ def _names_partitions(event: Event) -> bool:
 
 
 def _partitions(event: Event, options: Row) -> list[str]:
-    """Return the partitions that an event concerns, as far as they were asked for."""
+    """Return the partitions that an event concerns, limited to the requested partition and topic."""
     names = [partition_name(event.topic, event.partition)] if event.topic and event.partition is not None else []
     if event.event in ASSIGNMENTS or (event.event == "response" and event.error and event.api == "Fetch"):
         names += event.partitions or []
@@ -272,16 +272,16 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
                     [*before, shown],
                 )
             )
-    asked = f"{options['topic']}-" if options.get("topic") else "partition "
-    asked += str(options.get("partition"))
+    partition = f"{options['topic']}-" if options.get("topic") else "partition "
+    partition += str(options.get("partition"))
     clients = several(len({row["client"] for row in traces}), "client")
     if not traces:
-        return Report("client-trace", f"no client in the input uses {asked}", found=False, answered=False)
+        return Report("client-trace", f"no client in the input uses {partition}", found=False, answered=False)
     if findings:
-        verdict = f"{several(len(findings), 'fault')} of {clients} with {asked}: {findings[0].title}"
+        verdict = f"{several(len(findings), 'fault')} of {clients} with {partition}: {findings[0].title}"
     else:
         fetches = several(sum(row["fetches"] for row in traces), "fetch", "fetches")
-        verdict = f"{clients} used {asked}: {fetches}, nothing wrong"
+        verdict = f"{clients} used {partition}: {fetches}, nothing wrong"
     columns = ["client", "partition", "fetches", "first", "last", "commits", "committed", "joins", "errors", "problems"]
     report = Report("client-trace", verdict, bool(findings), findings, [Table("Clients", columns, table)])
     for row in traces[:20]:

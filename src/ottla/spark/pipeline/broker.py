@@ -34,9 +34,9 @@ def answers(bootstrap: str, timeout: float = 3.0) -> bool:
 
 
 @contextmanager
-def broker(wanted: str | None, data_dir: Path) -> Iterator[tuple[str, bool]]:
+def broker(address: str | None, data_dir: Path) -> Iterator[tuple[str, bool]]:
     """Yield the bootstrap address and whether the broker was started here: the given, the default, or a new one."""
-    given = wanted or os.environ.get(BOOTSTRAP)
+    given = address or os.environ.get(BOOTSTRAP)
     if given:
         if not answers(given, 60.0):
             raise PipelineError(f"no broker answers at {given}; start one with `ottla serve`, or omit -b")

@@ -160,8 +160,10 @@ def error_in_log(pipeline: Pipeline) -> str:
     try:
         text = pipeline.log_file.read_text(errors="replace")
     except OSError:
-        return "the runner said nothing"
+        return "the runner printed nothing"
     at = text.rfind("Traceback (most recent call last)")
     return (
-        reason(RuntimeError(text[at:])) if at >= 0 else (text.strip().splitlines() or ["the runner said nothing"])[-1]
+        reason(RuntimeError(text[at:]))
+        if at >= 0
+        else (text.strip().splitlines() or ["the runner printed nothing"])[-1]
     )
