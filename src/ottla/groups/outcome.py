@@ -43,7 +43,7 @@ class Outcome(Generic[R]):
         return Outcome(response, self.records, self.replay, self.atomic, self.on_appended, self.on_durable)
 
 
-def nothing() -> Outcome[None]:
+def no_change() -> Outcome[None]:
     """Return an outcome without response and records."""
     return Outcome(None)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.groups.classic import records
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.group_events import LEFT
-from ottla.groups.outcome import Outcome, nothing
+from ottla.groups.outcome import Outcome, no_change
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k11_join_group import JoinGroupResponse
 from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -55,7 +55,7 @@ def leave(shard: Shard, group: ClassicGroup, request: LeaveGroupRequest) -> Outc
     if group.state is ClassicState.DEAD:
         return Outcome(LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
     members = [_leave(shard, group, identity) for identity in request.members]
-    outcome = nothing()
+    outcome = no_change()
     if any(member.error_code == ErrorCode.NONE for member in members):
         if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
             outcome = rebalance_or_complete_join(shard, group)
@@ -65,6 +65,7 @@ def leave(shard: Shard, group: ClassicGroup, request: LeaveGroupRequest) -> Outc
 
 
 def _leave(shard: Shard, group: ClassicGroup, identity: MemberIdentity) -> MemberResponse:
+    """Evict the member that LeaveGroup names by its id or its group instance id; return its part of the response."""
     response = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
     member_id = identity.member_id
     if member_id == "":
@@ -124,13 +125,13 @@ def _expire_session(shard: Shard, group_id: str, member_id: str) -> Outcome[None
     """Evict a member that sent no heartbeat within its session timeout, and rebalance."""
     group = shard.groups.get(group_id)
     if not isinstance(group, ClassicGroup) or group.state is ClassicState.DEAD:
-        return nothing()
+        return no_change()
     if member_id in group.pending_join:
         group.remove(member_id)
         return _complete_if_all_joined(shard, group)
     member = group.members.get(member_id)
     if member is None or member.satisfies_heartbeat:
-        return nothing()
+        return no_change()
     shard.events.timed_out("session", group, member_id, member.session_timeout_ms)
     _evict(shard, group, member_id, "session timeout")
     if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
@@ -141,7 +142,7 @@ def _expire_session(shard: Shard, group_id: str, member_id: str) -> Outcome[None
 def _complete_if_all_joined(shard: Shard, group: ClassicGroup) -> Outcome[None]:
     if group.state is ClassicState.PREPARING_REBALANCE and group.has_all_joined:
         return complete_join(shard, group)
-    return nothing()
+    return no_change()
 
 
 # Rebalance
@@ -185,11 +186,11 @@ def prepare_rebalance(shard: Shard, group: ClassicGroup) -> Outcome[None]:
         delay = shard.settings.coordinator().initial_rebalance_delay_ms
         remaining = max(group.rebalance_timeout_ms - delay, 0)
         _delay_initial_rebalance(shard, group.group_id, delay, remaining)
-        return nothing()
+        return no_change()
     if group.has_all_joined:
         return complete_join(shard, group)
     shard.after(join_timer(group), group.rebalance_timeout_ms, lambda: _expire_join(shard, group.group_id))
-    return nothing()
+    return no_change()
 
 
 def _delay_initial_rebalance(shard: Shard, group_id: str, delay_ms: int, remaining_ms: int) -> None:
@@ -198,13 +199,13 @@ def _delay_initial_rebalance(shard: Shard, group_id: str, delay_ms: int, remaini
     def expired() -> Outcome[None]:
         group = _preparing_group(shard, group_id)
         if group is None:
-            return nothing()
+            return no_change()
         if not group.new_member_added or remaining_ms == 0:
             return complete_join(shard, group)
         group.new_member_added = False
         next_delay = min(shard.settings.coordinator().initial_rebalance_delay_ms, remaining_ms)
         _delay_initial_rebalance(shard, group_id, next_delay, max(remaining_ms - delay_ms, 0))
-        return nothing()
+        return no_change()
 
     shard.after(("join", group_id), delay_ms, expired)
 
@@ -213,7 +214,7 @@ def _expire_join(shard: Shard, group_id: str) -> Outcome[None]:
     """End the join phase at the rebalance timeout."""
     group = _preparing_group(shard, group_id)
     if group is None:
-        return nothing()
+        return no_change()
     shard.events.timed_out("rebalance", group, timeout_ms=group.rebalance_timeout_ms)
     return complete_join(shard, group)
 
@@ -233,7 +234,7 @@ def maybe_complete_join(shard: Shard, group: ClassicGroup) -> Outcome[None]:
         or group.previous_state is ClassicState.EMPTY
         or not group.has_all_joined
     ):
-        return nothing()
+        return no_change()
     return complete_join(shard, group)
 
 
@@ -244,11 +245,11 @@ def complete_join(shard: Shard, group: ClassicGroup) -> Outcome[None]:
         if member.awaiting_join is None and not member.is_static:
             _evict(shard, group, member.member_id, "rebalance timeout")
     if group.state is ClassicState.DEAD:
-        return nothing()
+        return no_change()
     if not group.elect_joined_leader() and group.members:
         # Only static members are left and none has rejoined: they remain members for another rebalance timeout.
         shard.after(join_timer(group), group.rebalance_timeout_ms, lambda: _expire_join(shard, group.group_id))
-        return nothing()
+        return no_change()
     group.begin_generation(shard.clock.now_ms())
     shard.events.moved(group)
     if group.is_empty:
@@ -265,16 +266,16 @@ def complete_join(shard: Shard, group: ClassicGroup) -> Outcome[None]:
         group.rebalance_timeout_ms,
         lambda: _expire_sync(shard, group.group_id, generation_id),
     )
-    return nothing()
+    return no_change()
 
 
 def _expire_sync(shard: Shard, group_id: str, generation_id: int) -> Outcome[None]:
     """Evict members that did not sync within the rebalance timeout, and rebalance (Kafka's expirePendingSync)."""
     group = shard.groups.get(group_id)
     if not isinstance(group, ClassicGroup) or group.generation_id != generation_id:
-        return nothing()
+        return no_change()
     if group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE) or not group.pending_sync:
-        return nothing()
+        return no_change()
     shard.events.timed_out("sync", group, timeout_ms=group.rebalance_timeout_ms)
     for member_id in list(group.pending_sync):
         _evict(shard, group, member_id, "sync timeout")

@@ -22,7 +22,7 @@ R = TypeVar("R")
 def fence_members(
     shard: Shard, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R, reason: str = LEFT
 ) -> Outcome[R]:
-    """Remove members and bump the group epoch; downgrade the group if only classic members remain.
+    """Evict members and bump the group epoch; downgrade the group if only classic members remain.
 
     Kafka's GroupMetadataManager.consumerGroupFenceMembers.
     """

@@ -15,7 +15,7 @@ from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember, count_top
 from ottla.groups.consumer.reconciliation import reconcile, subscribed_topic_ids
 from ottla.groups.consumer.timers import schedule_rebalance_timeout
 from ottla.groups.modern import MemberState, SubscriptionType, Target
-from ottla.groups.outcome import Outcome, nothing
+from ottla.groups.outcome import Outcome, no_change
 from ottla.groups.subscriptions import resolve_regexes, validate_regex
 from ottla.groups.timers import REBALANCE, member_timer
 from ottla.hashing.java import hash_map_order
@@ -106,7 +106,7 @@ def update_regexes(
 def _resolve(shard: Shard, context: RequestContext, group_id: str, regexes: Sequence[str]) -> Outcome[None]:
     group = shard.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
-        return nothing()
+        return no_change()
     written: list[GroupRecord] = []
     counts = dict(group.subscribed_topics)
     bump = False

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.groups.consumer.fencing import fence_members
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
-from ottla.groups.outcome import Outcome, nothing
+from ottla.groups.outcome import Outcome, no_change
 from ottla.groups.timers import JOIN, REBALANCE, SESSION, SYNC, member_timer
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def schedule_rebalance_timeout(shard: Shard, group_id: str, member: ConsumerMemb
         current = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
         if isinstance(current, ConsumerMember) and current.member_epoch == epoch:
             return _fence(shard, group_id, member_id, REBALANCE)
-        return nothing()
+        return no_change()
 
     shard.after(member_timer(REBALANCE, group_id, member_id), member.rebalance_timeout_ms, expired, retry=True)
 
@@ -60,6 +60,6 @@ def schedule_sync_timeout(shard: Shard, group_id: str, member_id: str, timeout_m
 def _fence(shard: Shard, group_id: str, member_id: str, timeout: str) -> Outcome[None]:
     group = shard.groups.get(group_id)
     if not isinstance(group, ConsumerGroup) or member_id not in group.members:
-        return nothing()
+        return no_change()
     shard.events.timed_out(timeout, group, member_id)
     return fence_members(shard, group, [group.members[member_id]], None, f"{timeout} timeout")

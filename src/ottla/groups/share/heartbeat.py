@@ -267,6 +267,7 @@ def _expire_session(shard: Shard, group_id: str, member_id: str) -> Outcome[None
 
 
 def _remove(shard: Shard, group: ShareGroup, member: ShareMember, response: R, reason: str) -> Outcome[R]:
+    """Evict a member: write its tombstones, bump the group epoch, and cancel its session timer."""
     group_id, member_id = group.group_id, member.member_id
     shard.events.leaving(group, [member_id], reason)
     metadata_hash = shard.topic_hashes.of_topics(group.topics_after(member, None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.groups import delete
-from ottla.groups.outcome import Outcome, nothing
+from ottla.groups.outcome import Outcome, no_change
 from ottla.groups.share import records
 from ottla.groups.share import state as share_state
 from ottla.groups.share.group import InitializedTopic, ShareGroup, StatePartitions
@@ -166,7 +166,7 @@ def _remove_from_deleting(shard: Shard, group_id: str, topics: dict[Uuid, str]) 
     group = shard.groups.get(group_id)
     state = group.state_partitions if isinstance(group, ShareGroup) else None
     if state is None or not topics:
-        return nothing()
+        return no_change()
     deleting = {topic_id: name for topic_id, name in state.deleting.items() if topic_id not in topics}
     remaining = StatePartitions(state.initializing, state.initialized, deleting)
     return Outcome(None, [records.state_partitions(group_id, remaining)])

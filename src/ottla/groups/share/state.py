@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.groups.outcome import Outcome, nothing
+from ottla.groups.outcome import Outcome, no_change
 from ottla.groups.share import records
 from ottla.groups.share.group import InitializedTopic, ShareGroup, StatePartitions
 from ottla.pending import Pending, kept
@@ -157,7 +157,7 @@ def _by_topic(keys: Iterable[SharePartitionKey]) -> dict[Uuid, frozenset[int]]:
 def _initialized(shard: Shard, group_id: str, partitions: TopicPartitions) -> Outcome[None]:
     group = shard.groups.get(group_id)
     if not isinstance(group, ShareGroup) or not partitions:
-        return nothing()
+        return no_change()
     state = group.state_partitions or StatePartitions()
     now = shard.clock.now_ms()
     topics = {}
@@ -174,7 +174,7 @@ def _uninitialized(shard: Shard, group_id: str, partitions: TopicPartitions) -> 
     group = shard.groups.get(group_id)
     state = group.state_partitions if isinstance(group, ShareGroup) else None
     if state is None or not state.initializing or not partitions:
-        return nothing()
+        return no_change()
     remaining = replace(state, initializing=_without(state.initializing, partitions))
     return Outcome(None, [records.state_partitions(group_id, remaining)])
 

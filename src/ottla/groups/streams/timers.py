@@ -52,7 +52,7 @@ def _fence(shard: Shard, group_id: str, member_id: str, timeout: str, epoch: int
 
 
 def remove_member(shard: Shard, group: StreamsGroup, member_id: str, response: R, reason: str) -> Outcome[R]:
-    """Remove a member and bump the group epoch; the next heartbeat of another member assigns its tasks."""
+    """Evict a member and bump the group epoch; the next heartbeat of another member assigns its tasks."""
     group_id = group.group_id
     shard.events.leaving(group, [member_id], reason)
     written = [
