@@ -69,7 +69,7 @@ def test_unknown_key_is_kept_with_warning() -> None:
         ),
         ("log.cleanup.policy=shred", r"f\.properties:2: .*String must be one of: compact, delete"),
         ("listeners=PLAINTEXT:9092", r"f\.properties:2: listeners: 'PLAINTEXT:9092' is not NAME://host:port"),
-        ("listeners=X://:9092", r"f\.properties:2: listeners: listener.security.protocol.map says nothing about X"),
+        ("listeners=X://:9092", r"f\.properties:2: listeners: listener.security.protocol.map has no entry for X"),
         ("listeners=SSL://:70000", r"f\.properties:2: listeners: .*ports end at 65535"),
         ("listeners=SSL://a:1,PLAINTEXT://b:1", r"f\.properties:2: listeners: port 1 is there 2 times"),
         ("advertised.listeners=PLAINTEXT://0.0.0.0:1", r"f\.properties:2: advertised.listeners: 0.0.0.0 is no address"),

@@ -383,7 +383,7 @@ def _check_metadata_end(metadata: MetadataLog, directories: Sequence[LogDirector
             raise StartError(
                 f"{metadata.folder}: the log ends at offset {metadata.next_offset}, before broker epoch {epoch} in "
                 f"{directory.file(CLEAN_SHUTDOWN_FILE)}: its end is lost; restore it, or run `ottla log repair "
-                f"{metadata.directory.path} --metadata truncate` to go on without it"
+                f"{metadata.directory.path} --metadata truncate` to continue without it"
             )
 
 

@@ -134,13 +134,13 @@ def metadata_version_name(level: int) -> str:
 
 
 def metadata_changed(source: int, target: int) -> bool:
-    """Whether metadata records differ between two levels, so that a downgrade may lose state."""
+    """Return whether metadata records differ between two levels, so that a downgrade may lose state."""
     low, high = min(source, target), max(source, target)
     return any(each.changed_records for each in METADATA_VERSIONS if low < each.level <= high)
 
 
 def epoch_bump_on_isr_shrink(metadata_version: int) -> bool:
-    """Whether an ISR shrink bumps the leader epoch, as before 3.6."""
+    """Return whether an ISR shrink bumps the leader epoch, as before 3.6."""
     return metadata_version < _NO_EPOCH_BUMP_ON_ISR_SHRINK_FROM
 
 

@@ -38,7 +38,7 @@ class ImageChanges:
     created_topics: list[Topic] = field(default_factory=list)
     deleted_topics: list[Topic] = field(default_factory=list)
     partitions: list[tuple[Topic, int, Partition | None, Partition]] = field(default_factory=list)
-    """Topic, partition, what it was before (`None` if new) and what it is now."""
+    """Topic, partition, previous state (None if new), new state."""
     configs: list[ConfigResource] = field(default_factory=list)
     brokers: list[int] = field(default_factory=list)
     acls: bool = False
@@ -53,7 +53,7 @@ class ClusterImage:
     """The cluster's state as of the last replayed record."""
 
     features: dict[str, int] = field(default_factory=dict)
-    """Finalized levels by name; kraft.version is not among them, it lives in the quorum's own records."""
+    """Finalized levels by name, without kraft.version, which is in the quorum's own records."""
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     controllers: dict[int, ControllerRegistration] = field(default_factory=dict)
     topics: dict[Uuid, Topic] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class ClusterImage:
     unknown: list[UnknownRecord] = field(default_factory=list)
     """Records of types or versions that are not known here, kept so that a snapshot does not lose them."""
     transaction: list[Message | UnknownRecord] | None = None
-    """Records since a BeginTransactionRecord: nobody sees them before the end of the transaction."""
+    """Records since a BeginTransactionRecord, applied at its end."""
 
     # State.
 
@@ -97,7 +97,7 @@ class ClusterImage:
         return self.configs.get(ConfigResource(kind, name), _EMPTY)
 
     def broker_is_active(self, broker_id: int) -> bool:
-        """Whether a broker may lead."""
+        """Return whether a broker may lead."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.active
 

@@ -236,9 +236,8 @@ def _endpoints(config: ServerConfig, key: str, protocols: Mapping[str, str]) -> 
             raise _problem(config, key, f"{text!r} is not NAME://host:port")
         name, port = match[1].upper(), int(match[3])
         if name not in protocols:
-            raise _problem(
-                config, key, f"listener.security.protocol.map says nothing about {name} (it has {', '.join(protocols)})"
-            )
+            known = ", ".join(protocols)
+            raise _problem(config, key, f"listener.security.protocol.map has no entry for {name}; it has {known}")
         if not -1 <= port <= 65535:
             raise _problem(config, key, f"{text!r} has port {port}; ports end at 65535")
         if name in {each.listener for each in found}:

@@ -82,7 +82,7 @@ BROKER_QUOTAS: Final = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
-"""Broker configs that can only be set dynamically: a broker does not describe them until somebody sets them."""
+"""Broker configs that can only be set dynamically: a broker does not describe them until they are set."""
 
 BY_RESOURCE: Final[Mapping[ConfigResourceType, Mapping[str, ConfigKey]]] = {
     ConfigResourceType.TOPIC: TOPIC,

@@ -158,7 +158,7 @@ BROKER_REMOTE_KEYS: Final[tuple[ConfigKey, ...]] = (
         "remote.log.metadata.custom.metadata.max.bytes",
         ConfigType.INT,
         128,
-        "Most bytes of its own that a remote storage may keep per segment.",
+        "Maximum bytes of custom metadata per remote segment.",
         validator=Range(0),
     ),
     ConfigKey(

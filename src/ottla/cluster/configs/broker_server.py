@@ -13,7 +13,7 @@ BROKER_SERVER_KEYS: Final[tuple[ConfigKey, ...]] = (
         "advertised.listeners",
         ConfigType.LIST,
         None,
-        "Addresses that clients are told to connect to, where they differ from the bound `listeners`.",
+        "Addresses that Metadata returns to clients, where they differ from `listeners`.",
         validator=ListOf(empty_allowed=False, null_allowed=True),
         acts=True,
     ),

@@ -1,4 +1,4 @@
-"""Find damage in `__cluster_metadata-0` before the log is opened, and say what would be lost by cutting it there.
+"""Find damage in `__cluster_metadata-0` before the log is opened, and describe what truncation would lose.
 
 Reading only: `metadata.log` refuses to start on damage with valid batches behind it, `metadata.repair` removes it.
 """
@@ -98,7 +98,7 @@ def read_segments(disk: Disk, folder: str) -> list[MetadataSegment]:
 
 
 def _is_plausible(header: BatchHeader, following: BatchHeader | None, expected: int) -> bool:
-    """Whether base offset and leader epoch, which the CRC does not cover, fit between the batches around them."""
+    """Return whether base offset and leader epoch, which the CRC does not cover, fit the batches around them."""
     if not 0 <= header.partition_leader_epoch < _MAX_EPOCH:
         return False
     if following is not None and 0 <= following.partition_leader_epoch < header.partition_leader_epoch:

@@ -143,7 +143,10 @@ class MetadataLog:
     problems: list[str] = field(default_factory=list)
     """What loading could not make sense of, in words for the operator; the rest was loaded."""
     was_cut: bool = False
-    """Whether opening cut a torn tail: the image may lack topics whose folders are on disk."""
+    """Whether opening cut a torn tail (`storage.log.recovery`), or the log ended before its snapshot.
+
+    Reported in `problems`, which `broker.start` logs. The image may lack topics whose folders are on disk.
+    """
     snapshots: list[_Kept] = field(default_factory=list)
     last_timestamp: int = 0
     _bytes_since_snapshot: int = 0
@@ -207,8 +210,8 @@ class MetadataLog:
         if start < self.log.log_start_offset:
             raise DamagedMetadataError(
                 f"{self.folder}: the log begins at offset {self.log.log_start_offset} and no readable snapshot covers "
-                f"the offsets before it; run `ottla log repair {root} --metadata skip` to go on with the records that "
-                "can be read"
+                f"the offsets before it; run `ottla log repair {root} --metadata skip` to continue with the records "
+                "that can be read"
             )
         if start > self.log.log_end_offset:
             self.problems.append(
@@ -424,7 +427,7 @@ class MetadataLog:
     # Snapshots.
 
     def snapshot_due(self) -> bool:
-        """Whether enough bytes, or enough time with changes, have passed since the last snapshot."""
+        """Return whether enough bytes, or enough time with changes, have passed since the last snapshot."""
         if not self._changed_since_snapshot or self.image.transaction is not None:
             return False
         if self._lacks_snapshot:
@@ -500,7 +503,7 @@ def _forget(directory: LogDirectory, path: str) -> None:
 
 
 def holds(disk: Disk, path: str, data: bytes) -> bool:
-    """Whether a file is there and holds exactly these bytes."""
+    """Return whether a file is there and holds exactly these bytes."""
     try:
         return disk.read(path) == data
     except FileNotFoundError:
@@ -508,7 +511,7 @@ def holds(disk: Disk, path: str, data: bytes) -> bool:
 
 
 def holds_metadata_log(disk: Disk, path: str) -> bool:
-    """Whether a log directory has a metadata log, under either of its names."""
+    """Return whether a log directory has a metadata log, under either of its names."""
     return disk.is_dir(f"{path}/{CLUSTER_METADATA_TOPIC}-0") or disk.is_dir(f"{path}/{CLUSTER_METADATA_TOPIC}")
 
 

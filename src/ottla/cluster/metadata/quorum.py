@@ -75,7 +75,7 @@ def encode_quorum_state(state: QuorumState, kraft_version: int, voters: Iterable
 
 
 def is_quorum_state(data: bytes) -> bool:
-    """Whether the bytes are a JSON object."""
+    """Return whether the bytes are a JSON object."""
     try:
         return isinstance(json.loads(data), dict)
     except ValueError:

@@ -36,9 +36,9 @@ class Election(Enum):
     """Kind of leader election."""
 
     PREFERRED = "preferred"
-    """The first replica if it can lead."""
+    """Preferred leader election: the first replica if it can lead."""
     ONLINE = "online"
-    """Only when the present leader cannot go on."""
+    """Only when the present leader cannot continue."""
     UNCLEAN = "unclean"
     """Like ONLINE, and as a last resort a replica that is not in sync."""
 
@@ -57,7 +57,7 @@ def unclean_election_enabled(image: ClusterImage, topic: Topic, layers: BrokerLa
 
 
 def has_online_directory(image: ClusterImage, broker_id: int, directory: Uuid) -> bool:
-    """Whether the directory of a replica is online; an unassigned one counts as online."""
+    """Return whether the directory of a replica is online; an unassigned one counts as online."""
     broker = image.brokers.get(broker_id)
     if broker is None or directory == LOST_DIRECTORY:
         return False
@@ -85,7 +85,7 @@ class PartitionChange:
     """Brokers that came back without a clean stop: their logs may have lost their ends."""
     directories: dict[int, Uuid] = field(default_factory=dict)
     min_isr: int | None = None
-    """What `min_isr` says of the topic, where the caller knows it already."""
+    """The result of `min_isr()`, if the caller has computed it."""
     _elr: list[int] = field(default_factory=list)
 
     def build(self) -> PartitionChangeRecord | None:
@@ -130,6 +130,13 @@ class PartitionChange:
         return [replica for replica in candidates if replica not in isr and replica not in self.unclean_shutdown]
 
     def _elect(self, before: Partition, replicas: list[int], isr: list[int]) -> tuple[int, bool]:
+        """Return the leader and whether the election is unclean.
+
+        A preferred leader election tries the first replica first, others the present leader; both need a replica in
+        the ISR (or, if that is empty, in the ELR). Without one, the last known leader may lead, then, in an unclean
+        election, any online replica.
+        """
+
         def valid(replica: int) -> bool:
             return (replica in isr or (not isr and replica in self._elr)) and self._acceptable(before, replica)
 

@@ -62,6 +62,7 @@ def elect_leaders(
 
 
 def _elect_leader(image: ClusterImage, name: str, index: int, election_type: int, layers: BrokerLayers) -> Message:
+    """Return the record of a preferred or unclean leader election of ElectLeaders; raise if it changes nothing."""
     topic = image.topic(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
