@@ -20,4 +20,4 @@ class CorruptLogError(ValueError):
 
 
 class CleaningAbortedError(Exception):
-    """A cleaning was told to stop; its output is deleted."""
+    """A cleaning was cancelled; its output is deleted."""

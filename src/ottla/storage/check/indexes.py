@@ -69,7 +69,7 @@ class OffsetIndexCheck:
 
     def _fail(self, entry: int, offset: int, what: str) -> None:
         if self.fault is None:
-            self.fault = Fault(f"entry {entry} says {what}", entry * OFFSET_ENTRY, offset)
+            self.fault = Fault(f"entry {entry} has {what}", entry * OFFSET_ENTRY, offset)
 
 
 class TimeIndexCheck:
@@ -106,7 +106,7 @@ class TimeIndexCheck:
 
     def _fail(self, entry: int, offset: int, what: str) -> None:
         if self.fault is None:
-            self.fault = Fault(f"entry {entry} says {what}", entry * TIME_ENTRY, offset)
+            self.fault = Fault(f"entry {entry} has {what}", entry * TIME_ENTRY, offset)
 
 
 class TransactionIndexCheck:
@@ -139,7 +139,7 @@ class TransactionIndexCheck:
         if marker is not None and marker[0].control_type == ControlType.ABORT:
             self._seen.add(number)
             if entry.producer_id != header.producer_id:
-                what = f"says producer {entry.producer_id}, the marker is of producer {header.producer_id}"
+                what = f"has producer {entry.producer_id}, the marker has producer {header.producer_id}"
                 self._fail(number, entry.last_offset, what)
 
     def ended(self, completed: CompletedTxn, last_stable_offset: int, trusted: bool) -> None:

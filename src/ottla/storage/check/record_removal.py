@@ -136,7 +136,7 @@ def _batch_at(data: bytes, position: int, offset: int, limit: int) -> BatchHeade
 
 
 def _is_misplaced(data: bytes, header: BatchHeader, offset: int, limit: int) -> bool:
-    """Whether the next batch contradicts this one's base offset, which its CRC does not cover."""
+    """Return whether the next batch contradicts this one's base offset, which its CRC does not cover."""
     if header.base_offset == offset:
         return False
     following = _batch_at(data, header.end, offset, limit)

@@ -106,7 +106,7 @@ def _mend_checkpoints(
         except FileNotFoundError:
             continue
         except CorruptCheckpointError:
-            report.steps.append(Step(path, "write it anew, empty: the next start finds out what it said"))
+            report.steps.append(Step(path, "replace by an empty file; the next start recomputes the offsets"))
             if not dry_run:
                 write_atomic(env.disk, path, encode_offsets({}))
             continue
@@ -256,7 +256,7 @@ class _PartitionRepair:
             self._leave(replayed)
         elif replayed:
             for path in replayed:
-                self._step(path, "make it anew from the log")
+                self._step(path, "rebuild from the log")
             if not self._dry_run:
                 self._replay(set(replayed))
 
@@ -276,7 +276,7 @@ class _PartitionRepair:
             if self._damaged_from is not None and base >= self._damaged_from:
                 self._leave([path for path in paths if self._offset_of(path) == base])
                 continue
-            self._step(segment.path(names.INDEX_SUFFIX), "make it and the time index anew from the log")
+            self._step(segment.path(names.INDEX_SUFFIX), "rebuild with its time index from the log")
             if not self._dry_run:
                 segment.rebuild_indexes()
 

@@ -57,7 +57,7 @@ def verify(
 
 
 def is_partition(path: str) -> bool:
-    """Whether a path is named like a partition's folder."""
+    """Return whether a path is named like a partition's folder."""
     name = path.rstrip("/").rpartition("/")[2]
     return names.parse_partition_dir(name) is not None or name == names.METADATA_TOPIC
 

@@ -101,7 +101,7 @@ class ProducerEntry:
         return None
 
     def move_to_epoch(self, producer_epoch: int) -> None:
-        """Begin an epoch, whose sequence starts anew: forget the batches of the one before."""
+        """Begin a producer epoch: drop the batches of the earlier one; sequence numbers restart at 0."""
         if self.producer_epoch != producer_epoch:
             self.batches.clear()
             self.producer_epoch = producer_epoch
@@ -194,6 +194,10 @@ class ProducerAppend:
         return completed
 
     def _check_epoch(self, producer_epoch: int, transaction_version: int) -> None:
+        """Fence a zombie producer: raise INVALID_PRODUCER_EPOCH for an epoch older than the producer's last one.
+
+        A marker of transaction version 2 must bump the epoch (KIP-890). Replicated batches are not refused.
+        """
         entry = self.entry
         known = entry.producer_epoch
         if transaction_version < 2:
@@ -210,6 +214,7 @@ class ProducerAppend:
             )
 
     def _check_sequence(self, producer_epoch: int, sequence: int) -> None:
+        """Raise OUT_OF_ORDER_SEQUENCE_NUMBER unless the sequence number follows the last one of its epoch."""
         entry, current = self.entry, self._current
         if self._supports_epoch_bump and sequence != 0 and (current is None or not current.batches):
             raise _out_of_order(entry.producer_id, sequence, "a new producer epoch starts with sequence 0")

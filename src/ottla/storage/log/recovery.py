@@ -145,7 +145,7 @@ def load_clean(log: Log) -> RecoveryReport:
 
 
 def _is_damaged(segment: Segment) -> bool:
-    """Whether the active segment does not begin at its base offset or after, or does not end with a whole batch."""
+    """Return whether the first batch is outside the segment's offsets, or the last one is not whole."""
     try:
         first = next(segment.batches(window=_HEADER_WINDOW), None)
         next_offset, end = segment.next_offset()
@@ -266,8 +266,8 @@ def _come_up(log: Log, report: RecoveryReport) -> None:
     if end < log.recovery_point and not report.damage:
         report.lost_end = True
         report.problems.append(
-            f"{log.folder}: the log ends at offset {end}, but {RECOVERY_POINT_CHECKPOINT} says that offsets up to "
-            f"{log.recovery_point - 1} were flushed; those from {end} on are lost"
+            f"{log.folder}: the log ends at offset {end}, but {RECOVERY_POINT_CHECKPOINT} has offsets up to "
+            f"{log.recovery_point - 1} as flushed; those from {end} on are lost"
         )
     log.set_log_start(max(start, log.bases[0]))
     log.epochs.truncate_from_end(end)  # drop epochs without records; the leader assigns them again
