@@ -344,7 +344,7 @@ class _Clocks:
 
 
 class _Context:
-    """Complete events with what earlier lines of the file told.
+    """Complete events with facts from earlier lines of the file.
 
     A client names its group and its producer id only now and then, a response does not repeat its request, an
     InitProducerId request does not hold the producer id that its transactional id already has, a member's assignment
@@ -405,7 +405,7 @@ class _Context:
         return event
 
     def _name_topics(self, event: Event) -> Event:
-        """Replace topic ids by names, as far as a Metadata response in the capture told them."""
+        """Replace topic ids by names, as far as Metadata responses in the capture name them."""
         if event.format != parse_tap.FORMAT:
             return event
         if event.event == "topic" and event.topic is not None and event.text is not None:

@@ -88,8 +88,8 @@ def run(
             _finding(what, row, result.topic or "output") for what, rows in wrong.items() for row in rows
         ]
         report.notes.append(
-            "a running cluster does not hold who wrote a record: give its log directory to see the transactions that "
-            "prove it"
+            "a running cluster does not expose the producer of a record; pass its log directory to see the "
+            "transactions that prove it"
         )
     return report
 

@@ -102,7 +102,7 @@ def _pictures(report: Report) -> list[str]:
 
 
 def picture_file(report: Report) -> str:
-    """Return the picture as one SVG document, even if there are two drawings or none."""
+    """Return one SVG file with all drawings; without any, one with the verdict as text."""
     drawn = _pictures(report)
     if not drawn:
         parts = _canvas(40)

@@ -186,7 +186,7 @@ def _waited_for(row: Row, verdict: str) -> str:
 
 
 def _cause(row: Row, verdict: str, moves: list[tuple[int, str]], end: int) -> tuple[str, str]:
-    """Return who is to blame, and why that is probable."""
+    """Return the culprit and the reason."""
     begin = row["prepared_ms"] if verdict != "timed out" and row["prepared_ms"] is not None else row["start_ms"]
     moved = [what for time_ms, what in moves if begin <= time_ms <= end]
     if verdict in ("hangs", "slow"):
