@@ -1,7 +1,8 @@
 """Fetches that wait for min.bytes or max.wait: Kafka's DelayedFetch and its purgatory.
 
 Only bytes that the fetch could return count: for read_committed those below the last stable offset, so that records of
-an open transaction complete no fetch and its commit does.
+an open transaction complete no fetch and its commit does. `BrokerRuntime` completes the fetches of a partition whose
+leader changes or whose topic is deleted, and all of them when the cluster stops.
 """
 
 from __future__ import annotations

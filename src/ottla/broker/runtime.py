@@ -315,6 +315,7 @@ class BrokerRuntime:
     # Private parts
 
     def _open_partition(self, topic: Topic, index: int, after: PartitionState) -> None:
+        """Apply a partition's new state; open its log, or create it, if the partition is new."""
         partition = self.partitions.get((topic.name, index))
         if partition is not None and partition.topic_id == topic.id:
             before, partition.state = partition.state, after
@@ -336,6 +337,7 @@ class BrokerRuntime:
         self._leader_changed(partition, NO_LEADER)
 
     def _leader_changed(self, partition: Partition, before: int) -> None:
+        """Complete the partition's delayed fetches, start the leader epoch, and unload and load its coordinator."""
         self.events.of_node(max(partition.state.leader, 0)).emit(
             "leader.changed",
             topic=partition.topic,

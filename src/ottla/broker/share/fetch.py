@@ -199,7 +199,7 @@ class ShareFetch:
         return reads
 
     def _enough(self, reads: Sequence[_PartitionRead]) -> bool:
-        """Whether to respond now: min_bytes were read, or there is an error or the end of a segment."""
+        """Return whether to respond now: min_bytes were read, or there is an error or the end of a segment."""
         if self._unreadable or any(partition_read.read is None for partition_read in reads):
             return True
         total = 0
