@@ -202,7 +202,7 @@ class Example:
 
 
 def _wait_for(file: Path, driver: subprocess.Popen[bytes]) -> bool:
-    """Whether a file came while the driver lived."""
+    """Return whether the file appeared before the driver exited."""
     end = time.monotonic() + 1800
     while not file.exists():
         if driver.poll() is not None or time.monotonic() > end:

@@ -199,7 +199,7 @@ def compare(
     one, two = start("one", node.bootstrap), start("two", node.bootstrap)
 
     def complete(words: Sequence[str]) -> bool:
-        """Whether everything came out; without transactions, what was not committed is done and counted again."""
+        """Return whether all results were written; without transactions, uncommitted records may be counted twice."""
         loud = Counter(word.upper() for word in words) - Counter(chain(*output.values["loud"].values()))
         found = [output.values[each] for each in ("count", "exact")]
         return not loud and all(

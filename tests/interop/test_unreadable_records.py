@@ -87,7 +87,7 @@ def connect(node: OttlaNode | ApacheKafka) -> GroupTalk:
 
 
 def is_reported(node: OttlaNode | ApacheKafka) -> bool:
-    """Whether the log names both partitions in an error."""
+    """Return whether the log names both partitions in an error."""
     errors = [line for line in node.log_file.read_text().splitlines() if "ERROR" in line]
     return all(
         any(f"{topic}-{BAD}" in line for line in errors) for topic in ("__consumer_offsets", "__transaction_state")

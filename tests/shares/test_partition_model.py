@@ -81,7 +81,7 @@ class Play:
                 self.held[offset] = (member, now + LOCK_SECONDS)
 
     def is_aborted(self, offset: int) -> bool:
-        """Whether an offset must never be delivered."""
+        """Return whether an offset must never be delivered."""
         if not self.sharing.settings.read_committed:
             return False
         return any(each.first_offset <= offset < each.last_offset for each in self.sharing.aborted)

@@ -111,7 +111,7 @@ class SimulatedCluster:
             self.elect(index, index % 2)
 
     def chance(self, probability: float) -> bool:
-        """Whether a fault happens now; never after the faults have ended."""
+        """Return whether a fault happens now; never after the faults have ended."""
         return not self.calm and self.random.float() < probability
 
     def _open(self, place: TopicPartition) -> Log:

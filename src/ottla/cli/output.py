@@ -48,7 +48,7 @@ def warn(problem: str) -> None:
 
 
 def pairs(option: str, words: Iterable[str] | None) -> dict[str, str]:
-    """Return what a repeatable option gives as `key=value`; a key given twice is an error."""
+    """Parse `key=value` options into a dict; a repeated key is an error."""
     values: dict[str, str] = {}
     for word in words or ():
         key, equals, value = word.partition("=")

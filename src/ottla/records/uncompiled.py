@@ -1,4 +1,4 @@
-"""What the kernel needs to run as plain Python: a stand-in for Cython, and a way to load its source on purpose."""
+"""Run the kernel as plain Python: a stand-in for Cython, and a loader of its source."""
 
 from __future__ import annotations
 

@@ -113,8 +113,8 @@ def validate(
 
     With `header` the buffer is one whole batch and this its header (from `only_batch`); it is not parsed again.
     Bytes behind the batch that are no whole batch are left out, as Kafka does. With `inline` raise
-    `ValidationDeferredError` before more than a few milliseconds of work: the compressed size of a batch says nothing
-    about the size of its records.
+    `ValidationDeferredError` before more than a few milliseconds of work: the compressed size does not bound
+    the uncompressed size.
     """
     batch = memoryview(buffer)
     if header is None:

@@ -140,7 +140,7 @@ class TokenValidator:
                 raise SaslError("Authentication failed: the token is for another audience")
         name = claims.get(rules.principal_claim)
         if not isinstance(name, str) or not name.strip():
-            raise SaslError("Authentication failed: the token names nobody")
+            raise SaslError(f"Authentication failed: the token has no {rules.principal_claim} claim")
         return Authenticated(f"User:{name.strip()}", expires_ms=int(expires * 1000))
 
 

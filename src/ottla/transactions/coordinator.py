@@ -332,7 +332,7 @@ class TransactionCoordinator:
         return shard, transaction
 
     def _fence(self, shard: Shard, transaction: Transaction) -> Pending[ProducerResult]:
-        """Fence the current producer: abort its transaction with the next epoch."""
+        """Fence the current (zombie) producer: abort its transaction with the next epoch."""
         end = EndTxn(
             transaction.producer_id,
             fence_producer_epoch(transaction),

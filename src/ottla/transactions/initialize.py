@@ -50,7 +50,7 @@ def prepare_init(
 
 
 def _may_recover(transaction: Transaction, expected: ProducerIdAndEpoch) -> bool:
-    """Whether a producer that names its id may have its epoch bumped (KIP-360); its epoch is compared later."""
+    """Return whether a producer that names its id may have its epoch bumped (KIP-360); its epoch is compared later."""
     if transaction.producer_epoch == NO_PRODUCER_EPOCH:
         return True  # the transactional id expired and has just been created again
     if expected.producer_id == transaction.producer_id:

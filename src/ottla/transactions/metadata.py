@@ -88,7 +88,7 @@ class Transaction:
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:
-    """Whether a producer with this epoch cannot be bumped any further."""
+    """Return whether a producer with this epoch cannot be bumped any further."""
     return producer_epoch >= EXHAUSTED_EPOCH
 
 

@@ -119,7 +119,7 @@ class Verifications:
         return started.guard
 
     def may_append(self, producer_id: int, guard: VerificationGuard | None) -> bool:
-        """Whether a guard is valid: no marker was appended since its verification started."""
+        """Return whether a guard is valid: no marker was appended since its verification started."""
         started = self._started.get(producer_id)
         return started is not None and guard is started.guard
 
@@ -165,7 +165,7 @@ class PartitionVerifier:
         self._coordinator_of = coordinator_of
 
     def needed(self, transactional_id: str | None, operation: SupportedOperation) -> bool:
-        """Whether a batch needs a verification."""
+        """Return whether a batch needs a verification."""
         return transactional_id is not None and (
             operation.supports_epoch_bump or self._config().partition_verification_enable
         )

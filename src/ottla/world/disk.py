@@ -73,11 +73,11 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists."""
+        """Return whether the path exists."""
         ...
 
     def is_dir(self, path: str) -> bool:
-        """Whether the path is a folder."""
+        """Return whether the path is a folder."""
         ...
 
     def size(self, path: str) -> int:

@@ -269,12 +269,12 @@ class FaultyDisk:
         return self._platter.seen.read(path)
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists."""
+        """Return whether the path exists."""
         self._check_alive()
         return self._platter.seen.exists(path)
 
     def is_dir(self, path: str) -> bool:
-        """Whether the path is a folder."""
+        """Return whether the path is a folder."""
         self._check_alive()
         return self._platter.seen.is_dir(path)
 

@@ -255,11 +255,11 @@ class MemoryDisk:
         return contents.read(0, contents.length)
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists."""
+        """Return whether the path exists."""
         return self._find(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        """Whether the path is a folder."""
+        """Return whether the path is a folder."""
         return isinstance(self._find(path), Folder)
 
     def size(self, path: str) -> int:

@@ -166,11 +166,11 @@ class RealDisk:
             os.close(fd)
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists."""
+        """Return whether the path exists."""
         return os.path.exists(path)
 
     def is_dir(self, path: str) -> bool:
-        """Whether the path is a folder."""
+        """Return whether the path is a folder."""
         return os.path.isdir(path)
 
     def size(self, path: str) -> int:

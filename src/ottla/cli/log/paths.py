@@ -48,7 +48,7 @@ def _is_log_directory(folder: Path) -> bool:
 
 
 def _is_partition_folder(folder: Path) -> bool:
-    """Whether a folder is named like a partition's and holds one of its files."""
+    """Return whether a folder is named like a partition's and holds one of its files."""
     if folder.name != METADATA_TOPIC and parse_partition_dir(folder.name) is None:
         return False
     try:

@@ -71,8 +71,9 @@ def repair(
     """Rebuild wrong or missing indexes, snapshots and checkpoints.
 
     Records change only with --truncate, which ends a log before its first damaged batch as Kafka's recovery does, with
-    --metadata, or with --drop-record, which removes single records, such as one that keeps a coordinator from loading
-    (the broker's log names it). Copy the directory first. A directory in use by a running broker is refused.
+    --metadata, or with --drop-record, which removes single records, such as one that keeps a coordinator from loading.
+    The broker's log names it. The record's content is lost. Copy the directory first. A directory in use by a running
+    broker is refused.
 
     Exit code 1 means that something is still wrong.
     """

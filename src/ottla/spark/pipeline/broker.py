@@ -73,5 +73,5 @@ def _address(process: subprocess.Popen[bytes], data_dir: Path) -> str:
     ready, _, _ = select.select([process.stdout], [], [], _START_SECONDS)
     line = process.stdout.readline() if ready else b""
     if not line:
-        raise PipelineError(f"the broker did not start; {data_dir.parent / 'broker.log'} says why")
+        raise PipelineError(f"the broker did not start; see {data_dir.parent / 'broker.log'}")
     return str(json.loads(line)["bootstrap"])

@@ -160,10 +160,10 @@ def error_in_log(pipeline: Pipeline) -> str:
     try:
         text = pipeline.log_file.read_text(errors="replace")
     except OSError:
-        return "the runner printed nothing"
+        return "the runner wrote no output"
     at = text.rfind("Traceback (most recent call last)")
     return (
         reason(RuntimeError(text[at:]))
         if at >= 0
-        else (text.strip().splitlines() or ["the runner printed nothing"])[-1]
+        else (text.strip().splitlines() or ["the runner wrote no output"])[-1]
     )

@@ -32,7 +32,7 @@ def source_progress(source: dict[str, Any]) -> dict[str, Any]:
 
 
 def lag(end: Any, latest: Any) -> int | None:
-    """How many offsets lie between what was read and what there is; None where offsets are not a topic's.
+    """Return the number of unread offsets; None if the offsets are not a topic's.
 
     >>> lag('{"orders": {"0": 5, "1": 7}}', '{"orders": {"0": 9, "1": 7}}')
     4
