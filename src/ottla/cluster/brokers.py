@@ -179,12 +179,12 @@ def directories_offline(
 def assign_directories(
     image: ClusterImage,
     broker_id: int,
-    found: Mapping[tuple[str, int], Uuid],
+    directory_of: Mapping[tuple[str, int], Uuid],
     topics: Iterable[Topic],
     *,
     layers: BrokerLayers,
 ) -> list[Message]:
-    """Assign partitions to the directory in which a broker holds them (`found`), where the metadata differs.
+    """Assign partitions to the directory in which a broker holds them (`directory_of`), where the metadata differs.
 
     Differences come from a lost directory id, a moved log, or a new partition. A partition that is in no directory
     of the broker is assigned to the first one.
@@ -196,11 +196,13 @@ def assign_directories(
     for topic, index in _among(topics, lambda partition: broker_id in partition.replicas):
         partition = topic.partitions[index]
         known = partition.directories[partition.replicas.index(broker_id)]
-        place = found.get((topic.name, index))
-        if place is None:
-            place = known if has_online_directory(image, broker_id, known) else broker.directories[0]
-        change = PartitionChange(image, topic, index, layers, image.broker_is_active, directories={broker_id: place})
-        if place != known and (record := change.build()) is not None:
+        directory = directory_of.get((topic.name, index))
+        if directory is None:
+            directory = known if has_online_directory(image, broker_id, known) else broker.directories[0]
+        change = PartitionChange(
+            image, topic, index, layers, image.broker_is_active, directories={broker_id: directory}
+        )
+        if directory != known and (record := change.build()) is not None:
             records.append(record)
     return records
 

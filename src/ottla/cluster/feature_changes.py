@@ -106,7 +106,7 @@ def _check_supported(image: ClusterImage, node_id: int, name: str, level: int) -
 
 
 def _check_metadata_version(current: int, level: int, *, unsafe: bool) -> None:
-    if level not in {each.level for each in METADATA_VERSIONS}:
+    if level not in {version.level for version in METADATA_VERSIONS}:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
             f"Invalid metadata.version {level}. Valid versions are from {MINIMUM_METADATA_VERSION} to "

@@ -130,13 +130,13 @@ def bootstrap_features(metadata_version: int = LATEST_METADATA_VERSION) -> dict[
 
 def metadata_version_name(level: int) -> str:
     """Return the release name of a level, such as `4.3-IV0`."""
-    return next((each.name for each in METADATA_VERSIONS if each.level == level), str(level))
+    return next((version.name for version in METADATA_VERSIONS if version.level == level), str(level))
 
 
 def metadata_changed(source: int, target: int) -> bool:
     """Return whether metadata records differ between two levels, so that a downgrade may lose state."""
     low, high = min(source, target), max(source, target)
-    return any(each.changed_records for each in METADATA_VERSIONS if low < each.level <= high)
+    return any(version.changed_records for version in METADATA_VERSIONS if low < version.level <= high)
 
 
 def epoch_bump_on_isr_shrink(metadata_version: int) -> bool:

@@ -131,8 +131,8 @@ class ClusterImage:
             raise ReplayError("a metadata transaction ends that never began")
         pending, self.transaction = self.transaction, None
         if isinstance(record, records.EndTransactionRecord):
-            for each in pending:
-                self._apply(each, changes)
+            for pending_record in pending:
+                self._apply(pending_record, changes)
 
     def _apply(self, record: Message | UnknownRecord, changes: ImageChanges) -> None:
         if isinstance(record, UnknownRecord):
@@ -261,7 +261,7 @@ class ClusterImage:
         changes.features = True
 
     def _client_quota(self, record: records.ClientQuotaRecord, changes: ImageChanges) -> None:
-        entity = quota_entity({each.entity_type: each.entity_name for each in record.entity})
+        entity = quota_entity({component.entity_type: component.entity_name for component in record.entity})
         quotas = dict(self.client_quotas.get(entity, {}))
         if record.remove:
             quotas.pop(record.key, None)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def sorted_directories(ids: Iterable[Uuid]) -> tuple[Uuid, ...]:
     """Sort directory ids as Java compares Uuids: each half as a signed number."""
-    return tuple(sorted(ids, key=lambda each: unpack(">qq", each)))
+    return tuple(sorted(ids, key=lambda directory_id: unpack(">qq", directory_id)))
 
 
 @dataclass(frozen=True, slots=True)

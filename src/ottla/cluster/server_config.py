@@ -170,18 +170,19 @@ def _derive_listeners(config: ServerConfig) -> None:
     bound = _endpoints(config, "listeners", protocols)
     _check_ports(config, bound)
     controllers = set(config.controller_listener_names)
-    config.listeners = tuple(each for each in bound if each.listener not in controllers)
-    config.controller_listeners = tuple(each for each in bound if each.listener in controllers)
+    config.listeners = tuple(endpoint for endpoint in bound if endpoint.listener not in controllers)
+    config.controller_listeners = tuple(endpoint for endpoint in bound if endpoint.listener in controllers)
     if config.value("advertised.listeners") is None:
         config.advertised_listeners = config.listeners
     else:
         advertised = _endpoints(config, "advertised.listeners", protocols)
+        bound_listeners = {endpoint.listener for endpoint in bound}
         for endpoint in advertised:
             if endpoint.host == "0.0.0.0":
                 raise _problem(config, "advertised.listeners", "0.0.0.0 is no address that a client can connect to")
-            if endpoint.listener not in {each.listener for each in bound}:
+            if endpoint.listener not in bound_listeners:
                 raise _problem(config, "advertised.listeners", f"{endpoint.listener} is not among the listeners")
-        config.advertised_listeners = tuple(each for each in advertised if each.listener not in controllers)
+        config.advertised_listeners = tuple(endpoint for endpoint in advertised if endpoint.listener not in controllers)
     if "broker" in config.process_roles and not config.listeners:
         raise _problem(config, "listeners", "a broker needs a listener that is not the controller's")
     config.inter_broker_listener = _inter_broker_listener(config)
@@ -208,7 +209,7 @@ def _inter_broker_listener(config: ServerConfig) -> str | None:
 def _security_protocols(config: ServerConfig) -> dict[str, str]:
     text = config.value("listener.security.protocol.map")
     assert isinstance(text, str)
-    found: dict[str, str] = {}
+    protocols: dict[str, str] = {}
     for pair in text.split(","):
         if not pair.strip():
             continue
@@ -219,17 +220,17 @@ def _security_protocols(config: ServerConfig) -> dict[str, str]:
                 "listener.security.protocol.map",
                 f"{pair.strip()!r} is not NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}",
             )
-        found[name.upper()] = protocol.upper()
+        protocols[name.upper()] = protocol.upper()
     if "listener.security.protocol.map" not in config.values:
         for name in config.controller_listener_names:
-            found.setdefault(name.upper(), "PLAINTEXT")
-    return found
+            protocols.setdefault(name.upper(), "PLAINTEXT")
+    return protocols
 
 
 def _endpoints(config: ServerConfig, key: str, protocols: Mapping[str, str]) -> list[Endpoint]:
     value = config.value(key)
     assert isinstance(value, tuple)
-    found: list[Endpoint] = []
+    endpoints: list[Endpoint] = []
     for text in value:
         match = _LISTENER.fullmatch(text)
         if match is None:
@@ -240,10 +241,10 @@ def _endpoints(config: ServerConfig, key: str, protocols: Mapping[str, str]) -> 
             raise _problem(config, key, f"listener.security.protocol.map has no entry for {name}; it has {known}")
         if not -1 <= port <= 65535:
             raise _problem(config, key, f"{text!r} has port {port}; ports end at 65535")
-        if name in {each.listener for each in found}:
+        if name in {endpoint.listener for endpoint in endpoints}:
             raise _problem(config, key, f"{name} is there twice")
-        found.append(Endpoint(name, protocols[name], match[2] or None, port))
-    return found
+        endpoints.append(Endpoint(name, protocols[name], match[2] or None, port))
+    return endpoints
 
 
 def _check_ports(config: ServerConfig, endpoints: list[Endpoint]) -> None:
@@ -252,7 +253,7 @@ def _check_ports(config: ServerConfig, endpoints: list[Endpoint]) -> None:
         if endpoint.port > 0:
             by_port.setdefault(endpoint.port, []).append(endpoint)
     for port, shared in by_port.items():
-        families = {":" in (each.host or "") for each in shared}
+        families = {":" in (endpoint.host or "") for endpoint in shared}
         if len(shared) > 1 and not (len(shared) == 2 and len(families) == 2):
             raise _problem(
                 config,

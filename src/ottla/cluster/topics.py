@@ -226,17 +226,17 @@ def _manual_partitions(image: ClusterImage, topic: CreatableTopic) -> list[Parti
                 ErrorCode.INVALID_REQUEST,
                 f"A manual partition assignment was specified, but {field} was not set to -1.",
             )
-    found: dict[int, Partition] = {}
+    partitions: dict[int, Partition] = {}
     factor: int | None = None
     for assignment in topic.assignments:
         index = assignment.partition_index
-        if index in found:
+        if index in partitions:
             raise _bad_assignment(f"Found multiple manual partition assignments for partition {index}")
-        found[index] = _manual_partition(image, assignment.broker_ids, factor, index)
+        partitions[index] = _manual_partition(image, assignment.broker_ids, factor, index)
         factor = len(assignment.broker_ids)
-    if sorted(found) != list(range(len(found))):
+    if sorted(partitions) != list(range(len(partitions))):
         raise _bad_assignment("partitions should be a consecutive 0-based integer sequence")
-    return [found[index] for index in range(len(found))]
+    return [partitions[index] for index in range(len(partitions))]
 
 
 def _manual_partition(image: ClusterImage, replicas: Sequence[int], factor: int | None, index: int) -> Partition:
@@ -296,19 +296,19 @@ def delete_topics(
         else:
             chosen[topic_id] = topic.name
     for name in names:
-        found = image.topic_ids.get(name)
+        existing_id = image.topic_ids.get(name)
         if not describable(name):
             results.append(_not_deleted(name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        elif found is None:
+        elif existing_id is None:
             results.append(_not_deleted(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_SUCH_TOPIC))
         elif not deletable(name):
             results.append(_not_deleted(name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        elif found in chosen:
-            del chosen[found]
+        elif existing_id in chosen:
+            del chosen[existing_id]
             message = "The provided topic name maps to an ID that was already supplied."
-            results.append(_not_deleted(name, found, ErrorCode.INVALID_REQUEST, message))
+            results.append(_not_deleted(name, existing_id, ErrorCode.INVALID_REQUEST, message))
         else:
-            chosen[found] = name
+            chosen[existing_id] = name
     records: list[Message] = []
     for topic_id, name in chosen.items():
         try:
@@ -343,7 +343,8 @@ def _named_and_identified(
     for topic_id, count in ids.items():
         if count > 1:
             results.append(_not_deleted(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id."))
-    return [name for name, count in names.items() if count == 1], [each for each, count in ids.items() if count == 1]
+    unique_names = [name for name, count in names.items() if count == 1]
+    return unique_names, [topic_id for topic_id, count in ids.items() if count == 1]
 
 
 def _not_deleted(name: str | None, topic_id: Uuid, code: ErrorCode, message: str | None = None) -> DeletableTopicResult:

@@ -136,9 +136,9 @@ def validate_topic(new: Mapping[str, str], existing: Mapping[str, str], layers: 
         TOPIC[name].parse(text)
 
     def value(name: str) -> int:
-        found = topic_value(new, layers, name)
-        assert isinstance(found, int)
-        return found
+        number = topic_value(new, layers, name)
+        assert isinstance(number, int)
+        return number
 
     low, high = value("min.compaction.lag.ms"), value("max.compaction.lag.ms")
     if low > high:
@@ -234,10 +234,10 @@ def _check_threads(new: Mapping[str, str], layers: BrokerLayers) -> None:
         if _number(changed, "log.cleaner.dedupe.buffer.size") < cleaners * _LEAST_CLEANER_BUFFER or cleaners < 1:
             raise _refuse("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
     overrides = new.get("max.connections.per.ip.overrides", "")
-    for each in overrides.split(",") if overrides else ():
-        host, _, limit = each.rpartition(":")
+    for override in overrides.split(",") if overrides else ():
+        host, _, limit = override.rpartition(":")
         if not host or not limit.strip().isdecimal():
-            raise _refuse(f"Error parsing configuration property 'max.connections.per.ip.overrides': {each}")
+            raise _refuse(f"Error parsing configuration property 'max.connections.per.ip.overrides': {override}")
 
 
 def _dynamic(name: str) -> bool:

@@ -150,7 +150,7 @@ def broker_value(layers: BrokerLayers, name: str) -> Value:
             good, value = _parsed(key, text)
             if good:
                 return value
-        elif layer is not layers.static and any(each in layer for each in _overriding(name)):
+        elif layer is not layers.static and any(overriding in layer for overriding in _overriding(name)):
             # A dynamic log.retention.ms overrides retention settings of the file in any unit.
             break
     return key.default_value()
@@ -173,7 +173,7 @@ def cordoned_problem(layers: BrokerLayers) -> str | None:
         return None
     if "*" in cordoned:
         return "When cordoned.log.dirs is set to *, it must not contain other values" if len(cordoned) > 1 else None
-    missing = [each for each in cordoned if each not in known]
+    missing = [directory for directory in cordoned if directory not in known]
     if not missing:
         return None
     rule = "All entries in cordoned.log.dirs must be present in log.dirs or log.dir."
@@ -265,7 +265,7 @@ def group_bound_names(name: str) -> tuple[str | None, str | None]:
 
 def group_bounds(layers: BrokerLayers, name: str) -> tuple[int | None, int | None]:
     """Return the broker's bounds of a group config."""
-    low, high = (None if each is None else broker_value(layers, each) for each in group_bound_names(name))
+    low, high = (None if bound is None else broker_value(layers, bound) for bound in group_bound_names(name))
     assert low is None or isinstance(low, int)
     assert high is None or isinstance(high, int)
     return low, high
@@ -276,7 +276,7 @@ def synonyms_of(layers: BrokerLayers, name: str) -> list[ConfigSynonym]:
     key = broker_key(name)
     sensitive = key is None or key.sensitive
     names = broker_synonyms(name)
-    found = [
+    synonyms = [
         ConfigSynonym(synonym, None if sensitive else layer[synonym], source)
         for source, layer in layers.layers()
         for synonym in names
@@ -285,10 +285,12 @@ def synonyms_of(layers: BrokerLayers, name: str) -> list[ConfigSynonym]:
     for synonym in names:
         default = BROKER[synonym].default_value() if synonym in BROKER else None
         if default is not None:
-            found.append(ConfigSynonym(synonym, None if sensitive else to_text(default), ConfigSource.DEFAULT_CONFIG))
-    while found and found[0].name != name:
-        del found[0]
-    return found
+            synonyms.append(
+                ConfigSynonym(synonym, None if sensitive else to_text(default), ConfigSource.DEFAULT_CONFIG)
+            )
+    while synonyms and synonyms[0].name != name:
+        del synonyms[0]
+    return synonyms
 
 
 def describe_topic(

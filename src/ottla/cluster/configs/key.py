@@ -82,8 +82,8 @@ class ConfigKey:
 
 def table(keys: Iterable[ConfigKey]) -> Mapping[str, ConfigKey]:
     """Return keys sorted by name; raise for duplicates."""
-    found: dict[str, ConfigKey] = {}
-    for key in sorted(keys, key=lambda each: each.name):
-        assert key.name not in found, key.name
-        found[key.name] = key
-    return found
+    by_name: dict[str, ConfigKey] = {}
+    for key in sorted(keys, key=lambda key: key.name):
+        assert key.name not in by_name, key.name
+        by_name[key.name] = key
+    return by_name

@@ -72,9 +72,9 @@ def format_directory(
     bootstrap = bootstrap_records() if records is None else list(records)
     level = next(
         (
-            each.feature_level
-            for each in bootstrap
-            if isinstance(each, FeatureLevelRecord) and each.name == METADATA_VERSION
+            record.feature_level
+            for record in bootstrap
+            if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION
         ),
         LATEST_METADATA_VERSION,
     )

@@ -91,15 +91,15 @@ class _RackList:
         brokers = [leader]
         rack_index = self._offset
         while len(brokers) < replicas:
-            found: int | None = None
+            broker: int | None = None
             # Skip the leader's rack once: it already holds a replica of this partition.
             if rack_index == first_rack:
                 first_rack = -1
             else:
-                found = self._racks[self._names[rack_index]].next(self._epoch)
+                broker = self._racks[self._names[rack_index]].next(self._epoch)
             rack_index = (rack_index + 1) % len(self._names)
-            if found is not None:
-                brokers.append(found)
+            if broker is not None:
+                brokers.append(broker)
         self._epoch += 1
         self._offset += 1
         return brokers
@@ -107,9 +107,9 @@ class _RackList:
     def _leader(self) -> tuple[int, int]:
         rack_index = self._offset
         while True:
-            found = self._racks[self._names[rack_index]].unfenced.next(self._epoch)
-            if found is not None:
-                return rack_index, found
+            broker = self._racks[self._names[rack_index]].unfenced.next(self._epoch)
+            if broker is not None:
+                return rack_index, broker
             rack_index = (rack_index + 1) % len(self._names)
 
     def _shuffle(self) -> None:

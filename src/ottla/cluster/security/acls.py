@@ -188,40 +188,42 @@ def delete_acls(
     """Delete matching entries; return for each filter what it deleted, or its error."""
     results: list[list[Acl] | KafkaError] = []
     removed: dict[Uuid, Message] = {}
-    for wanted in filters:
+    for acl_filter in filters:
         try:
-            validate_filter(wanted)
+            validate_filter(acl_filter)
         except KafkaError as error:
             results.append(error)
             continue
-        found: list[Acl] = []
-        for acl_id, acl in matching_acls(image, wanted):
-            found.append(acl)
+        deleted: list[Acl] = []
+        for acl_id, acl in matching_acls(image, acl_filter):
+            deleted.append(acl)
             removed[acl_id] = RemoveAccessControlEntryRecord(id=acl_id)
             if len(removed) > MAX_DELETED:
                 raise _refuse(f"Cannot remove more than {MAX_DELETED} acls in a single delete operation.")
-        results.append(found)
+        results.append(deleted)
     return results, list(removed.values())
 
 
-def validate_filter(wanted: DeleteAclsFilter | DescribeAclsRequest) -> None:
+def validate_filter(acl_filter: DeleteAclsFilter | DescribeAclsRequest) -> None:
     """Raise for a filter with UNKNOWN elements."""
-    if not ResourceType(wanted.resource_type_filter) or not PatternType(wanted.pattern_type_filter):
+    if not ResourceType(acl_filter.resource_type_filter) or not PatternType(acl_filter.pattern_type_filter):
         raise _refuse("Unknown patternFilter.")
-    if not AclOperation(wanted.operation) or not AclPermission(wanted.permission_type):
+    if not AclOperation(acl_filter.operation) or not AclPermission(acl_filter.permission_type):
         raise _refuse("Unknown entryFilter.")
 
 
-def matching_acls(image: ClusterImage, wanted: DeleteAclsFilter | DescribeAclsRequest) -> Iterator[tuple[Uuid, Acl]]:
+def matching_acls(
+    image: ClusterImage, acl_filter: DeleteAclsFilter | DescribeAclsRequest
+) -> Iterator[tuple[Uuid, Acl]]:
     """Yield the entries that a filter matches, with their ids."""
     for acl_id, acl in image.acls.items():
         if (
-            wanted.resource_type_filter in (ResourceType.ANY, acl.resource_type)
-            and _pattern_matches(wanted.pattern_type_filter, wanted.resource_name_filter, acl)
-            and wanted.principal_filter in (None, acl.principal)
-            and wanted.host_filter in (None, acl.host)
-            and wanted.operation in (AclOperation.ANY, acl.operation)
-            and wanted.permission_type in (AclPermission.ANY, acl.permission_type)
+            acl_filter.resource_type_filter in (ResourceType.ANY, acl.resource_type)
+            and _pattern_matches(acl_filter.pattern_type_filter, acl_filter.resource_name_filter, acl)
+            and acl_filter.principal_filter in (None, acl.principal)
+            and acl_filter.host_filter in (None, acl.host)
+            and acl_filter.operation in (AclOperation.ANY, acl.operation)
+            and acl_filter.permission_type in (AclPermission.ANY, acl.permission_type)
         ):
             yield acl_id, acl
 

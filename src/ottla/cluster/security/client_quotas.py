@@ -141,9 +141,9 @@ def matching_quotas(
     image: ClusterImage, components: Sequence[ComponentData], *, strict: bool
 ) -> list[tuple[QuotaEntity, Mapping[str, float]]]:
     """Return the quotas of the entities that a filter matches: by name, default or any of a type."""
-    wanted: dict[str, ComponentData] = {}
+    by_type: dict[str, ComponentData] = {}
     for component in components:
-        if component.entity_type in wanted:
+        if component.entity_type in by_type:
             raise _refuse(f"Entity type {component.entity_type} cannot appear more than once in the filter.")
         if component.entity_type == "":
             raise _refuse("Unexpected empty filter component entity type")
@@ -155,17 +155,17 @@ def matching_quotas(
             raise _refuse("Request specified a match type without a name, but set the match string.")
         if component.match_type not in (_MATCH_EXACT, _MATCH_DEFAULT, _MATCH_ANY):
             raise _refuse(f"Unknown match type {component.match_type}")
-        wanted[component.entity_type] = component
-    if IP in wanted and len(wanted) > 1:
+        by_type[component.entity_type] = component
+    if IP in by_type and len(by_type) > 1:
         raise _refuse("Invalid entity filter component combination, IP filter component should not be combined")
-    found: list[tuple[QuotaEntity, Mapping[str, float]]] = []
+    matching: list[tuple[QuotaEntity, Mapping[str, float]]] = []
     for entity, quotas in image.client_quotas.items():
         parts = dict(entity)
-        if strict and set(parts) != set(wanted):
+        if strict and set(parts) != set(by_type):
             continue
-        if all(kind in parts and _matches(each, parts[kind]) for kind, each in wanted.items()):
-            found.append((entity, quotas))
-    return found
+        if all(kind in parts and _matches(component, parts[kind]) for kind, component in by_type.items()):
+            matching.append((entity, quotas))
+    return matching
 
 
 def _matches(component: ComponentData, name: str | None) -> bool:

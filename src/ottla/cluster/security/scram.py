@@ -105,11 +105,11 @@ def alter_scram_credentials(
         RemoveUserScramCredentialRecord(name=deletion.name, mechanism=deletion.mechanism)
         for deletion in deletions.values()
     ]
-    for each in upsertions.values():
+    for upsertion in upsertions.values():
         credential = credential_from_salted_password(
-            each.mechanism, bytes(each.salt), bytes(each.salted_password), each.iterations
+            upsertion.mechanism, bytes(upsertion.salt), bytes(upsertion.salted_password), upsertion.iterations
         )
-        records.append(credential.to_record(each.name, each.mechanism))
+        records.append(credential.to_record(upsertion.name, upsertion.mechanism))
     results = [AlterUserScramCredentialsResult(user=name, error_message=None) for name in (*deletions, *upsertions)]
     results += [
         AlterUserScramCredentialsResult(user=name, error_code=error.code, error_message=error.message)
