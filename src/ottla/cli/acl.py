@@ -175,10 +175,10 @@ def remove(
             resources.pattern,
             _parse_optional(principal),
             host,
-            each,
+            operation_filter,
             AclPermission.DENY if deny else AclPermission.ANY,
         )
-        for each in operations
+        for operation_filter in operations
     ]
     with cluster.connect() as client:
         find = delete_acls if yes else list_acls
@@ -205,7 +205,7 @@ def _parse_operation(word: str, kind: ResourceType) -> AclOperation:
         operation = AclOperation.UNKNOWN
     allowed = (AclOperation.ALL, *OPERATIONS.get(kind, tuple(AclOperation)[3:]))
     if operation not in allowed:
-        names = ", ".join(each.name.lower() for each in allowed)
+        names = ", ".join(allowed_operation.name.lower() for allowed_operation in allowed)
         raise usage(f"acl: a {kind.name.lower().replace('_', ' ')} has no operation {word}; use {names}")
     return operation
 

@@ -60,7 +60,7 @@ def expand_options(function: Callable[..., None]) -> Callable[..., None]:
 
     parameters = [*own, *grouped]  # the options of a group come last in the help
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call
 
 

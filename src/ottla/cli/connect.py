@@ -154,5 +154,7 @@ def _suggestion(name: str, known: frozenset[str]) -> str:
     near = difflib.get_close_matches(name, sorted(known), n=1)
     if near:
         return f"; did you mean {near[0]}?"
-    families = {each if each.count(".") == 1 else f"{each.partition('.')[0]}.*" for each in known}
+    families = {
+        known_name if known_name.count(".") == 1 else f"{known_name.partition('.')[0]}.*" for known_name in known
+    }
     return f"; usable are {', '.join(sorted(families))}"

@@ -63,7 +63,7 @@ class FilterOptions:
             *(() if self.grep is None else (grep_filter(self.grep),)),
             *(() if self.expression is None else (expression_filter(self.expression),)),
         ]
-        return (lambda read: all(each(read) for each in filters)) if filters else None
+        return (lambda read: all(matches(read) for matches in filters)) if filters else None
 
 
 def register(app: typer.Typer) -> None:
@@ -190,7 +190,7 @@ def consume(
         if group is not None:
             starts |= _committed_starts(client, group, topic, known)
         if exit_at_end and until is None:
-            until = {index: each.end for index, each in known.items()}
+            until = {index: bound.end for index, bound in known.items()}
         out = sys.stdout.buffer
         reader = RecordReader(
             client,
@@ -271,17 +271,17 @@ def _range(
 
 def _starts(client: Client, topic: str, known: dict[int, Bounds], word: str, *, quiet: bool) -> dict[int, int]:
     if word in ("beginning", "earliest", "start"):
-        return {index: each.start for index, each in known.items()}
+        return {index: bound.start for index, bound in known.items()}
     if word in ("end", "latest"):
-        return {index: each.end for index, each in known.items()}
+        return {index: bound.end for index, bound in known.items()}
     if word.startswith("s@"):
         return offsets_at(client, topic, known, parse_time(word[2:]))
     if not word.removeprefix("-").isdigit():
         raise ValueError(f"--offset {word}: write beginning, end, an offset, -N, s@TIME or e@TIME")
     if word.startswith("-"):
-        return {index: max(each.end + int(word), each.start) for index, each in known.items()}
+        return {index: max(bound.end + int(word), bound.start) for index, bound in known.items()}
     # As a consumer that resets to the nearest offset: one outside the log is moved to its start or end.
-    starts = {index: min(max(int(word), each.start), each.end) for index, each in known.items()}
+    starts = {index: min(max(int(word), bound.start), bound.end) for index, bound in known.items()}
     for index, start in starts.items():
         if start != int(word) and not quiet:
             warn(f"{topic}-{index} has offsets {known[index].start} to {known[index].end - 1}; starting at {start}")

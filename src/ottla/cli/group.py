@@ -102,7 +102,7 @@ def list_(
     if unknown:
         raise usage(f"--state {unknown[0]}: use one of {', '.join(STATES)}")
     with cluster.connect() as client:
-        listed = list_groups(client, state or (), [each.value for each in kind or ()])
+        listed = list_groups(client, state or (), [group_type.value for group_type in kind or ()])
     rows = [
         {
             "group": group.group,
@@ -225,7 +225,7 @@ class TargetOptions:
     def check(self) -> None:
         """Raise a usage error unless exactly one target is given."""
         given = (self.to_offset, self.to_time, self.shift_by)
-        count = sum((self.to_earliest, self.to_latest, self.to_current, *(each is not None for each in given)))
+        count = sum((self.to_earliest, self.to_latest, self.to_current, *(option is not None for option in given)))
         if count != 1:
             raise usage("give one of --to-earliest, --to-latest, --to-current, --to-offset, --to-time and --shift-by")
 
@@ -289,8 +289,8 @@ def reset_offsets(
         is_share = share or (group is not None and group.type == Kind.SHARE)
         current = _share_starts(client, name) if is_share and group is not None else committed(client, name)
         offsets: dict[TopicPartition, int] = {}
-        for each, partitions in by_topic(_parse_partitions(client, topic or [], current)).items():
-            offsets |= target.offsets(client, name, each, partitions, current)
+        for topic_name, partitions in by_topic(_parse_partitions(client, topic or [], current)).items():
+            offsets |= target.offsets(client, name, topic_name, partitions, current)
         if execute:
             (alter_share_offsets if is_share else commit)(client, name, offsets)
     rows = [
@@ -428,7 +428,7 @@ def _partition_lags(client: Client, group: GroupDescription) -> list[dict[str, A
         known = topics[topic].partitions if topic in topics else {}
         with_leader = [index for index in indexes if index in known and known[index].leader >= 0]
         if with_leader:
-            ends |= {(topic, index): each.end for index, each in bounds(client, topic, with_leader).items()}
+            ends |= {(topic, index): bound.end for index, bound in bounds(client, topic, with_leader).items()}
     rows = []
     for partition in partitions:
         owner = owners.get(partition)

@@ -220,8 +220,8 @@ def produce(
         for records in _inputs(files or [], values or [], escaped(delimiter or NEWLINE), lines=lines):
             parsed = [_parse(parse, data, producer.records_sent, number) for number, data in enumerate(records, 1)]
             partitions = [
-                producer.send(topic, each.key, each.value, each.headers, each.partition, each.timestamp)
-                for each in parsed
+                producer.send(topic, record.key, record.value, record.headers, record.partition, record.timestamp)
+                for record in parsed
             ]
             producer.flush()
             if as_json:

@@ -133,11 +133,11 @@ def list_(
 def show(subject: Subject, version: Version = "latest", *, as_json: AsJson = False, registry: RegistryOptions) -> None:
     """Print a schema."""
     with registry.connect() as client:
-        found = client.version(subject, version)
+        schema = client.version(subject, version)
     if as_json:
-        print_json(found)
+        print_json(schema)
     else:
-        echo(_pretty(found))
+        echo(_pretty(schema))
 
 
 def register_(
@@ -156,9 +156,9 @@ def register_(
     """
     request = _request(file, type_, reference)
     with registry.connect() as client:
-        found = client.register(subject, request, normalize=normalize)
-    version = f", version {found['version']}" if "version" in found else ""
-    print_result(as_json, {"subject": subject, **found}, f"{subject} has id {found['id']}{version}")
+        registered = client.register(subject, request, normalize=normalize)
+    version = f", version {registered['version']}" if "version" in registered else ""
+    print_result(as_json, {"subject": subject, **registered}, f"{subject} has id {registered['id']}{version}")
 
 
 def check(

@@ -73,10 +73,10 @@ def set_(
     machine.
     """
     password = _read_password(name)
-    chosen = [each.value for each in mechanism or Mechanism]
+    chosen = [choice.value for choice in mechanism or Mechanism]
     with cluster.connect() as client:
-        for each in chosen:
-            set_password(client, name, password, each, iterations)
+        for mechanism_name in chosen:
+            set_password(client, name, password, mechanism_name, iterations)
     row = {"user": name, "mechanisms": dict.fromkeys(chosen, iterations)}
     print_result(as_json, row, f"{name} can log in with {', '.join(chosen)}")
 
@@ -95,7 +95,7 @@ def delete(
 ) -> None:
     """Delete a user's SCRAM credentials."""
     with cluster.connect() as client:
-        chosen = [each.value for each in mechanism] if mechanism else list(list_users(client, [name])[name])
+        chosen = [choice.value for choice in mechanism] if mechanism else list(list_users(client, [name])[name])
         delete_user(client, name, chosen)
     row = {"user": name, "removed": chosen}
     print_result(as_json, row, f"{name} can no longer log in with {', '.join(chosen)}")

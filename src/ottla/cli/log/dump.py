@@ -114,8 +114,8 @@ def _kind(place: Path) -> str | None:
     folder = place if place.is_dir() else place.parent
     if not is_partition(str(folder)):
         return None
-    found = names.parse_partition_dir(folder.name)
-    return KINDS.get(found.topic_partition.topic if found is not None else folder.name)
+    partition = names.parse_partition_dir(folder.name)
+    return KINDS.get(partition.topic_partition.topic if partition is not None else folder.name)
 
 
 class _BatchPrinter:
@@ -150,12 +150,12 @@ class _BatchPrinter:
         if self._json:
             described = {"file": path} | described
             if self._records:
-                found: list[dict[str, Any]] = []
+                records: list[dict[str, Any]] = []
                 try:
-                    found += [self._plain(header, record) for record in self._wanted(header, data, start, end)]
+                    records += [self._plain(header, record) for record in self._selected(header, data, start, end)]
                 except InvalidRecords as error:
                     problem = problem or error.message
-                described["records"] = found
+                described["records"] = records
             if problem:
                 described["error"] = problem
             print_json(described)
@@ -163,14 +163,14 @@ class _BatchPrinter:
         typer.echo(_batch_line(header, problem))
         if self._records:
             try:
-                for record in self._wanted(header, data, start, end):
+                for record in self._selected(header, data, start, end):
                     typer.echo(self._record_line(header, record))
             except InvalidRecords as error:
                 problem = problem or error.message
                 typer.echo(f"  ! {error.message}")
         return not problem
 
-    def _wanted(self, header: BatchHeader, data: memoryview, start: int | None, end: int | None) -> Iterator[Record]:
+    def _selected(self, header: BatchHeader, data: memoryview, start: int | None, end: int | None) -> Iterator[Record]:
         if header.magic != MAGIC:
             raise InvalidRecords(43, f"records of message format {header.magic} are not opened")
         for record in iter_records(data, header._replace(position=0)):
@@ -185,15 +185,15 @@ class _BatchPrinter:
         return None
 
     def _plain(self, header: BatchHeader, record: Record) -> dict[str, Any]:
-        found: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
+        plain: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
         meaning = self._meaning(header, record)
         if meaning is not None:
-            found |= meaning
+            plain |= meaning
         if meaning is None or "error" in meaning:
-            found |= plain_bytes("key", record.key) | plain_bytes("value", record.value)
+            plain |= plain_bytes("key", record.key) | plain_bytes("value", record.value)
         if record.headers:
-            found["headers"] = [{"name": name, **plain_bytes("value", value)} for name, value in record.headers]
-        return found
+            plain["headers"] = [{"name": name, **plain_bytes("value", value)} for name, value in record.headers]
+        return plain
 
     def _record_line(self, header: BatchHeader, record: Record) -> str:
         meaning = self._meaning(header, record)

@@ -44,7 +44,7 @@ def directory(path: str) -> str:
 def _is_log_directory(folder: Path) -> bool:
     if any((folder / name).exists() for name in _DIRECTORY_FILES):
         return True
-    return any(_is_partition_folder(each) for each in folder.iterdir())
+    return any(_is_partition_folder(child) for child in folder.iterdir())
 
 
 def _is_partition_folder(folder: Path) -> bool:
@@ -52,7 +52,7 @@ def _is_partition_folder(folder: Path) -> bool:
     if folder.name != METADATA_TOPIC and parse_partition_dir(folder.name) is None:
         return False
     try:
-        names = [each.name for each in folder.iterdir()]
+        names = [file.name for file in folder.iterdir()]
     except OSError:
         return False
     return any(name == PARTITION_METADATA or parse_numbered(name) is not None for name in names)
