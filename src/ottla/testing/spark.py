@@ -177,12 +177,12 @@ def spark_kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 @pytest.fixture
 def spark_kafka(spark_kafka_session: tuple[SparkSession, Cluster], tmp_path: Path) -> Iterator[SparkKafka]:
     """Yield a Spark session and an empty Kafka cluster."""
-    found = SparkKafka(*spark_kafka_session, tmp_path)
+    kafka = SparkKafka(*spark_kafka_session, tmp_path)
     try:
-        yield found
+        yield kafka
     finally:
-        found.reset()
-        found.close()
+        kafka.reset()
+        kafka.close()
 
 
 def streamed_rows(folder: Path | str) -> list[dict[str, Any]]:

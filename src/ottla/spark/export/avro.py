@@ -66,10 +66,10 @@ def avro_decoder(path: str) -> tuple[Callable[[bytes], Any], str]:
 
 def _whole(fastavro: Any, value: bytes, parsed: Any) -> Any:
     stream = io.BytesIO(value)
-    found = fastavro.schemaless_reader(stream, parsed, None)
+    decoded = fastavro.schemaless_reader(stream, parsed, None)
     if stream.tell() != len(value):
         raise ValueError(f"{len(value) - stream.tell()} bytes are left over")
-    return found
+    return decoded
 
 
 def _type(schema: Any, named: dict[str, str]) -> str:
@@ -82,8 +82,8 @@ def _type(schema: Any, named: dict[str, str]) -> str:
     kind = schema["type"]
     if kind in ("record", "error"):
         fields = [f"`{field['name']}`: {_type(field['type'], named)}" for field in schema["fields"]]
-        named[schema["name"]] = found = f"struct<{', '.join(fields)}>"
-        return found
+        named[schema["name"]] = struct = f"struct<{', '.join(fields)}>"
+        return struct
     if kind == "array":
         return f"array<{_type(schema['items'], named)}>"
     if kind == "map":

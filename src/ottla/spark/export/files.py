@@ -42,10 +42,10 @@ class Files:
         return bool(self._fs.exists(self._path(path)))
 
     def files(self, folder: str, suffix: str = "") -> list[tuple[str, int]]:
-        """Return all files under a folder with their sizes, sorted, without names that begin with an underscore."""
+        """Return all files under a folder with their listed, sorted, without names that begin with an underscore."""
         if not self.exists(folder):
             return []
-        found = []
+        listed = []
         walk = self._fs.listFiles(self._path(folder), True)
         while walk.hasNext():
             status = walk.next()
@@ -53,8 +53,8 @@ class Files:
             inside = path[len(folder) :].lstrip("/")
             hidden = any(part.startswith(("_", ".")) for part in inside.split("/"))
             if not hidden and path.endswith(suffix):
-                found.append((path, int(status.getLen())))
-        return sorted(found)
+                listed.append((path, int(status.getLen())))
+        return sorted(listed)
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted."""
@@ -153,11 +153,11 @@ class Journal:
 
 def publish(files: Files, staging: str, run: int) -> int:
     """Move a run's Parquet files into the target, under names that hold the run; return how many there were."""
-    found = files.files(staging, ".parquet")
-    for number, (path, _) in enumerate(found):
+    staged = files.files(staging, ".parquet")
+    for number, (path, _) in enumerate(staged):
         folder = path[len(staging) :].rsplit("/", 1)[0]
         files.move(path, f"{files.root}{folder}/export-{run:08d}-{number:05d}.parquet")
-    return len(found)
+    return len(staged)
 
 
 def clean_up(files: Files, journal: Journal, last: Entry | None) -> None:

@@ -169,9 +169,9 @@ def compact(spark: SparkSession, plan: ExportPlan, files: Files, journal: Journa
         return 0
     run = last.run + 1
     staging = journal.staging(run)
-    for folder, found in sorted(chosen.items()):
-        parts = max(1, -(-sum(size for _, size in found) // plan.target_bytes))
-        frame = spark.read.option("mergeSchema", "true").parquet(*[path for path, _ in found])
+    for folder, paths in sorted(chosen.items()):
+        parts = max(1, -(-sum(size for _, size in paths) // plan.target_bytes))
+        frame = spark.read.option("mergeSchema", "true").parquet(*[path for path, _ in paths])
         frame.coalesce(parts).write.mode("overwrite").parquet(f"{staging}{folder[len(files.root) :]}")
     replaced = [path[len(files.root) + 1 :] for paths in chosen.values() for path, _ in paths]
     added = publish(files, staging, run)
@@ -227,9 +227,9 @@ def _find_topic(plan: ExportPlan) -> tuple[str | None, dict[str, int]]:
         reachable(plan.bootstrap),
         open_client(plan.bootstrap, security_settings(plan.options), client_id="ottla-export", timeout=30.0) as client,
     ):
-        found = client.topics([plan.topic])[0]
-        begins = client.list_offsets(plan.topic, list(found.partitions), EARLIEST)
-        return str(found.id), {str(each): offset for each, (offset, _) in begins.items()}
+        topic = client.topics([plan.topic])[0]
+        begins = client.list_offsets(plan.topic, list(topic.partitions), EARLIEST)
+        return str(topic.id), {str(partition): offset for partition, (offset, _) in begins.items()}
 
 
 def _read(spark: SparkSession, plan: ExportPlan, offsets: dict[str, int]) -> DataFrame:
@@ -274,10 +274,10 @@ def _summarize(staged: DataFrame | None, last: Entry | None, corrupt: str | None
     bad = f.sum(f.col(corrupt).isNotNull().cast("int")) if corrupt else f.lit(0)
     rows = wrong = 0
     counted = staged.groupBy("partition").agg(f.max("offset").alias("last"), f.count("*").alias("n"), bad.alias("bad"))
-    for each in counted.collect():
-        offsets[str(each["partition"])] = each["last"] + 1
-        rows += each["n"]
-        wrong += each["bad"] or 0
+    for row in counted.collect():
+        offsets[str(row["partition"])] = row["last"] + 1
+        rows += row["n"]
+        wrong += row["bad"] or 0
     return offsets, rows, wrong
 
 

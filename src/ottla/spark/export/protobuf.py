@@ -61,9 +61,9 @@ def protobuf_decoder(path: str, message: str) -> tuple[Callable[[bytes], Any], s
     def decode(value: bytes) -> Any:
         if not made:  # message classes cannot be pickled to executors; their descriptors can
             made.append(_class(described, message, path))
-        found = made[0]()
-        found.ParseFromString(value)
-        return _plain(found)
+        decoded = made[0]()
+        decoded.ParseFromString(value)
+        return _plain(decoded)
 
     return decode, columns
 

@@ -103,8 +103,8 @@ def _found_schema(text: DataFrame) -> StructType:
     lines: Any = text.where("text is not null").select("text")
     if spark.version.startswith("4.1."):  # 4.1 accepts no DataFrame here
         lines = lines.rdd.map(itemgetter(0))
-    found = spark.read.json(lines, columnNameOfCorruptRecord=CORRUPT).schema
-    return StructType([field for field in found.fields if field.name != CORRUPT])
+    inferred = spark.read.json(lines, columnNameOfCorruptRecord=CORRUPT).schema
+    return StructType([field for field in inferred.fields if field.name != CORRUPT])
 
 
 def _read_schema(path: str) -> StructType:
@@ -116,14 +116,14 @@ def _read_schema(path: str) -> StructType:
     try:
         if text.startswith("{"):
             return StructType.fromJson(json.loads(text))
-        found = _parse_datatype_string(text)
+        schema = _parse_datatype_string(text)
     except Exception as error:
         raise SchemaFileError(
             f"{path} is no Spark schema, as JSON or such as `id bigint, name string`: {reason(error)}"
         ) from None
-    if not isinstance(found, StructType):
-        raise SchemaFileError(f"{path} holds the type {found.simpleString()}, not fields")
-    return found
+    if not isinstance(schema, StructType):
+        raise SchemaFileError(f"{path} holds the type {schema.simpleString()}, not fields")
+    return schema
 
 
 def _with_corrupt(schema: StructType) -> StructType:

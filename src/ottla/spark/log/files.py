@@ -225,8 +225,8 @@ class PartitionFiles:
         index = self.offset_index(last)
         # The last indexed batch may be incomplete: then scan from the one before.
         for position in (*(index.positions[:-3:-1] if index is not None else ()), 0):
-            end, found = self._scan_tail(last, position)
-            if found:
+            end, has_batch = self._scan_tail(last, position)
+            if has_batch:
                 return end
         return last.base_offset, 0
 

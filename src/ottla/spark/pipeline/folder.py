@@ -113,12 +113,12 @@ def start(
 def read_status(pipeline: Pipeline) -> dict[str, Any]:
     """Return the status of the last run; a run whose process is gone is not running."""
     try:
-        found: dict[str, Any] = json.loads(pipeline.status_file.read_text())
+        status: dict[str, Any] = json.loads(pipeline.status_file.read_text())
     except (OSError, ValueError):
         return {"state": "never run", "queries": []}
-    if found.get("state") in ("starting", "running") and not _alive(found.get("pid", 0)):
-        found["state"] = "died"
-    return found
+    if status.get("state") in ("starting", "running") and not _alive(status.get("pid", 0)):
+        status["state"] = "died"
+    return status
 
 
 def begin_status(state: Path) -> dict[str, Any]:

@@ -146,15 +146,15 @@ class Watch:
         try:
             for query in self._spark.streams.active:
                 self.seen.setdefault(str(query.id), query)
-            found = []
+            queries = []
             for key, query in self.seen.items():
                 batches = self._totals.setdefault(key, {})
-                for each in query.recentProgress:
-                    batches[int(each["batchId"])] = int(each["numInputRows"])
+                for batch in query.recentProgress:
+                    batches[int(batch["batchId"])] = int(batch["numInputRows"])
                 progress = query.lastProgress
                 shown = query_progress(progress and json.loads(progress.json), query.name or key, query.isActive)
-                found.append({**shown, "total_rows": sum(batches.values())})
-            self._status["queries"] = found
+                queries.append({**shown, "total_rows": sum(batches.values())})
+            self._status["queries"] = queries
         except Exception as error:  # the session is stopping: keep the last progress
             self._status.setdefault("notes", str(error)[:200])
 

@@ -57,7 +57,7 @@ def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
             return None
     if not isinstance(given, dict):
         return None
-    found = {}
+    offsets = {}
     for topic, partitions in given.items():
         if not topic:  # topic ids of the format "ottla"
             continue
@@ -66,5 +66,5 @@ def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
         for partition, offset in partitions.items():
             if not isinstance(offset, int):
                 return None
-            found[topic, partition] = offset
-    return found
+            offsets[topic, partition] = offset
+    return offsets

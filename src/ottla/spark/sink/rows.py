@@ -46,7 +46,7 @@ class Layout:
 
 def read_layout(schema: StructType, *, topic_given: bool) -> Layout:
     """Find the columns and check their types; other columns are ignored, as in Spark's own sink."""
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for position, field in enumerate(schema.fields):
         name = field.name.lower()
         if name not in _TYPES:
@@ -57,15 +57,21 @@ def read_layout(schema: StructType, *, topic_given: bool) -> Layout:
                 f"column {field.name} is {kind}, a sink takes {' or '.join(_TYPES[name])}: "
                 f'cast it, for example .selectExpr("cast({field.name} as {_TYPES[name][0]}) as {field.name}")'
             )
-        found[name] = position
-    if "value" not in found:
+        positions[name] = position
+    if "value" not in positions:
         raise OptionError(
             f"a sink needs the column value (string or binary); there are {', '.join(schema.names) or 'none'}. "
             'For whole rows as JSON: .selectExpr("to_json(struct(*)) as value")'
         )
-    if "topic" not in found and not topic_given:
+    if "topic" not in positions and not topic_given:
         raise OptionError('no target: give .option("topic", "orders") or a column topic')
-    return Layout(found.get("key"), found["value"], found.get("topic"), found.get("partition"), found.get("headers"))
+    return Layout(
+        positions.get("key"),
+        positions["value"],
+        positions.get("topic"),
+        positions.get("partition"),
+        positions.get("headers"),
+    )
 
 
 def rows_of(batches: Iterator[pa.RecordBatch], layout: Layout, topic: str | None) -> Iterator[OutgoingRecord]:
@@ -91,8 +97,8 @@ def _bytes(batch: pa.RecordBatch, position: int) -> list[bytes | None]:
     column = batch.column(position)
     if not pa.types.is_binary(column.type):
         column = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
-    found: list[bytes | None] = column.to_pylist()
-    return found
+    values: list[bytes | None] = column.to_pylist()
+    return values
 
 
 def _header_name(name: str | None) -> str:

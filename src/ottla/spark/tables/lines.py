@@ -107,17 +107,17 @@ class LineSettings:
 
 def _find_files(path: str) -> list[str]:
     """Return the files at a path: one, those of a folder or a pattern, or several separated by commas."""
-    found: list[str] = []
-    for each in path.split(","):
-        place = each.strip().removeprefix("file://")
-        if os.path.isdir(place):
-            names = (os.path.join(place, name) for name in os.listdir(place) if not name.startswith((".", "_")))
-            found += sorted(name for name in names if os.path.isfile(name))
-        elif os.path.isfile(place):
-            found.append(place)
+    files: list[str] = []
+    for part in path.split(","):
+        location = part.strip().removeprefix("file://")
+        if os.path.isdir(location):
+            names = (os.path.join(location, name) for name in os.listdir(location) if not name.startswith((".", "_")))
+            files += sorted(name for name in names if os.path.isfile(name))
+        elif os.path.isfile(location):
+            files.append(location)
         else:
-            found += sorted(name for name in glob.glob(place) if os.path.isfile(name))
-    return found
+            files += sorted(name for name in glob.glob(location) if os.path.isfile(name))
+    return files
 
 
 class LineReader(DataSourceReader):
@@ -266,33 +266,35 @@ class WireTable(LineTable):
     @classmethod
     def decode(cls, line: bytes, settings: LineSettings) -> Row | None:
         """Return one frame, with its message as JSON unless it is truncated or does not decode."""
-        found = from_line(line)
-        if found is None:
+        captured = from_line(line)
+        if captured is None:
             return None
         row: Row = {
-            "time": found.time_us,
-            "connection": found.connection,
-            "direction": found.direction,
-            "client": found.client,
-            "server": found.server,
-            "node": found.node,
-            "apiKey": found.api_key,
-            "api": found.api,
-            "version": found.version,
-            "correlationId": found.correlation_id,
-            "clientId": found.client_id,
-            "size": found.size,
-            "frame": found.frame,
+            "time": captured.time_us,
+            "connection": captured.connection,
+            "direction": captured.direction,
+            "client": captured.client,
+            "server": captured.server,
+            "node": captured.node,
+            "apiKey": captured.api_key,
+            "api": captured.api,
+            "version": captured.version,
+            "correlationId": captured.correlation_id,
+            "clientId": captured.client_id,
+            "size": captured.size,
+            "frame": captured.frame,
         }
         if settings.decode:
-            if not found.is_whole:
-                return row | {"error": f"only {len(found.frame)} of {found.size} bytes were captured"}
+            if not captured.is_whole:
+                return row | {"error": f"only {len(captured.frame)} of {captured.size} bytes were captured"}
             try:
-                if found.direction == REQUEST:
-                    message = decode_request(found.frame)[1]
+                if captured.direction == REQUEST:
+                    message = decode_request(captured.frame)[1]
                 else:
-                    message = decode_response(found.frame, found.api_key, found.version)[1]
-                row["message"] = json.dumps(as_plain(message, found.version), ensure_ascii=False, separators=(",", ":"))
+                    message = decode_response(captured.frame, captured.api_key, captured.version)[1]
+                row["message"] = json.dumps(
+                    as_plain(message, captured.version), ensure_ascii=False, separators=(",", ":")
+                )
             except (ProtocolError, KafkaError, KeyError) as error:
                 row["error"] = str(error)
         return row

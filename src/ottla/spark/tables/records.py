@@ -127,8 +127,8 @@ class RecordTableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
         if isinstance(partition, SnapshotTask):
-            found = [self._table.decode(row) for row in _snapshot_rows(partition.path)]
-            yield pa.RecordBatch.from_pylist([row for row in found if row is not None], schema=self._table.arrow())
+            rows = [self._table.decode(row) for row in _snapshot_rows(partition.path)]
+            yield pa.RecordBatch.from_pylist([row for row in rows if row is not None], schema=self._table.arrow())
             return
         for batch in self._log.read(partition):
             rows = []
@@ -151,7 +151,7 @@ class SnapshotTask(InputPartition):
 
 def _needed_snapshots(path: str) -> list[str]:
     """Return the newest snapshot of each metadata log whose first records are deleted."""
-    found = []
+    snapshots = []
     for directory in find_log_directories(path):
         try:
             folder = read_folder(disk_of(directory.path), f"{directory.path}/{METADATA_TOPIC}-0")
@@ -159,8 +159,8 @@ def _needed_snapshots(path: str) -> list[str]:
             continue
         names = sorted(name for name in folder.others if name.endswith(METADATA_SNAPSHOT_SUFFIX))
         if names and (not folder.segments or folder.segments[0].base_offset > 0):
-            found.append(f"{folder.path}/{names[-1]}")
-    return found
+            snapshots.append(f"{folder.path}/{names[-1]}")
+    return snapshots
 
 
 def _snapshot_rows(path: str) -> Iterator[Row]:
@@ -198,14 +198,14 @@ class MetadataTable(RecordTable):
     @classmethod
     def decode(cls, row: Row) -> Row | None:
         """Return any record, without secrets."""
-        found = explain("metadata", row["key"], row["value"])
+        explained = explain("metadata", row["key"], row["value"])
         return {
             "leaderEpoch": row["leaderEpoch"],
             "snapshot": row.get("snapshot", False),
-            "type": found.get("type"),
-            "version": found.get("version"),
-            "record": _as_json(found.get("value")),
-            "error": found.get("error"),
+            "type": explained.get("type"),
+            "version": explained.get("version"),
+            "record": _as_json(explained.get("value")),
+            "error": explained.get("error"),
         }
 
 
@@ -280,11 +280,11 @@ class GroupsTable(RecordTable):
     @classmethod
     def decode(cls, row: Row) -> Row | None:
         """Return a group record that is not a commit."""
-        found = explain("offsets", row["key"], row["value"])
-        kind = found.get("type", "")
+        explained = explain("offsets", row["key"], row["value"])
+        kind = explained.get("type", "")
         if kind.endswith("OffsetCommit"):
             return None
-        key, value = found.get("key") or {}, found.get("value") or {}
+        key, value = explained.get("key") or {}, explained.get("value") or {}
         epochs = (value.get(name) for name in ("generation", "epoch", "assignment_epoch", "member_epoch"))
         return {
             "group": key.get("group", key.get("group_id")),
@@ -293,9 +293,9 @@ class GroupsTable(RecordTable):
             "memberId": key.get("member_id"),
             "epoch": next((epoch for epoch in epochs if epoch is not None), None),
             "deleted": row["value"] is None,
-            "version": found.get("version"),
-            "record": _as_json(found.get("value")),
-            "error": found.get("error"),
+            "version": explained.get("version"),
+            "record": _as_json(explained.get("value")),
+            "error": explained.get("error"),
         }
 
 
@@ -352,9 +352,9 @@ class TransactionsTable(RecordTable):
             "nextProducerId": value.next_producer_id if value.next_producer_id >= 0 else None,
             "timeoutMs": value.transaction_timeout_ms,
             "partitions": [
-                {"topic": each.topic, "partition": number}
-                for each in value.transaction_partitions or ()
-                for number in each.partition_ids
+                {"topic": topic.topic, "partition": number}
+                for topic in value.transaction_partitions or ()
+                for number in topic.partition_ids
             ],
             "startTimestamp": _microseconds(value.transaction_start_timestamp_ms),
             "updateTimestamp": _microseconds(value.transaction_last_update_timestamp_ms),
