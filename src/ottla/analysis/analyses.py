@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ottla.analysis.engine import Analysis
 
 ANALYSES: Final[dict[str, Analysis]] = {
-    each.name: each
-    for each in (
+    analysis.name: analysis
+    for analysis in (
         dual_assign.ANALYSIS,
         txn_timeout.ANALYSIS,
         client_trace.ANALYSIS,

@@ -103,16 +103,16 @@ def _pictures(report: Report) -> list[str]:
 
 def picture_file(report: Report) -> str:
     """Return one SVG file with all drawings; without any, one with the verdict as text."""
-    drawn = _pictures(report)
-    if not drawn:
+    drawings = _pictures(report)
+    if not drawings:
         parts = _canvas(40)
         return "".join([*parts, f"<text x='12' y='25'>{escape(report.verdict)}</text></svg>"])
-    heights = [int(each.partition("height='")[2].partition("'")[0]) for each in drawn]
-    if len(drawn) == 1:
-        return drawn[0]
+    heights = [int(drawing.partition("height='")[2].partition("'")[0]) for drawing in drawings]
+    if len(drawings) == 1:
+        return drawings[0]
     parts = _canvas(sum(heights))
-    for place, each in enumerate(drawn):
-        parts.append(each.replace("<svg ", f"<svg y='{sum(heights[:place])}' ", 1))
+    for number, drawing in enumerate(drawings):
+        parts.append(drawing.replace("<svg ", f"<svg y='{sum(heights[:number])}' ", 1))
     return "".join([*parts, "</svg>"])
 
 
@@ -132,12 +132,12 @@ def _finding(number: int, finding: Finding, *, own_picture: bool) -> list[str]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join("-" if each is None else str(each) for each in value) or "-"
+        return ", ".join("-" if item is None else str(item) for item in value) or "-"
     return "-" if value is None else str(value)
 
 
 def _steps(title: str, steps: list[Step]) -> str:
-    rows = [[clock(each.time_ms), each.lane, each.event, each.what, each.where] for each in steps]
+    rows = [[clock(step.time_ms), step.lane, step.event, step.what, step.where] for step in steps]
     return _table(Table(title, ["time", "who", "event", "what", "where"], rows))
 
 

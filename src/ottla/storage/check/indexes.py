@@ -152,10 +152,10 @@ class TransactionIndexCheck:
             what = f"has no entry for the transaction of producer {expected.producer_id} that was aborted at offset"
             self.fault = self.fault or Fault(f"{what} {expected.last_offset}", 0, expected.last_offset)
         elif self._entries[number] != expected:
-            found = self._entries[number]
-            differing = [name for name in AbortedTxn._fields if getattr(found, name) != getattr(expected, name)]
+            entry = self._entries[number]
+            differing = [name for name in AbortedTxn._fields if getattr(entry, name) != getattr(expected, name)]
             what = ", ".join(
-                f"{name.replace('_', ' ')} {getattr(found, name)} instead of {getattr(expected, name)}"
+                f"{name.replace('_', ' ')} {getattr(entry, name)} instead of {getattr(expected, name)}"
                 for name in differing
             )
             self._fail(number, expected.last_offset, f"has {what}")

@@ -192,27 +192,27 @@ class _PartitionRepair:
         """Truncate the log at the first damage: drop the rest of the segment, later segments and snapshots."""
         assert finding.position is not None
         assert finding.offset is not None
-        later = [each for each in self._folder.segments if each.base_offset > segment.base_offset]
+        later = [other for other in self._folder.segments if other.base_offset > segment.base_offset]
         dropped = segment.size - finding.position
         kept_offset = self._end_before(segment, finding.position)
         self._step(
             segment.path(),
             f"cut at byte {finding.position}: {dropped} bytes from offset {kept_offset} on are dropped",
         )
-        for each in later:
-            self._step(each.path(), f"remove: {each.size} bytes from offset {each.base_offset} on are dropped")
+        for other in later:
+            self._step(other.path(), f"remove: {other.size} bytes from offset {other.base_offset} on are dropped")
         gone = [offset for offset in self._folder.snapshots if offset > kept_offset]
         self.end = kept_offset
         if not self._dry_run:
             made = Segment(self._env, self._folder.path, segment.base_offset)
             made.truncate(finding.position)
-            for each in later:
-                Segment(self._env, self._folder.path, each.base_offset).delete_files()
+            for other in later:
+                Segment(self._env, self._folder.path, other.base_offset).delete_files()
             for offset in gone:
                 self._env.remove_if_exists(self._snapshot_path(offset))
             self._env.disk.sync_dir(self._folder.path)
         segment.size = finding.position
-        self._folder.segments = [each for each in self._folder.segments if each not in later]
+        self._folder.segments = [other for other in self._folder.segments if other not in later]
         self._folder.snapshots = [offset for offset in self._folder.snapshots if offset <= kept_offset]
         # Rebuild everything derived from the part that was cut.
         for suffix, kind in (

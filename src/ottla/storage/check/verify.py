@@ -108,11 +108,11 @@ class Verifier:
             topic_id = self.check_partition(folder)
             if topic_id is not None:
                 ids.setdefault(folder.partition.topic, {}).setdefault(topic_id, folder.path)
-        for topic, found in ids.items():
-            if len(found) > 1:
-                places = ", ".join(f"{topic_id} in {path}" for topic_id, path in found.items())
-                path = f"{next(iter(found.values()))}/{names.PARTITION_METADATA}"
-                self.add_finding(path, FileKind.TOPIC_ID, f"partitions of {topic} have different topic ids: {places}")
+        for topic, paths in ids.items():
+            if len(paths) > 1:
+                listing = ", ".join(f"{topic_id} in {path}" for topic_id, path in paths.items())
+                path = f"{next(iter(paths.values()))}/{names.PARTITION_METADATA}"
+                self.add_finding(path, FileKind.TOPIC_ID, f"partitions of {topic} have different topic ids: {listing}")
         for name, offsets in checkpoints.items():
             self._check_offsets(f"{root}/{name}", offsets or {})
         self._check_properties(f"{root}/{names.META_PROPERTIES}")
