@@ -300,7 +300,7 @@ def describe_topic(
     return [
         _describe_resource(key, overrides, layers, ConfigSource.TOPIC_CONFIG)
         for key in TOPIC.values()
-        if _wanted(key, names)
+        if _is_requested(key, names)
     ]
 
 
@@ -311,7 +311,7 @@ def describe_group(
     return [
         _describe_resource(key, overrides, layers, ConfigSource.GROUP_CONFIG)
         for key in GROUP.values()
-        if _wanted(key, names)
+        if _is_requested(key, names)
     ]
 
 
@@ -320,11 +320,11 @@ def describe_client_metrics(overrides: Mapping[str, str], names: Collection[str]
     return [
         _describe_resource(key, overrides, BrokerLayers(), ConfigSource.CLIENT_METRICS_CONFIG)
         for key in CLIENT_METRICS.values()
-        if _wanted(key, names)
+        if _is_requested(key, names)
     ]
 
 
-def _wanted(key: ConfigKey, names: Collection[str] | None) -> bool:
+def _is_requested(key: ConfigKey, names: Collection[str] | None) -> bool:
     return not key.internal and (not names or key.name in names)
 
 

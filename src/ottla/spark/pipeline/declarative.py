@@ -106,7 +106,7 @@ def _run(path: Path, state: Path, settings: dict[str, Any], status: dict[str, An
             dry=settings["dry"],
             storage=spec.storage,
         )
-        for event in _told(events):
+        for event in _event_messages(events):
             print(event, flush=True)
             status.setdefault("events", []).append(event)
             write_status(state / "status.json", status)
@@ -142,7 +142,7 @@ def register_formats(session: Any) -> None:
         session.dataSource.register(source)
 
 
-def _told(results: Iterator[dict[str, Any]]) -> Iterator[str]:
+def _event_messages(results: Iterator[dict[str, Any]]) -> Iterator[str]:
     for result in results:
         if "pipeline_event_result" in result:
             yield str(result["pipeline_event_result"].event.message)
