@@ -100,7 +100,7 @@ def cluster_errors() -> Iterator[None]:
 
 
 def for_each(items: Iterable[T], action: Callable[[T], None]) -> None:
-    """Run an action for each item; print each error of the cluster, go on, and fail at the end if there was one."""
+    """Run an action for each item; print each error of the cluster, continue, and fail at the end if there was one."""
     code = 0
     for item in items:
         try:

@@ -1,1 +1,1 @@
-"""The cluster's metadata: what exists, who leads, which configs hold. Not the logs themselves, and no sockets."""
+"""The cluster's metadata: topics, partition leaders, configs, security. Not the logs themselves, and no sockets."""

@@ -121,15 +121,15 @@ def rule(group: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
         witnessed = event.side == CLIENT or event.format == WIRE
         view_key = (event.side, event.protocol, witnessed)
         view = views.setdefault(view_key, _View(*view_key))
-        who = _owner(event)
+        owner = _owner(event)
         now = event.time_ms or 0
-        if who:
-            view.seen[who] = max(now, view.seen.get(who, now))
+        if owner:
+            view.seen[owner] = max(now, view.seen.get(owner, now))
         for overlap in view.open:
-            if overlap.after < AFTERWARDS and who in (overlap.first, overlap.second):
+            if overlap.after < AFTERWARDS and owner in (overlap.first, overlap.second):
                 overlap.after += 1
-                overlap.steps.append(step(event, who))
-        yield from _apply(group, view, event, who, now, recent)
+                overlap.steps.append(step(event, owner))
+        yield from _apply(group, view, event, owner, now, recent)
     for view in views.values():
         for overlap in view.open:
             if view.witnessed:
@@ -142,56 +142,56 @@ def _owner(event: Event) -> str:
     return (event.host if event.side == CLIENT else event.member) or ""
 
 
-def _apply(group: str, view: _View, event: Event, who: str, now: int, recent: deque[Event]) -> Iterator[Row]:
+def _apply(group: str, view: _View, event: Event, owner: str, now: int, recent: deque[Event]) -> Iterator[Row]:
     name = event.event
     if name == "group.assigned":
         if view.protocol == "consumer":
             view.claims.clear()
         owned = dict.fromkeys(event.partitions or [], False)
         owned |= dict.fromkeys(event.pending or [], True)
-        released = view.members.get(who, set()) - owned.keys()
-        yield from _release(group, view, who, released, now)
-        _acquire(view, who, owned, event, now, recent)
+        released = view.members.get(owner, set()) - owned.keys()
+        yield from _release(group, view, owner, released, now)
+        _acquire(view, owner, owned, event, now, recent)
     elif name == "group.added":
-        _acquire(view, who, dict.fromkeys(event.partitions or [], False), event, now, recent)
+        _acquire(view, owner, dict.fromkeys(event.partitions or [], False), event, now, recent)
     elif name == "group.released":
-        yield from _release(group, view, who, set(event.partitions or []), now)
+        yield from _release(group, view, owner, set(event.partitions or []), now)
     elif name in ("group.left", "group.fenced"):
-        yield from _release(group, view, who, set(view.members.get(who, ())), now, fenced=name == "group.fenced")
+        yield from _release(group, view, owner, set(view.members.get(owner, ())), now, fenced=name == "group.fenced")
     elif name == "group.join" and event.partitions and event.epoch is not None:
         for partition in event.partitions:
-            view.claims[partition] = (who, event.epoch)
+            view.claims[partition] = (owner, event.epoch)
     elif name == "group.state" and view.side != CLIENT and event.state in ("Dead", "Empty"):
         for member in list(view.members):
             yield from _release(group, view, member, set(view.members[member]), now)
         view.claims.clear()
 
 
-def _acquire(view: _View, who: str, owned: dict[str, bool], event: Event, now: int, recent: deque[Event]) -> None:
+def _acquire(view: _View, owner: str, owned: dict[str, bool], event: Event, now: int, recent: deque[Event]) -> None:
     overlaps: dict[tuple[str, bool], _Overlap] = {}
     for partition, pending in owned.items():
         hold = _Ownership(now, event.epoch, pending)
-        for other, held, claimed in view.acquire(who, partition, hold):
+        for other, held, claimed in view.acquire(owner, partition, hold):
             overlap = overlaps.get((other, claimed))
             if overlap is None:
-                led = [step(near) for near in recent if _owner(near) in (who, other) or not _owner(near)]
+                led = [step(near) for near in recent if _owner(near) in (owner, other) or not _owner(near)]
                 holds = (replace(held), replace(hold))
-                overlap = _Overlap([], other, who, now, *holds, claimed, led[-LED_THERE:])
+                overlap = _Overlap([], other, owner, now, *holds, claimed, led[-LED_THERE:])
                 overlaps[other, claimed] = overlap
                 view.open.append(overlap)
             overlap.partitions.append(partition)
 
 
 def _release(
-    group: str, view: _View, who: str, partitions: set[str], now: int, *, fenced: bool = False
+    group: str, view: _View, owner: str, partitions: set[str], now: int, *, fenced: bool = False
 ) -> Iterator[Row]:
     for partition in partitions:
-        view.release(who, partition)
+        view.release(owner, partition)
     for overlap in list(view.open):
-        if who in (overlap.first, overlap.second) and partitions.intersection(overlap.partitions):
+        if owner in (overlap.first, overlap.second) and partitions.intersection(overlap.partitions):
             overlap.end_ms = now
-            overlap.zombie = view.witnessed and fenced and who == overlap.first
-            if view.witnessed and who == overlap.second:
+            overlap.zombie = view.witnessed and fenced and owner == overlap.first
+            if view.witnessed and owner == overlap.second:
                 overlap.end_ms = min(now, max(view.seen.get(overlap.first, now), overlap.start_ms))
             view.open.remove(overlap)
             yield from _row(group, view, overlap)

@@ -276,8 +276,8 @@ def _row(
 class RequestView:
     """Follow the transactions of one producer id by requests alone: in captures and in clients' logs.
 
-    A transaction begins with its first request and ends with the response to EndTxn. Instances of a producer are told
-    apart by their epoch.
+    A transaction begins with its first request and ends with the response to EndTxn. Instances of a producer differ
+    in their epoch.
     """
 
     def __init__(self) -> None:

@@ -258,7 +258,7 @@ class _PieceReader:
             return []
 
     def _damaged(self, reason: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Handle unreadable bytes as the option badRecords says: fail, drop, or a row."""
+        """Handle unreadable bytes by the option badRecords: fail, drop, or a row."""
         message = self._explain(reason, start)
         if self._settings.bad_records == "fail":
             raise DamagedLogError(message)

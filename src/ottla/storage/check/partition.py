@@ -291,11 +291,11 @@ class PartitionCheck:
         elif expected == header.partition_leader_epoch:
             return
         self._epoch_fault = True
-        says = "nothing" if expected is None else f"epoch {expected}"
+        checkpointed = "nothing" if expected is None else f"epoch {expected}"
         self._add_finding(
             f"{self._folder.path}/{names.LEADER_EPOCH_CHECKPOINT}",
             FileKind.EPOCHS,
-            f"has {says} for offset {header.base_offset}, the batch has epoch {header.partition_leader_epoch}",
+            f"has {checkpointed} for offset {header.base_offset}, the batch has epoch {header.partition_leader_epoch}",
             offset=header.base_offset,
         )
 
