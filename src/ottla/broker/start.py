@@ -177,9 +177,11 @@ def add_node(cluster: BrokerRuntime, config: ServerConfig, advertised: Sequence[
     for path in config.log_dirs:
         _open_directory(world, path, cluster.sync, directories)
     broker = Broker(cluster, config.node_id, config, directories)
-    for each in directories:
-        known = _read_identity(world, each.path)
-        broker.directory_ids[each.path] = _identify(world, each, known, config.node_id, cluster.cluster_id, "")
+    for directory in directories:
+        known = _read_identity(world, directory.path)
+        broker.directory_ids[directory.path] = _identify(
+            world, directory, known, config.node_id, cluster.cluster_id, ""
+        )
     broker.endpoints = {endpoint.listener: endpoint for endpoint in advertised}
     cluster.nodes[config.node_id] = broker
     for directory in directories:
@@ -260,7 +262,7 @@ def _memory_limit(cluster: BrokerRuntime) -> MemoryLimit | None:
 
 def _directory_failed(cluster: BrokerRuntime, node: Broker, directory: LogDirectory, error: OSError) -> None:
     log.error("log directory %s is offline: %s", directory.path, error)
-    if directory is cluster.metadata.directory or not any(each.online for each in node.directories):
+    if directory is cluster.metadata.directory or not any(candidate.online for candidate in node.directories):
         cluster.storage_lost.set()
     else:
         # The failure may come in the middle of an append.

@@ -71,7 +71,7 @@ def transactional_id(operation: AclOperation, *others: Need) -> Access:
     return Access((Need(operation, ResourceType.TRANSACTIONAL_ID), *others), check)
 
 
-def each(*needs: Need) -> Access:
+def per_resource(*needs: Need) -> Access:
     """Declare requirements that the handler checks for each resource."""
     assert needs
     return Access(needs)

@@ -73,8 +73,10 @@ def on_error(request: ProduceRequest, version: int, code: ErrorCode, message: st
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partition_responses=[
-                    PartitionProduceResponse(index=each.index, error_code=code, base_offset=-1, error_message=message)
-                    for each in topic.partition_data
+                    PartitionProduceResponse(
+                        index=partition.index, error_code=code, base_offset=-1, error_message=message
+                    )
+                    for partition in topic.partition_data
                 ],
             )
             for topic in request.topic_data
@@ -86,31 +88,31 @@ def on_error(request: ProduceRequest, version: int, code: ErrorCode, message: st
     0,
     versions=(3, 13),
     advertised=(0, 13),
-    acl=access.each(access.on_topic(AclOperation.WRITE), access.on_transactional_id(AclOperation.WRITE)),
+    acl=access.per_resource(access.on_topic(AclOperation.WRITE), access.on_transactional_id(AclOperation.WRITE)),
     on_error=on_error,
 )
 def produce(call: Call, request: ProduceRequest) -> ProduceResponse | Pending[ProduceResponse] | None:
     """Append to each partition; respond when the records are as durable as `acks` requires."""
     work = _Produce(call, request)
     work.find_partitions(work.read_batches())
-    asked = work.ask_coordinator()
-    if asked is None or asked.done:
-        return work.append_all({} if asked is None else asked.response)
+    verification = work.ask_coordinator()
+    if verification is None or verification.done:
+        return work.append_all({} if verification is None else verification.response)
     # The coordinator answers in a later turn of the loop, when the frame is no longer valid.
     work.keep_records()
-    answer: Pending[ProduceResponse] = Pending(asked.cancel)
+    pending: Pending[ProduceResponse] = Pending(verification.cancel)
 
     def verified(errors: dict[TopicPartition, KafkaError]) -> None:
         work.check_partitions_again()
         response = work.append_all(errors)
         assert response is not None, "a transactional producer always wants an answer"
         if isinstance(response, Pending):
-            response.on_complete(answer.complete)
+            response.on_complete(pending.complete)
         else:
-            answer.complete(response)
+            pending.complete(response)
 
-    asked.on_complete(verified)
-    return answer
+    verification.on_complete(verified)
+    return pending
 
 
 @dataclass(slots=True, eq=False)
@@ -182,8 +184,8 @@ class _Produce:
                     entry.partition = partition
                 except KafkaError as error:
                     self._fail(entry, error)
-        transactional = [each for each in self._entries if each.header is not None and each.header.is_transactional]
-        if len({each.header.producer_id for each in transactional if each.header is not None}) > 1:
+        transactional = [entry for entry in self._entries if entry.header is not None and entry.header.is_transactional]
+        if len({entry.header.producer_id for entry in transactional if entry.header is not None}) > 1:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
             )
@@ -194,7 +196,7 @@ class _Produce:
         verifier = self.call.broker.verifier
         if transactional_id is None or not verifier.needed(transactional_id, self.operation):
             return None
-        asked: list[TopicPartition] = []
+        unverified: list[TopicPartition] = []
         producer = (-1, -1)
         for entry in self._entries:
             partition, header = entry.partition, entry.header
@@ -207,10 +209,10 @@ class _Produce:
                 self._fail(entry, error)
                 continue
             if entry.guard is not None:
-                asked.append(TopicPartition(partition.topic, partition.index))
-        if not asked:
+                unverified.append(TopicPartition(partition.topic, partition.index))
+        if not unverified:
             return None
-        return verifier.before_produce(transactional_id, *producer, asked, self.operation)
+        return verifier.before_produce(transactional_id, *producer, unverified, self.operation)
 
     def keep_records(self) -> None:
         """Copy the batches out of the frame, whose buffer is reused."""

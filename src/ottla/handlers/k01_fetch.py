@@ -68,7 +68,7 @@ def on_error(request: FetchRequest, version: int, code: ErrorCode, message: str 
     return response
 
 
-@api(1, versions=(4, 18), acl=access.each(access.on_topic(AclOperation.READ)), on_error=on_error)
+@api(1, versions=(4, 18), acl=access.per_resource(access.on_topic(AclOperation.READ)), on_error=on_error)
 def fetch(call: Call, request: FetchRequest) -> FetchResponse | Pending[FetchResponse]:
     """Respond with the readable records, or wait until `min_bytes` are readable or `max_wait_ms` have passed."""
     broker = call.broker
@@ -136,30 +136,32 @@ class _Attempt:
 
     def read(self) -> None:
         """Read one partition after the other until the response is full."""
-        for wanted in self.context.partitions:
+        for requested in self.context.partitions:
             try:
-                answer = self._read_one(wanted)
+                answer = self._read_one(requested)
             except KafkaError as error:
-                answer = _unknown(wanted.partition, error.code)
+                answer = _unknown(requested.partition, error.code)
                 self.must_answer = True
-            self.answers.append((wanted, answer))
+            self.answers.append((requested, answer))
 
-    def _read_one(self, wanted: FetchedPartition) -> PartitionData:
+    def _read_one(self, requested: FetchedPartition) -> PartitionData:
         broker = self.call.broker
-        self._check(wanted)
-        partition = broker.readable_partition(wanted.topic, wanted.topic_id, wanted.partition, self.call.version)
-        if wanted.current_leader_epoch >= 0:  # In Fetch only, any negative epoch means none.
-            partition.check_leader_epoch(wanted.current_leader_epoch)
+        self._check(requested)
+        partition = broker.readable_partition(
+            requested.topic, requested.topic_id, requested.partition, self.call.version
+        )
+        if requested.current_leader_epoch >= 0:  # In Fetch only, any negative epoch means none.
+            partition.check_leader_epoch(requested.current_leader_epoch)
         log = partition.log
         answer = PartitionData(
-            partition_index=wanted.partition,
+            partition_index=requested.partition,
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
             aborted_transactions=[] if self.read_committed else None,
             records=b"",
         )
-        if wanted.last_fetched_epoch >= 0 and self._diverges(partition, wanted, answer):
+        if requested.last_fetched_epoch >= 0 and self._diverges(partition, requested, answer):
             self.must_answer = True
             return answer
         preferred = broker.preferred_replica(partition, self.rack, self.call)
@@ -168,42 +170,42 @@ class _Attempt:
             self.must_answer = True
             return answer
         left = self.max_bytes - self.bytes
-        found = log.read(
-            wanted.fetch_offset,
-            max(min(wanted.max_bytes, left), 0),
+        log_read = log.read(
+            requested.fetch_offset,
+            max(min(requested.max_bytes, left), 0),
             partition.readable_end(self.read_committed),
             min_one_batch=self.bytes == 0,
             aborted=self.read_committed,
         )
-        if found.records is not None and len(found):
-            answer.records = found.records
-            self.bytes += len(found)
-        if found.aborted:
+        if log_read.records is not None and len(log_read):
+            answer.records = log_read.records
+            self.bytes += len(log_read)
+        if log_read.aborted:
             answer.aborted_transactions = [
-                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-                for each in found.aborted
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in log_read.aborted
             ]
-        self.waiting[partition] = (wanted.fetch_offset, wanted.max_bytes, len(found))
+        self.waiting[partition] = (requested.fetch_offset, requested.max_bytes, len(log_read))
         return answer
 
-    def _check(self, wanted: FetchedPartition) -> None:
-        call, name = self.call, wanted.topic
+    def _check(self, requested: FetchedPartition) -> None:
+        call, name = self.call, requested.topic
         if call.broker.cluster.authorizer is None:
             return
         if call.version >= 13:
-            found = call.broker.cluster.image.topics.get(wanted.topic_id)
-            if found is None:
+            topic = call.broker.cluster.image.topics.get(requested.topic_id)
+            if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            name = found.name
+            name = topic.name
         call.require(AclOperation.READ, ResourceType.TOPIC, name)
 
     @staticmethod
-    def _diverges(partition: Partition, wanted: FetchedPartition, answer: PartitionData) -> bool:
+    def _diverges(partition: Partition, requested: FetchedPartition, answer: PartitionData) -> bool:
         """Return whether the client has records of an epoch that ended earlier here (KIP-595)."""
-        epoch, end = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        epoch, end = partition.log.end_offset_for_epoch(requested.last_fetched_epoch)
         if epoch < 0 or end < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
+        if epoch < requested.last_fetched_epoch or end < requested.fetch_offset:
             answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
             return True
         return False
@@ -220,22 +222,24 @@ class _Attempt:
         response = FetchResponse(session_id=self.context.session_id)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         endpoints: dict[int, NodeEndpoint] = {}
-        for wanted, answer in self.context.included(self.answers):
+        for requested, answer in self.context.included(self.answers):
             if answer.error_code in LEADER_ERRORS and call.version >= 12:
-                self._add_leader(wanted, answer, endpoints)
-            key = (wanted.topic, wanted.topic_id)
+                self._add_leader(requested, answer, endpoints)
+            key = (requested.topic, requested.topic_id)
             topic = topics.get(key)
             if topic is None:
-                topic = topics[key] = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id)
+                topic = topics[key] = FetchableTopicResponse(topic=requested.topic, topic_id=requested.topic_id)
                 response.responses.append(topic)
             topic.partitions.append(answer)
         if call.version >= 16:
             response.node_endpoints = list(endpoints.values())
         return response
 
-    def _add_leader(self, wanted: FetchedPartition, answer: PartitionData, endpoints: dict[int, NodeEndpoint]) -> None:
+    def _add_leader(
+        self, requested: FetchedPartition, answer: PartitionData, endpoints: dict[int, NodeEndpoint]
+    ) -> None:
         broker = self.call.broker
-        hint = broker.leader_hint(self.call.session.listener, wanted.topic, wanted.topic_id, wanted.partition)
+        hint = broker.leader_hint(self.call.session.listener, requested.topic, requested.topic_id, requested.partition)
         if hint is not None:
             answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
             endpoints[hint.leader] = NodeEndpoint(node_id=hint.leader, host=hint.host, port=hint.port, rack=hint.rack)

@@ -43,25 +43,25 @@ def on_error(request: ListOffsetsRequest, version: int, code: ErrorCode, message
     )
 
 
-@api(2, versions=(1, 11), acl=access.each(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
+@api(2, versions=(1, 11), acl=access.per_resource(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look up each timestamp in its partition's log; a repeated partition is rejected once."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown isolation level {request.isolation_level}")
-    asked: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
+    requested: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
     for topic in request.topics:
-        partitions = asked.setdefault(topic.name, {})
+        partitions = requested.setdefault(topic.name, {})
         for partition in topic.partitions:
             partitions.setdefault(partition.partition_index, []).append(partition)
     response = ListOffsetsResponse()
-    for name, partitions in asked.items():
+    for name, partitions in requested.items():
         answers = []
-        for index, wanted in partitions.items():
+        for index, repeats in partitions.items():
             try:
                 call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-                if len(wanted) > 1:
+                if len(repeats) > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                answers.append(_lookup(call, request, name, wanted[0]))
+                answers.append(_lookup(call, request, name, repeats[0]))
             except KafkaError as error:
                 answers.append(_failure(index, error.code))
         response.topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
@@ -69,26 +69,26 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
 
 
 def _lookup(
-    call: Call, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+    call: Call, request: ListOffsetsRequest, topic: str, requested: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
-    timestamp = wanted.timestamp
+    timestamp = requested.timestamp
     if timestamp < -2 and call.version < SPECIAL.get(timestamp, 1 << 15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    partition = call.broker.leader_partition(topic, wanted.partition_index)
-    partition.check_leader_epoch(wanted.current_leader_epoch)
+    partition = call.broker.leader_partition(topic, requested.partition_index)
+    partition.check_leader_epoch(requested.current_leader_epoch)
     end = partition.readable_end(request.isolation_level == READ_COMMITTED)
     if timestamp == LATEST:
-        return _found(call, wanted, -1, end, partition.state.leader_epoch)
-    found = partition.log.offset_for_timestamp(timestamp)
-    if found is None or (found.offset >= end and timestamp >= 0):
-        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
-    return _found(call, wanted, found.timestamp, found.offset, found.leader_epoch)
+        return _response_at(call, requested, -1, end, partition.state.leader_epoch)
+    position = partition.log.offset_for_timestamp(timestamp)
+    if position is None or (position.offset >= end and timestamp >= 0):
+        return ListOffsetsPartitionResponse(partition_index=requested.partition_index)
+    return _response_at(call, requested, position.timestamp, position.offset, position.leader_epoch)
 
 
-def _found(
-    call: Call, wanted: ListOffsetsPartition, timestamp: int, offset: int, leader_epoch: int | None
+def _response_at(
+    call: Call, requested: ListOffsetsPartition, timestamp: int, offset: int, leader_epoch: int | None
 ) -> ListOffsetsPartitionResponse:
-    answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, timestamp=timestamp, offset=offset)
+    answer = ListOffsetsPartitionResponse(partition_index=requested.partition_index, timestamp=timestamp, offset=offset)
     if leader_epoch is not None and call.version >= 4:
         answer.leader_epoch = leader_epoch
     return answer

@@ -67,7 +67,7 @@ def on_error(request: MetadataRequest, version: int, code: ErrorCode, message: s
 @api(
     3,
     versions=(0, 13),
-    acl=access.each(
+    acl=access.per_resource(
         access.on_topic(AclOperation.DESCRIBE),
         access.on_topic(AclOperation.CREATE),
         access.on_cluster(AclOperation.CREATE),

@@ -45,7 +45,7 @@ def on_error(request: OffsetFetchRequest, version: int, code: ErrorCode, message
 @api(
     9,
     versions=(1, 10),
-    acl=access.each(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
+    acl=access.per_resource(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
     on_error=on_error,
 )
 def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | Pending[OffsetFetchResponse]:

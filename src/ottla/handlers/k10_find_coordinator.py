@@ -51,7 +51,7 @@ def on_error(
 @api(
     10,
     versions=(0, 6),
-    acl=access.each(
+    acl=access.per_resource(
         access.on_group(AclOperation.DESCRIBE),
         access.on_transactional_id(AclOperation.DESCRIBE),
         access.on_cluster(AclOperation.CLUSTER_ACTION),

@@ -33,7 +33,7 @@ def on_error(
     )
 
 
-@api(15, versions=(0, 6), acl=access.each(access.on_group(AclOperation.DESCRIBE)), on_error=on_error)
+@api(15, versions=(0, 6), acl=access.per_resource(access.on_group(AclOperation.DESCRIBE)), on_error=on_error)
 def describe_groups(
     call: Call, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Pending[DescribeGroupsResponse]:

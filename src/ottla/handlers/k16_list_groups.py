@@ -27,7 +27,7 @@ def on_error(request: ListGroupsRequest, version: int, code: ErrorCode, message:
 @api(
     16,
     versions=(0, 5),
-    acl=access.each(access.on_group(AclOperation.DESCRIBE), access.on_cluster(AclOperation.DESCRIBE)),
+    acl=access.per_resource(access.on_group(AclOperation.DESCRIBE), access.on_cluster(AclOperation.DESCRIBE)),
     on_error=on_error,
 )
 def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse | Pending[ListGroupsResponse]:

@@ -31,7 +31,7 @@ def on_error(request: CreateTopicsRequest, version: int, code: ErrorCode, messag
 @api(
     19,
     versions=(2, 7),
-    acl=access.each(
+    acl=access.per_resource(
         access.on_topic(AclOperation.CREATE),
         access.on_cluster(AclOperation.CREATE),
         access.on_topic(AclOperation.DESCRIBE_CONFIGS),

@@ -24,8 +24,8 @@ def on_error(request: DeleteTopicsRequest, version: int, code: ErrorCode, messag
     """Return the error for every topic."""
     return DeleteTopicsResponse(
         responses=[
-            DeletableTopicResult(name=each.name, topic_id=each.topic_id, error_code=code, error_message=message)
-            for each in _wanted(request, version)
+            DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
+            for topic in _requested_topics(request, version)
         ]
     )
 
@@ -33,7 +33,7 @@ def on_error(request: DeleteTopicsRequest, version: int, code: ErrorCode, messag
 @api(
     20,
     versions=(1, 6),
-    acl=access.each(
+    acl=access.per_resource(
         access.on_topic(AclOperation.DELETE),
         access.on_topic(AclOperation.DESCRIBE),
         access.on_cluster(AclOperation.DELETE),
@@ -49,7 +49,7 @@ def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
     all_of_them = call.may_cluster(AclOperation.DELETE)
     results, records = plan(
         cluster.image,
-        _wanted(request, call.version),
+        _requested_topics(request, call.version),
         deletable=lambda name: all_of_them or call.may_topic(AclOperation.DELETE, name),
         describable=lambda name: all_of_them or call.may_topic(AclOperation.DESCRIBE, name),
     )
@@ -57,7 +57,7 @@ def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
     return DeleteTopicsResponse(responses=results)
 
 
-def _wanted(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:
+def _requested_topics(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:
     if version >= 6:
         return request.topics
     return [DeleteTopicState(name=name) for name in request.topic_names]

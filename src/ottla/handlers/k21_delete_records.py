@@ -38,38 +38,38 @@ def on_error(
     )
 
 
-@api(21, versions=(0, 2), acl=access.each(access.on_topic(AclOperation.DELETE)), on_error=on_error)
+@api(21, versions=(0, 2), acl=access.per_resource(access.on_topic(AclOperation.DELETE)), on_error=on_error)
 def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Advance each log start offset; the next retention run deletes the segments."""
     response = DeleteRecordsResponse()
-    wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
+    requested: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
         for partition in topic.partitions:  # of a repeated partition Kafka takes the last
-            wanted.setdefault(topic.name, {})[partition.partition_index] = partition
-    for name, partitions in wanted.items():
+            requested.setdefault(topic.name, {})[partition.partition_index] = partition
+    for name, partitions in requested.items():
         results = []
-        for each in partitions.values():
+        for partition in partitions.values():
             try:
-                results.append(_delete(call, name, each))
+                results.append(_delete(call, name, partition))
             except KafkaError as error:
-                results.append(_failure(each.partition_index, error.code))
+                results.append(_failure(partition.partition_index, error.code))
         response.topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
     return response
 
 
-def _delete(call: Call, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete(call: Call, topic: str, requested: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     call.require(AclOperation.DELETE, ResourceType.TOPIC, topic)
-    partition = call.broker.leader_partition(topic, wanted.partition_index)
+    partition = call.broker.leader_partition(topic, requested.partition_index)
     if call.broker.cluster.is_internal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
     log = partition.log
     if not log.config.delete and log.config.cleanup_policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"Records of partition {partition} can not be deleted")
-    offset = log.high_watermark if wanted.offset == TO_HIGH_WATERMARK else wanted.offset
+    offset = log.high_watermark if requested.offset == TO_HIGH_WATERMARK else requested.offset
     if offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     log.advance_log_start(offset)
-    return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=log.log_start_offset)
+    return DeleteRecordsPartitionResult(partition_index=requested.partition_index, low_watermark=log.log_start_offset)
 
 
 def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:

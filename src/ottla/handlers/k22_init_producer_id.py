@@ -32,7 +32,7 @@ def on_error(
 @api(
     22,
     versions=(0, 5),
-    acl=access.each(
+    acl=access.per_resource(
         access.on_transactional_id(AclOperation.WRITE),
         access.on_cluster(AclOperation.IDEMPOTENT_WRITE),
         access.on_topic(AclOperation.WRITE),

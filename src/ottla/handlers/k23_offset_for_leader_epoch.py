@@ -43,7 +43,7 @@ def on_error(
 @api(
     23,
     versions=(2, 4),
-    acl=access.each(access.on_topic(AclOperation.DESCRIBE), access.on_cluster(AclOperation.CLUSTER_ACTION)),
+    acl=access.per_resource(access.on_topic(AclOperation.DESCRIBE), access.on_cluster(AclOperation.CLUSTER_ACTION)),
     on_error=on_error,
 )
 def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:

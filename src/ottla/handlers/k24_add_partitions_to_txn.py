@@ -46,7 +46,7 @@ def on_error(
 @api(
     24,
     versions=(0, 5),
-    acl=access.each(
+    acl=access.per_resource(
         access.on_transactional_id(AclOperation.WRITE),
         access.on_topic(AclOperation.WRITE),
         access.on_cluster(AclOperation.CLUSTER_ACTION),

@@ -40,7 +40,7 @@ def on_error(
 @api(
     27,
     versions=(1, 2),
-    acl=access.each(access.on_cluster(AclOperation.ALTER), access.on_cluster(AclOperation.CLUSTER_ACTION)),
+    acl=access.per_resource(access.on_cluster(AclOperation.ALTER), access.on_cluster(AclOperation.CLUSTER_ACTION)),
     on_error=on_error,
 )
 def write_txn_markers(

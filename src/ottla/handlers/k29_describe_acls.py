@@ -33,12 +33,12 @@ def describe_acls(call: Call, request: DescribeAclsRequest) -> DescribeAclsRespo
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
     for _, acl in matching_acls(call.broker.cluster.image, request):
         key = (acl.resource_type, acl.resource_name, acl.pattern_type)
-        found = resources.get(key)
-        if found is None:
-            found = resources[key] = DescribeAclsResource(
+        resource = resources.get(key)
+        if resource is None:
+            resource = resources[key] = DescribeAclsResource(
                 resource_type=acl.resource_type, resource_name=acl.resource_name, pattern_type=acl.pattern_type
             )
-        found.acls.append(
+        resource.acls.append(
             AclDescription(
                 principal=acl.principal,
                 host=acl.host,

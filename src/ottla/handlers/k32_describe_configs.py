@@ -49,7 +49,7 @@ def on_error(
 @api(
     32,
     versions=(1, 4),
-    acl=access.each(
+    acl=access.per_resource(
         access.on_topic(AclOperation.DESCRIBE_CONFIGS),
         access.on_group(AclOperation.DESCRIBE_CONFIGS),
         access.on_cluster(AclOperation.DESCRIBE_CONFIGS),
@@ -58,7 +58,7 @@ def on_error(
 )
 def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe each resource, each with its own error; an unknown resource type fails the request."""
-    if any(each.resource_type not in CONFIGURABLE for each in request.resources):
+    if any(resource.resource_type not in CONFIGURABLE for resource in request.resources):
         raise KafkaError(ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
     results = []
     for resource in request.resources:

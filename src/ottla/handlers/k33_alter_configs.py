@@ -31,7 +31,7 @@ def on_error(request: AlterConfigsRequest, version: int, code: ErrorCode, messag
 @api(
     33,
     versions=(0, 2),
-    acl=access.each(
+    acl=access.per_resource(
         access.on_topic(AclOperation.ALTER_CONFIGS),
         access.on_group(AclOperation.ALTER_CONFIGS),
         access.on_cluster(AclOperation.ALTER_CONFIGS),
@@ -43,7 +43,7 @@ def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespo
     cluster = call.broker.cluster
 
     def change(resource: AlterConfigsResource) -> list[Message]:
-        check_changes([ConfigChange(each.name, AlterOperation.SET, each.value) for each in resource.configs])
+        check_changes([ConfigChange(config.name, AlterOperation.SET, config.value) for config in resource.configs])
         named = altered_resource(call.broker, resource)
         require_config_access(call, AclOperation.ALTER_CONFIGS, resource)
         configs = {config.name: config.value for config in resource.configs}

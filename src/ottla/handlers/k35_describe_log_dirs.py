@@ -36,9 +36,9 @@ def on_error(
 @api(35, versions=(1, 5), acl=access.cluster(AclOperation.DESCRIBE), on_error=on_error)
 def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """Describe each directory with the requested partitions, or with all."""
-    wanted = None
+    requested = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     known = call.broker.cluster.image.metadata_version >= CORDONED_LOG_DIRS_FROM
     cordoned = call.broker.cordoned_directories if known else ()
     results = []
@@ -51,26 +51,26 @@ def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLo
         except (KafkaError, OSError):
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             continue
-        result.topics = _topics(call, directory, wanted)
+        result.topics = _topics(call, directory, requested)
         result.is_cordoned = directory in cordoned
     return DescribeLogDirsResponse(results=results)
 
 
-def _topics(call: Call, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> list[DescribeLogDirsTopic]:
+def _topics(call: Call, directory: LogDirectory, requested: set[tuple[str, int]] | None) -> list[DescribeLogDirsTopic]:
     topics: dict[str, DescribeLogDirsTopic] = {}
 
     def add(logs: Mapping[TopicPartition, Log], *, future: bool) -> None:
-        for place, log in logs.items():
-            if wanted is not None and (place.topic, place.partition) not in wanted:
+        for topic_partition, log in logs.items():
+            if requested is not None and (topic_partition.topic, topic_partition.partition) not in requested:
                 continue
-            topic = topics.get(place.topic)
+            topic = topics.get(topic_partition.topic)
             if topic is None:
-                topic = topics[place.topic] = DescribeLogDirsTopic(name=place.topic)
+                topic = topics[topic_partition.topic] = DescribeLogDirsTopic(name=topic_partition.topic)
             topic.partitions.append(
                 DescribeLogDirsPartition(
-                    partition_index=place.partition,
+                    partition_index=topic_partition.partition,
                     partition_size=log.size,
-                    offset_lag=_lag(call, place, log, future),
+                    offset_lag=_lag(call, topic_partition, log, future),
                     is_future_key=future,
                 )
             )
@@ -80,9 +80,9 @@ def _topics(call: Call, directory: LogDirectory, wanted: set[tuple[str, int]] | 
     return list(topics.values())
 
 
-def _lag(call: Call, place: TopicPartition, log: Log, future: bool) -> int:
+def _lag(call: Call, topic_partition: TopicPartition, log: Log, future: bool) -> int:
     """Return the lag of a log: a future log to the current one, the current log to its high watermark."""
-    partition = call.broker.cluster.partitions.get((place.topic, place.partition))
+    partition = call.broker.cluster.partitions.get((topic_partition.topic, topic_partition.partition))
     if partition is None:
         return -1
     if future:

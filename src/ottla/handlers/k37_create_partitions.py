@@ -32,7 +32,7 @@ def on_error(
     )
 
 
-@api(37, versions=(0, 3), acl=access.each(access.on_topic(AclOperation.ALTER)), on_error=on_error)
+@api(37, versions=(0, 3), acl=access.per_resource(access.on_topic(AclOperation.ALTER)), on_error=on_error)
 def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Add the partitions; each topic has its own error."""
     call.check_time(request.timeout_ms)
@@ -40,7 +40,7 @@ def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePar
     counts = Counter(topic.name for topic in request.topics)
     refused = [name for name, count in counts.items() if count == 1 and not call.may_topic(AclOperation.ALTER, name)]
     results, records = plan(
-        cluster.image, [each for each in request.topics if each.name not in refused], random=cluster.world.random
+        cluster.image, [topic for topic in request.topics if topic.name not in refused], random=cluster.world.random
     )
     results += [
         CreatePartitionsTopicResult(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=None)

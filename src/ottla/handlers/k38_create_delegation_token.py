@@ -29,7 +29,10 @@ def on_error(
 
 
 @api(
-    38, versions=(1, 3), acl=access.each(access.Need(AclOperation.CREATE_TOKENS, ResourceType.USER)), on_error=on_error
+    38,
+    versions=(1, 3),
+    acl=access.per_resource(access.Need(AclOperation.CREATE_TOKENS, ResourceType.USER)),
+    on_error=on_error,
 )
 def create_delegation_token(call: Call, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
     """Issue a token for the principal, or for a user that the principal may issue tokens for."""

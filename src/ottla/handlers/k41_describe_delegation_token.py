@@ -32,7 +32,7 @@ def on_error(
 @api(
     41,
     versions=(1, 3),
-    acl=access.each(
+    acl=access.per_resource(
         access.Need(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN),
         access.Need(AclOperation.DESCRIBE_TOKENS, ResourceType.USER),
     ),
@@ -47,14 +47,14 @@ def describe_delegation_token(call: Call, request: DescribeDelegationTokenReques
     owners = request.owners
     if owners is not None and not owners:
         return DescribeDelegationTokenResponse()
-    wanted = (
+    requested_owners = (
         None if owners is None else {principal_text(owner.principal_type, owner.principal_name) for owner in owners}
     )
     return DescribeDelegationTokenResponse(
         tokens=[
             _describe(token, token_hmac(rules.secret_key, token.token_id))
             for token in call.broker.cluster.image.delegation_tokens.values()
-            if (wanted is None or token.owner in wanted) and _sees(call, token)
+            if (requested_owners is None or token.owner in requested_owners) and _sees(call, token)
         ]
     )
 

@@ -27,7 +27,7 @@ def on_error(request: DeleteGroupsRequest, version: int, code: ErrorCode, messag
     )
 
 
-@api(42, versions=(0, 2), acl=access.each(access.on_group(AclOperation.DELETE)), on_error=on_error)
+@api(42, versions=(0, 2), acl=access.per_resource(access.on_group(AclOperation.DELETE)), on_error=on_error)
 def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse | Pending[DeleteGroupsResponse]:
     """Delete groups with their offsets; each group has its own error."""
     group_ids = dict.fromkeys(request.groups_names)

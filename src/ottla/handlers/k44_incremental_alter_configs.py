@@ -37,7 +37,7 @@ def on_error(
 @api(
     44,
     versions=(0, 1),
-    acl=access.each(
+    acl=access.per_resource(
         access.on_topic(AclOperation.ALTER_CONFIGS),
         access.on_group(AclOperation.ALTER_CONFIGS),
         access.on_cluster(AclOperation.ALTER_CONFIGS),

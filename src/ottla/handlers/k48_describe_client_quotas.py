@@ -31,7 +31,7 @@ def on_error(
 @api(48, versions=(0, 1), acl=access.cluster(AclOperation.DESCRIBE_CONFIGS), on_error=on_error)
 def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """Return the matching quotas."""
-    found = matching_quotas(call.broker.cluster.image, request.components, strict=request.strict)
+    matches = matching_quotas(call.broker.cluster.image, request.components, strict=request.strict)
     return DescribeClientQuotasResponse(
         error_message=None,
         entries=[
@@ -39,6 +39,6 @@ def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> 
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                 values=[ValueData(key=key, value=value) for key, value in quotas.items()],
             )
-            for entity, quotas in found
+            for entity, quotas in matches
         ],
     )

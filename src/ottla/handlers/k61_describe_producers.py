@@ -39,7 +39,7 @@ def on_error(
     )
 
 
-@api(61, versions=(0, 0), acl=access.each(access.on_topic(AclOperation.READ)), on_error=on_error)
+@api(61, versions=(0, 0), acl=access.per_resource(access.on_topic(AclOperation.READ)), on_error=on_error)
 def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """Describe the producers of each partition that this node leads."""
     return DescribeProducersResponse(

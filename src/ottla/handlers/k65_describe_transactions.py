@@ -32,7 +32,7 @@ def on_error(
 @api(
     65,
     versions=(0, 0),
-    acl=access.each(access.on_transactional_id(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
+    acl=access.per_resource(access.on_transactional_id(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
     on_error=on_error,
 )
 def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:

@@ -24,7 +24,7 @@ def on_error(
     return ListTransactionsResponse(error_code=code)
 
 
-@api(66, versions=(0, 2), acl=access.each(access.on_transactional_id(AclOperation.DESCRIBE)), on_error=on_error)
+@api(66, versions=(0, 2), acl=access.per_resource(access.on_transactional_id(AclOperation.DESCRIBE)), on_error=on_error)
 def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """List the transactional ids that match the filters and that the caller may describe."""
     response = call.broker.transactions.list_transactions(request)

@@ -32,7 +32,7 @@ def on_error(
 @api(
     69,
     versions=(0, 1),
-    acl=access.each(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
+    acl=access.per_resource(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
     on_error=on_error,
 )
 def consumer_group_describe(

@@ -37,13 +37,13 @@ def on_error(
 @api(74, versions=(0, 1), acl=access.cluster(AclOperation.DESCRIBE_CONFIGS), on_error=on_error)
 def list_config_resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """List resources of the requested types, or of all."""
-    wanted = [ConfigResourceType.CLIENT_METRICS] if call.version == 0 else request.resource_types or list(LISTED)
-    if any(each not in LISTED for each in wanted):
+    types = [ConfigResourceType.CLIENT_METRICS] if call.version == 0 else request.resource_types or list(LISTED)
+    if any(type_ not in LISTED for type_ in types):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
-            for kind in dict.fromkeys(wanted)
+            for kind in dict.fromkeys(types)
             for name in _names(call, ConfigResourceType(kind))
         ]
     )

@@ -33,23 +33,23 @@ def on_error(
     )
 
 
-@api(75, versions=(0, 0), acl=access.each(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
+@api(75, versions=(0, 0), acl=access.per_resource(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
 def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """Describe topics in order of their names from the cursor, up to a number of partitions."""
     cluster = call.broker.cluster
     most = call.broker.config_int("max.request.partition.size.limit")
-    left = max(min(request.response_partition_limit, most), 1)
+    remaining = max(min(request.response_partition_limit, most), 1)
     cursor = request.cursor
     first_name, first_index = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
-    wanted = [each.name for each in request.topics] or list(cluster.image.topic_ids)
-    if request.topics and cursor is not None and first_name not in wanted:
+    names = [topic.name for topic in request.topics] or list(cluster.image.topic_ids)
+    if request.topics and cursor is not None and first_name not in names:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The topics do not contain the one of the cursor: {first_name}")
     if first_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The cursor's partition is {first_index}")
     view = PartitionView(cluster, call.session.listener, listener_errors=True)
     response = DescribeTopicPartitionsResponse()
     hidden: list[DescribeTopicPartitionsResponseTopic] = []
-    for name in sorted(dict.fromkeys(wanted)):
+    for name in sorted(dict.fromkeys(names)):
         if name < first_name:
             continue
         if not call.may_topic(AclOperation.DESCRIBE, name):
@@ -57,7 +57,7 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
                 hidden.append(_refused(name))
             continue
         start = first_index if name == first_name else 0
-        if left == 0:
+        if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=start)
             break
         topic = cluster.image.topic(name)
@@ -66,13 +66,13 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
                 response.topics.append(_missing(cluster, name))
             continue
         indexes = [index for index in sorted(topic.partitions) if index >= start]
-        response.topics.append(_describe(view, topic, indexes[:left]))
-        if len(indexes) > left:
-            response.next_cursor = Cursor(topic_name=name, partition_index=indexes[left])
+        response.topics.append(_describe(view, topic, indexes[:remaining]))
+        if len(indexes) > remaining:
+            response.next_cursor = Cursor(topic_name=name, partition_index=indexes[remaining])
             break
-        left -= len(indexes)
-    for each in response.topics:
-        each.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, each.name or "")
+        remaining -= len(indexes)
+    for described in response.topics:
+        described.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, described.name or "")
     response.topics += hidden
     return response
 

@@ -50,7 +50,7 @@ def on_error(request: ShareFetchRequest, version: int, code: ErrorCode, message:
 @api(
     78,
     versions=(1, 2),
-    acl=access.each(access.on_group(AclOperation.READ), access.on_topic(AclOperation.READ)),
+    acl=access.per_resource(access.on_group(AclOperation.READ), access.on_topic(AclOperation.READ)),
     on_error=on_error,
 )
 def share_fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse | Pending[ShareFetchResponse]:

@@ -39,7 +39,7 @@ def on_error(
 @api(
     79,
     versions=(1, 2),
-    acl=access.each(access.on_group(AclOperation.READ), access.on_topic(AclOperation.READ)),
+    acl=access.per_resource(access.on_group(AclOperation.READ), access.on_topic(AclOperation.READ)),
     on_error=on_error,
 )
 def share_acknowledge(call: Call, request: ShareAcknowledgeRequest) -> Pending[ShareAcknowledgeResponse]:

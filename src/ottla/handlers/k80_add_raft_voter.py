@@ -34,7 +34,7 @@ def add_raft_voter(call: Call, request: AddRaftVoterRequest) -> AddRaftVoterResp
     if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
     if all(listener.name != CONTROLLER_LISTENER for listener in request.listeners):
-        listed = ", ".join(f"{each.name}={each.host}:{each.port}" for each in request.listeners)
+        listed = ", ".join(f"{listener.name}={listener.host}:{listener.port}" for listener in request.listeners)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"Add voter request didn't include the endpoint ({{{listed}}}) for the default listener "

@@ -32,7 +32,7 @@ def on_error(
 @api(
     89,
     versions=(0, 0),
-    acl=access.each(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
+    acl=access.per_resource(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
     on_error=on_error,
 )
 def streams_group_describe(

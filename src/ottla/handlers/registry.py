@@ -75,18 +75,18 @@ def _import_handlers() -> None:
 def apis(release: Release | None = None) -> dict[int, Api]:
     """Return every API by key, in order; with a release only those that its brokers had."""
     _import_handlers()
-    found = dict(sorted(_apis.items()))
+    registered = dict(sorted(_apis.items()))
     if release is None:
-        return found
+        return registered
     narrowed = (
         replace(
-            each,
-            versions=release.restrict(each.key, each.versions),
-            advertised=release.restrict(each.key, each.advertised),
+            entry,
+            versions=release.restrict(entry.key, entry.versions),
+            advertised=release.restrict(entry.key, entry.advertised),
         )
-        for each in found.values()
+        for entry in registered.values()
     )
-    return {each.key: each for each in narrowed if each.versions}
+    return {entry.key: entry for entry in narrowed if entry.versions}
 
 
 def kafka_error(error: BaseException) -> tuple[ErrorCode, str | None]:

@@ -129,15 +129,15 @@ def _open(member: dict[str, Any], field: str, cls: type[Message]) -> None:
 def as_plain(value: Any, version: int | None = None, *, show_secrets: bool = False) -> Any:
     """Return a message as plain data: its fields in a version (default: all); bytes become base64."""
     if isinstance(value, Struct):
-        found = {}
+        fields = {}
         hide_value = is_secret_config(getattr(value, "name", None))
         for field in value.__schema__.fields:
             if version is None or version in field.versions:
                 content = getattr(value, field.name)
                 secret = field.name in SECRET_FIELDS or (hide_value and field.name == "value")
                 secret = bool(secret and content and not show_secrets)
-                found[field.name] = HIDDEN if secret else as_plain(content, version, show_secrets=show_secrets)
-        return found
+                fields[field.name] = HIDDEN if secret else as_plain(content, version, show_secrets=show_secrets)
+        return fields
     if isinstance(value, list):
         return [as_plain(item, version, show_secrets=show_secrets) for item in value]
     if isinstance(value, Uuid):

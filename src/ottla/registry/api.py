@@ -97,16 +97,16 @@ class RegistryApi:
         prefix = request.query_params.get("subjectPrefix", subjects.WILDCARD)
         if "context" in request.path_params:
             prefix = subjects.in_context(request.path_params["context"], request.query_params.get("subjectPrefix", ""))
-        found = self._service.subjects(
+        names = self._service.subjects(
             prefix, deleted=_flag(request, "deleted"), deleted_only=_flag(request, "deletedOnly")
         )
-        return _page(request, found)
+        return _page(request, names)
 
     async def _versions(self, request: Request) -> Any:
-        found = self._service.versions(
+        numbers = self._service.versions(
             _subject(request), deleted=_flag(request, "deleted"), deleted_only=_flag(request, "deletedOnly")
         )
-        return _page(request, found)
+        return _page(request, numbers)
 
     async def _lookup(self, request: Request) -> Any:
         body = await _schema_request(request)
@@ -142,10 +142,10 @@ class RegistryApi:
 
     async def _latest_with_metadata(self, request: Request) -> Any:
         names, values = request.query_params.getlist("key"), request.query_params.getlist("value")
-        wanted = dict(zip(names, values, strict=False))
+        required = dict(zip(names, values, strict=False))
         for version in reversed(self._service.state.active(_subject(request), deleted=_flag(request, "deleted"))):
             properties = (version.metadata or {}).get("properties") or {}
-            if all(properties.get(name) == value for name, value in wanted.items()):
+            if all(properties.get(name) == value for name, value in required.items()):
                 return self._shown(request, version)
         raise errors.subject_not_found(_subject(request))
 
@@ -158,11 +158,11 @@ class RegistryApi:
     async def _schemas(self, request: Request) -> Any:
         prefix = request.query_params.get("subjectPrefix", subjects.WILDCARD)
         deleted, latest = _flag(request, "deleted"), _flag(request, "latestOnly")
-        found = []
+        selected = []
         for subject in self._service.subjects(prefix, deleted=deleted):
             versions = self._service.state.active(subject, deleted=deleted)
-            found += versions[-1:] if latest else versions
-        return [self._shown(request, version) for version in _page(request, found)]
+            selected += versions[-1:] if latest else versions
+        return [self._shown(request, version) for version in _page(request, selected)]
 
     async def _types(self, request: Request) -> Any:
         return list(SCHEMA_TYPES)
@@ -182,12 +182,12 @@ class RegistryApi:
         return self._text(request, self._service.by_id(_id(request), _id_subject(request)))
 
     async def _by_id_subjects(self, request: Request) -> Any:
-        found = self._service.versions_of_id(_id(request), _id_subject(request), deleted=_flag(request, "deleted"))
-        return _page(request, sorted({entry["subject"] for entry in found}))
+        uses = self._service.versions_of_id(_id(request), _id_subject(request), deleted=_flag(request, "deleted"))
+        return _page(request, sorted({entry["subject"] for entry in uses}))
 
     async def _by_id_versions(self, request: Request) -> Any:
-        found = self._service.versions_of_id(_id(request), _id_subject(request), deleted=_flag(request, "deleted"))
-        return _page(request, found)
+        uses = self._service.versions_of_id(_id(request), _id_subject(request), deleted=_flag(request, "deleted"))
+        return _page(request, uses)
 
     async def _by_guid(self, request: Request) -> Any:
         version, _ = self._service.by_guid(request.path_params["guid"])
@@ -371,11 +371,11 @@ def _references(value: Any) -> tuple[Reference, ...]:
     if value is None:
         return ()
     try:
-        found = tuple(Reference(entry["name"], entry["subject"], int(entry["version"])) for entry in value)
+        references = tuple(Reference(entry["name"], entry["subject"], int(entry["version"])) for entry in value)
     except (TypeError, KeyError, ValueError):
         raise RegistryError(
             400, 'Cannot deserialize the body: "references" is a list of {"name", "subject", "version"}'
         ) from None
-    if not all(isinstance(entry.name, str) and isinstance(entry.subject, str) for entry in found):
+    if not all(isinstance(entry.name, str) and isinstance(entry.subject, str) for entry in references):
         raise RegistryError(400, 'Cannot deserialize the body: names and subjects of "references" are strings')
-    return found
+    return references

@@ -81,35 +81,35 @@ class RegistryService:
 
     def subjects(self, prefix: str, *, deleted: bool = False, deleted_only: bool = False) -> list[str]:
         """List subjects."""
-        found = []
+        selected = []
         for subject, versions in self.state.versions.items():
             if subjects.matches(subject, prefix):
                 alive = any(not version.deleted for version in versions.values())
                 if (deleted_only and not alive) or (not deleted_only and (alive or deleted)):
-                    found.append(subject)
-        return sorted(found)
+                    selected.append(subject)
+        return sorted(selected)
 
     def versions(self, subject: str, *, deleted: bool = False, deleted_only: bool = False) -> list[int]:
         """List a subject's versions."""
-        found = self.state.active(subject, deleted=deleted or deleted_only)
-        if not found:
+        candidates = self.state.active(subject, deleted=deleted or deleted_only)
+        if not candidates:
             raise errors.subject_not_found(subject)
-        return [version.version for version in found if version.deleted or not deleted_only]
+        return [version.version for version in candidates if version.deleted or not deleted_only]
 
     def version(self, subject: str, number: int, *, deleted: bool = False) -> SchemaVersion:
         """Return one version, or the latest."""
-        found = self.state.active(subject, deleted=deleted)
+        versions = self.state.active(subject, deleted=deleted)
         if number == LATEST:
             active = self.state.active(subject)
             if active:
                 return active[-1]
-            if found:
-                return found[-1]
+            if versions:
+                return versions[-1]
             raise errors.subject_not_found(subject)
-        for version in found:
+        for version in versions:
             if version.version == number:
                 return version
-        raise errors.version_not_found(number) if found else errors.subject_not_found(subject)
+        raise errors.version_not_found(number) if versions else errors.subject_not_found(subject)
 
     def by_id(self, schema_id: int, subject: str = "") -> SchemaVersion:
         """Return a version with an id, in the context of a subject."""
@@ -140,11 +140,11 @@ class RegistryService:
             digest = uuid.UUID(guid).bytes
         except ValueError:
             raise errors.schema_not_found(guid) from None
-        found = list(self.state.with_digest(digest))
-        if not found:
+        uses = list(self.state.with_digest(digest))
+        if not uses:
             raise errors.schema_not_found(guid)
-        context, schema_id = found[0]
-        ids = [{"context": name, "id": number} for name, number in found]
+        context, schema_id = uses[0]
+        ids = [{"context": name, "id": number} for name, number in uses]
         return self.by_id(schema_id, f":{context}:" if context != subjects.DEFAULT_CONTEXT else ""), ids
 
     def referenced_by(self, subject: str, number: int) -> list[int]:
@@ -165,11 +165,11 @@ class RegistryService:
         """Return the version of a subject that has a schema."""
         if not self.state.active(subject, deleted=deleted):
             raise errors.subject_not_found(subject)
-        wanted = self._canonical(subject, request, normalize=normalize)
+        canonical = self._canonical(subject, request, normalize=normalize)
         for version in reversed(self.state.active(subject, deleted=deleted)):
-            if version.type == request.type and version.digest == wanted.digest:
+            if version.type == request.type and version.digest == canonical.digest:
                 return version
-        schema = self._parsed(wanted)
+        schema = self._parsed(canonical)
         for version in reversed(self.state.active(subject, deleted=deleted)):
             if version.type == request.type and self._parsed(version).resolved() == schema.resolved():
                 same = request.metadata is None or request.metadata == version.metadata
@@ -292,10 +292,10 @@ class RegistryService:
         texts: dict[str, str] = {}
         for reference in references:
             subject = subjects.in_context(subjects.split(parent)[0], reference.subject)
-            found = self.state.active(subject, deleted=True)
-            version = next((entry for entry in found if entry.version == reference.version), None)
-            if reference.version == LATEST and found:
-                version = found[-1]
+            versions = self.state.active(subject, deleted=True)
+            version = next((entry for entry in versions if entry.version == reference.version), None)
+            if reference.version == LATEST and versions:
+                version = versions[-1]
             if version is None:
                 raise InvalidSchemaError(
                     f'No schema reference found for subject "{reference.subject}" and version {reference.version}'

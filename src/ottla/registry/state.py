@@ -129,8 +129,8 @@ class RegistryState:
 
     def active(self, subject: str, *, deleted: bool = False) -> list[SchemaVersion]:
         """Return a subject's versions in ascending order; with `deleted`, soft-deleted ones too."""
-        found = self.versions.get(subject, {})
-        return [found[number] for number in sorted(found) if deleted or not found[number].deleted]
+        versions = self.versions.get(subject, {})
+        return [versions[number] for number in sorted(versions) if deleted or not versions[number].deleted]
 
     def referrers(self, subject: str, number: int, *, deleted: bool) -> list[SchemaVersion]:
         """Return the versions that refer to a version."""

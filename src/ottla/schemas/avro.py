@@ -228,13 +228,13 @@ class _Parser:
         if name in PRIMITIVES:
             return Primitive(name)
         full = name if "." in name or not namespace else f"{namespace}.{name}"
-        found = self.names.get(full) or self.names.get(name)
-        if found is None:
+        type_ = self.names.get(full) or self.names.get(name)
+        if type_ is None:
             raise InvalidSchemaError(
                 f'"{name}" is not a defined name. The type of a field must be a defined name or a '
                 '{"type": ...} expression.'
             )
-        return found  # type: ignore[return-value]
+        return type_  # type: ignore[return-value]
 
     def _union(self, value: list[Any], namespace: str) -> Union:
         union = Union([])
@@ -359,8 +359,8 @@ def _shown(value: Any) -> str:
 
 
 def _text(value: dict[str, Any], name: str) -> str | None:
-    found = value.get(name)
-    return found if isinstance(found, str) else None
+    text = value.get(name)
+    return text if isinstance(text, str) else None
 
 
 def _props(value: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -399,9 +399,9 @@ def _is_valid_default(type_: Type, value: Any, depth: int = 0) -> bool:
         return any(_is_valid_default(branch, value, depth + 1) for branch in type_.branches)
     assert isinstance(type_, Record)
     return isinstance(value, dict) and all(
-        _is_valid_default(each.type, value.get(each.name, each.default), depth + 1)
-        for each in type_.fields
-        if each.name in value or not each.has_default
+        _is_valid_default(field.type, value.get(field.name, field.default), depth + 1)
+        for field in type_.fields
+        if field.name in value or not field.has_default
     )
 
 
@@ -417,7 +417,7 @@ def _named(root: Type) -> Iterator[Named]:
             seen.add(id(type_))
             yield type_
         if isinstance(type_, Record):
-            stack += [each.type for each in type_.fields]
+            stack += [field.type for field in type_.fields]
         elif isinstance(type_, Array):
             stack.append(type_.items)
         elif isinstance(type_, Map):

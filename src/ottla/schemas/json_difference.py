@@ -190,10 +190,10 @@ def compare(original: Loader, update: Loader, allowed: frozenset[str] = STRICT) 
     known: dict[tuple[int, int], list[Difference]] = {}
     while True:
         walk = _Walk(original, update, allowed, known)
-        found = walk.compare(original.root, update.root)
+        differences = walk.compare(original.root, update.root)
         incompatible = {pair: result for pair, result in walk.results.items() if not walk.is_compatible(result)}
         if not walk.assumed or incompatible.keys() == known.keys():
-            return found
+            return differences
         known = incompatible
 
 
@@ -241,18 +241,26 @@ class _Walk:
         if original.kind != "combined" and update.kind == "combined":
             if len(update.parts) == 1 or update.criterion in ("anyOf", "oneOf"):
                 for part in update.parts:
-                    found = self.compare(original, part)
-                    if self.is_compatible(found):
-                        return found if len(update.parts) == 1 else [*found, Difference("SUM_TYPE_EXTENDED", ())]
+                    differences = self.compare(original, part)
+                    if self.is_compatible(differences):
+                        return (
+                            differences
+                            if len(update.parts) == 1
+                            else [*differences, Difference("SUM_TYPE_EXTENDED", ())]
+                        )
         elif (
             original.kind == "combined"
             and update.kind != "combined"
             and (len(original.parts) == 1 or original.criterion == "allOf")
         ):
             for part in original.parts:
-                found = self.compare(part, update)
-                if self.is_compatible(found):
-                    return found if len(original.parts) == 1 else [*found, Difference("PRODUCT_TYPE_NARROWED", ())]
+                differences = self.compare(part, update)
+                if self.is_compatible(differences):
+                    return (
+                        differences
+                        if len(original.parts) == 1
+                        else [*differences, Difference("PRODUCT_TYPE_NARROWED", ())]
+                    )
         if _class(original) != _class(update):
             if original.kind == "false" or update.kind == "empty":
                 return []
@@ -281,7 +289,7 @@ class _Walk:
         rule = rules.get(_class(original))
         if rule is not None:
             rule(report, original, update)
-        return report.found
+        return report.differences
 
     def _strings(self, report: _Report, original: Node, update: Node) -> None:
         report.limit("maxLength", "MAX_LENGTH", original.json, update.json)
@@ -319,10 +327,10 @@ class _Walk:
     def _not(self, report: _Report, original: Node, update: Node) -> None:
         self._swapped = not self._swapped  # a wider schema that must not match makes a narrower one
         try:
-            found = self.compare(update.parts[0], original.parts[0])
+            differences = self.compare(update.parts[0], original.parts[0])
         finally:
             self._swapped = not self._swapped
-        report.add("NOT_TYPE_NARROWED" if self.is_compatible(found) else "NOT_TYPE_EXTENDED", "not")
+        report.add("NOT_TYPE_NARROWED" if self.is_compatible(differences) else "NOT_TYPE_EXTENDED", "not")
 
     def _combined(self, report: _Report, original: Node, update: Node) -> None:
         before, after = original.criterion, update.criterion
@@ -343,9 +351,9 @@ class _Walk:
         edges = {}
         for index, part in enumerate(first):
             for other, candidate in enumerate(second):
-                found = self.compare(part, candidate)
-                if self.is_compatible(found):
-                    edges[index, other] = found
+                differences = self.compare(part, candidate)
+                if self.is_compatible(differences):
+                    edges[index, other] = differences
         matching = _match(len(first), len(second), edges)
         for index, other in sorted(matching.items()):
             report.extend(edges[index, other], before, str(index))
@@ -406,11 +414,11 @@ class _Walk:
                 self._covered(report, cover, after, "PROPERTY_ADDED", place)
             report.add(f"{kind}_ADDED_TO_UNOPEN_CONTENT_MODEL", *place)
 
-    def _covered(self, report: _Report, before: Node, after: Node, name: str, place: tuple[str, ...]) -> None:
-        found = self.compare(before, after)
-        report.extend(found, *place)
-        covered = "IS_COVERED" if self.is_compatible(found) else "NOT_COVERED"
-        report.add(f"{name}_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", *place)
+    def _covered(self, report: _Report, before: Node, after: Node, name: str, path: tuple[str, ...]) -> None:
+        differences = self.compare(before, after)
+        report.extend(differences, *path)
+        covered = "IS_COVERED" if self.is_compatible(differences) else "NOT_COVERED"
+        report.add(f"{name}_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", *path)
 
     def _cover(self, node: Node, name: str, *, old: bool) -> Node | None:
         """Return the schema that a partially open content model has for a property it does not list."""
@@ -546,13 +554,13 @@ class _Walk:
 class _Report:
     """The differences of one pair."""
 
-    found: list[Difference] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
     def add(self, type_: str, *path: str) -> None:
-        self.found.append(Difference(type_, path))
+        self.differences.append(Difference(type_, path))
 
     def extend(self, differences: Iterable[Difference], *path: str) -> None:
-        self.found += [Difference(difference.type, (*path, *difference.path)) for difference in differences]
+        self.differences += [Difference(difference.type, (*path, *difference.path)) for difference in differences]
 
     def within(self, keyword: str, differences: Iterable[Difference]) -> None:
         self.extend(differences, keyword)

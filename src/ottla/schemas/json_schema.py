@@ -85,8 +85,8 @@ class JsonSchema(Schema):
         if not isinstance(writer, JsonSchema):
             return ["Incompatible because of different schema type"]
         allowed = LENIENT if self.lenient else STRICT
-        found = compare(writer.loader, self.loader, allowed)
-        return [difference.message() for difference in found if difference.type not in allowed]
+        all_differences = compare(writer.loader, self.loader, allowed)
+        return [difference.message() for difference in all_differences if difference.type not in allowed]
 
     @cached_property
     def loader(self) -> Loader:
@@ -168,19 +168,19 @@ class Loader:
     def _reduce(self, value: dict[str, Any], base: str) -> Node:
         if "$ref" in value:
             return Node("reference", value, base)
-        found = [Node("enum", value, base)] if "enum" in value else []
+        nodes = [Node("enum", value, base)] if "enum" in value else []
         for criterion in _CRITERIA:
             if criterion in value:
                 parts = [self.node(part, base) for part in value[criterion]]
-                found.append(Node("combined", value, base, criterion, parts))
+                nodes.append(Node("combined", value, base, criterion, parts))
         if "not" in value:
-            found.append(Node("not", value, base, parts=[self.node(value["not"], base)]))
+            nodes.append(Node("not", value, base, parts=[self.node(value["not"], base)]))
         if "const" in value:
-            found.append(Node("const", value, base))
-        found += self._typed(value, base)
-        if not found:
+            nodes.append(Node("const", value, base))
+        nodes += self._typed(value, base)
+        if not nodes:
             return Node("empty", value, base)
-        return found[0] if len(found) == 1 else Node("combined", value, base, "allOf", found)
+        return nodes[0] if len(nodes) == 1 else Node("combined", value, base, "allOf", nodes)
 
     def _typed(self, value: dict[str, Any], base: str) -> list[Node]:
         kind = value.get("type")

@@ -49,7 +49,7 @@ def from_descriptor(proto: Any) -> File:
     return File(
         syntax=proto.syntax or "proto2",
         package=proto.package,
-        imports=[("public" if at in public else "", path) for at, path in enumerate(proto.dependency)],
+        imports=[("public" if index in public else "", path) for index, path in enumerate(proto.dependency)],
         options=_options(proto.options),
         types=[
             *(_message(message, proto3) for message in proto.message_type),
@@ -112,15 +112,15 @@ def _enum(proto: Any) -> Enum:
 
 
 def _options(proto: Any) -> list[Option]:
-    found = []
+    options = []
     for descriptor, value in proto.ListFields():
         if descriptor.name in ("map_entry", "uninterpreted_option") or descriptor.is_extension:
             continue
         if descriptor.enum_type is not None and not isinstance(value, list):
-            found.append(Option(descriptor.name, descriptor.enum_type.values_by_number[value].name))
+            options.append(Option(descriptor.name, descriptor.enum_type.values_by_number[value].name))
         elif isinstance(value, bool | str | int):
-            found.append(Option(descriptor.name, json.dumps(value)))
-    return found
+            options.append(Option(descriptor.name, json.dumps(value)))
+    return options
 
 
 def to_descriptor(file: File, name: str) -> Any:

@@ -115,9 +115,9 @@ class _Types:
             return self._named.get(name[1:])
         prefix = [*(package.split(".") if package else []), *scope]
         while prefix:
-            found = self._named.get(".".join([*prefix, name]))
-            if found is not None:
-                return found
+            named = self._named.get(".".join([*prefix, name]))
+            if named is not None:
+                return named
             prefix.pop()
         return self._named.get(name)
 
@@ -128,9 +128,9 @@ def compare(
     """Return the differences of an updated file to the original one."""
     walk = _Walk(_Types(original, original_dependencies), _Types(update, update_dependencies))
     if original.package != update.package:
-        walk.found.append(Difference("PACKAGE_CHANGED", ()))
+        walk.differences.append(Difference("PACKAGE_CHANGED", ()))
     walk.types(original.types, update.types, _Scope(original.package, update.package, ()))
-    return walk.found
+    return walk.differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,10 @@ class _Walk:
         self._original = original
         self._update = update
         self._under_way: set[int] = set()
-        self.found: list[Difference] = []
+        self.differences: list[Difference] = []
 
     def _add(self, type_: str, *path: str) -> None:
-        self.found.append(Difference(type_, path))
+        self.differences.append(Difference(type_, path))
 
     def types(self, original: list[Message | Enum], update: list[Message | Enum], scope: _Scope) -> None:
         old, new = _by_name(original, Message), _by_name(update, Message)
@@ -286,11 +286,11 @@ class _Walk:
             return
         if not old.imported and not new.imported:
             return  # compared where they are defined
-        start = len(self.found)
+        start = len(self.differences)
         assert isinstance(old.type, Message)
         assert isinstance(new.type, Message)
         self.messages(old.type, new.type, _Scope(old.package, new.package, tuple(old.name.split("."))))
-        if any(difference.type not in COMPATIBLE for difference in self.found[start:]):
+        if any(difference.type not in COMPATIBLE for difference in self.differences[start:]):
             self._add("FIELD_NAMED_TYPE_CHANGED", *path)
 
 

@@ -58,8 +58,8 @@ class ProtobufSchema(Schema):
         """Return the incompatible differences in Confluent's words."""
         if not isinstance(writer, ProtobufSchema):
             return ["Incompatible because of different schema type"]
-        found = compare(writer.file, writer.dependencies, self.file, self.dependencies)
-        return [difference.message() for difference in found if difference.type not in COMPATIBLE]
+        all_differences = compare(writer.file, writer.dependencies, self.file, self.dependencies)
+        return [difference.message() for difference in all_differences if difference.type not in COMPATIBLE]
 
     @cached_property
     def pool(self) -> Any:

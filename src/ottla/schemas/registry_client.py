@@ -63,29 +63,29 @@ class RegistryClient:
 
     def subjects(self, *, deleted: bool = False) -> list[str]:
         """List subjects."""
-        found: list[str] = self.call("GET", f"/subjects?deleted={str(deleted).lower()}")
-        return found
+        subjects: list[str] = self.call("GET", f"/subjects?deleted={str(deleted).lower()}")
+        return subjects
 
     def versions(self, subject: str) -> list[int]:
         """List the versions of a subject."""
-        found: list[int] = self.call("GET", f"/subjects/{_quoted(subject)}/versions")
-        return found
+        versions: list[int] = self.call("GET", f"/subjects/{_quoted(subject)}/versions")
+        return versions
 
     def version(self, subject: str, version: str = "latest") -> dict[str, Any]:
         """Return a version with its schema."""
-        found: dict[str, Any] = self.call("GET", f"/subjects/{_quoted(subject)}/versions/{_quoted(version)}")
-        return found
+        version_data: dict[str, Any] = self.call("GET", f"/subjects/{_quoted(subject)}/versions/{_quoted(version)}")
+        return version_data
 
     def schema(self, schema_id: int) -> dict[str, Any]:
         """Return the schema with an id."""
-        found: dict[str, Any] = self.call("GET", f"/schemas/ids/{schema_id}")
-        return found
+        schema: dict[str, Any] = self.call("GET", f"/schemas/ids/{schema_id}")
+        return schema
 
     def register(self, subject: str, request: dict[str, Any], *, normalize: bool = False) -> dict[str, Any]:
         """Register a schema and return its id."""
         path = f"/subjects/{_quoted(subject)}/versions?normalize={str(normalize).lower()}"
-        found: dict[str, Any] = self.call("POST", path, request)
-        return found
+        registered: dict[str, Any] = self.call("POST", path, request)
+        return registered
 
     def check(self, subject: str, request: dict[str, Any], version: str | None = None) -> list[str]:
         """Return why a schema is incompatible with a version, or with what the subject's level asks for."""

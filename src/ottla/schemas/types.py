@@ -38,11 +38,11 @@ class Compatibility(Enum):
 
 def parse_schema(type_: str, text: str, references: Mapping[str, str] | None = None) -> Schema:
     """Parse a schema of a type; InvalidSchemaError says what is wrong with it."""
-    found = SCHEMA_TYPES.get(type_)
-    if found is None:
+    schema_class = SCHEMA_TYPES.get(type_)
+    if schema_class is None:
         raise InvalidSchemaError(f"Invalid schema type {type_}; known are {', '.join(sorted(SCHEMA_TYPES))}")
     try:
-        return found.parse(text, references)
+        return schema_class.parse(text, references)
     except RecursionError:
         raise InvalidSchemaError("the schema nests too deeply") from None
 

@@ -85,9 +85,9 @@ def _fetch_references(client: RegistryClient, version: dict[str, Any], texts: di
         raise ValueMismatchError("the schema's references nest deeper than 50 levels")
     for reference in version.get("references") or ():
         if reference["name"] not in texts:
-            found = client.version(reference["subject"], str(reference["version"]))
-            _fetch_references(client, found, texts, depth + 1)
-            texts[reference["name"]] = found["schema"]
+            referenced = client.version(reference["subject"], str(reference["version"]))
+            _fetch_references(client, referenced, texts, depth + 1)
+            texts[reference["name"]] = referenced["schema"]
 
 
 def _codec(schema: Schema) -> tuple[Callable[[bytes], Any], Callable[[Any], bytes]]:
@@ -172,12 +172,12 @@ def _protobuf_codec(schema: ProtobufSchema) -> tuple[Callable[[bytes], Any], Cal
 
     def find(indexes: tuple[int, ...]) -> Any:
         try:
-            found = messages[indexes[0]]
+            descriptor = messages[indexes[0]]
             for index in indexes[1:]:
-                found = [entry for entry in found.nested_types if not entry.GetOptions().map_entry][index]
+                descriptor = [entry for entry in descriptor.nested_types if not entry.GetOptions().map_entry][index]
         except IndexError:
             raise FramingError(f"the schema has no message with the indexes {list(indexes)}") from None
-        return message_factory.GetMessageClass(found)
+        return message_factory.GetMessageClass(descriptor)
 
     def decode(data: bytes) -> Any:
         indexes, rest = read_indexes(data)

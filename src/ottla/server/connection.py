@@ -197,8 +197,8 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def peer_certificate(self) -> dict[str, Any] | None:
         """Return the verified TLS certificate of the client; None without one."""
-        found = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
-        return None if found is None else found.getpeercert()
+        tls_object = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+        return None if tls_object is None else tls_object.getpeercert()
 
     @property
     def peer(self) -> str:
@@ -438,14 +438,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         if self._held or self._waits_for_memory:
-            wanted = False
+            reading = False
         elif self._frame is not None:
-            wanted = self._frame_end < len(self._frame)
+            reading = self._frame_end < len(self._frame)
         else:
-            wanted = self._end < len(self._buffer) or (self._continuation is None and self._may_take())
-        if wanted != self._reading:
-            self._reading = wanted
-            if wanted:
+            reading = self._end < len(self._buffer) or (self._continuation is None and self._may_take())
+        if reading != self._reading:
+            self._reading = reading
+            if reading:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()

@@ -201,7 +201,7 @@ class ClusterMetrics(Collector):
             add("ottla_requests_total", labels, counts.requests)
             add("ottla_request_bytes_total", labels, counts.request_bytes)
             add("ottla_response_bytes_total", labels, counts.response_bytes)
-            bounds = [*(str(each) for each in LATENCY_BUCKETS), "+Inf"]
+            bounds = [*(str(bound) for bound in LATENCY_BUCKETS), "+Inf"]
             latencies.add_metric(
                 [str(label) for label in labels],
                 buckets=list(zip(bounds, accumulate(counts.buckets), strict=True)),

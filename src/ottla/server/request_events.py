@@ -70,11 +70,11 @@ class RequestEvents:
         )
 
     def _about(self, request: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        about: dict[str, Any] = {}
         for name, fields in _subjects(request.__class__):
             value = _first(request, fields)
             if value is not None and value not in ("", -1):
-                found[name] = value
+                about[name] = value
         partitions: dict[str, list[int]] = {}
         offsets = []
         for topic in _first(request, _TOPICS) or ():
@@ -82,19 +82,19 @@ class RequestEvents:
             if named is None:
                 continue
             indexes = partitions.setdefault(named, [])
-            for each in _first(topic, _PARTITIONS) or ():
-                index = each if isinstance(each, int) else _first(each, _INDEXES)
+            for partition in _first(topic, _PARTITIONS) or ():
+                index = partition if isinstance(partition, int) else _first(partition, _INDEXES)
                 if index is None:
                     continue
                 indexes.append(index)
-                offset = None if isinstance(each, int) else _first(each, _OFFSETS)
+                offset = None if isinstance(partition, int) else _first(partition, _OFFSETS)
                 if offset is not None:
                     offsets.append({"topic": named, "partition": index, "offset": offset})
         if partitions:
-            found["partitions"] = partitions
+            about["partitions"] = partitions
         if offsets:
-            found["offsets"] = offsets
-        return found
+            about["offsets"] = offsets
+        return about
 
     def _topic(self, topic: Any) -> str | None:
         name = getattr(topic, "name", None) or getattr(topic, "topic", None)
@@ -139,18 +139,18 @@ def _first(message: Struct, names: tuple[str, ...]) -> Any:
 
 def error_names(message: Struct) -> list[str]:
     """Return the names of all error codes in a message, each once, in order."""
-    found: dict[str, None] = {}
-    _collect(message, found)
-    return list(found)
+    names: dict[str, None] = {}
+    _collect(message, names)
+    return list(names)
 
 
-def _collect(message: Struct, found: dict[str, None]) -> None:
+def _collect(message: Struct, names: dict[str, None]) -> None:
     for name in _with_errors(type(message)):
         value = getattr(message, name)
         if not value:
             continue
         if name == "error_code":
-            found[ErrorCode(value).name] = None
+            names[ErrorCode(value).name] = None
         else:
-            for each in value if isinstance(value, list) else (value,):
-                _collect(each, found)
+            for item in value if isinstance(value, list) else (value,):
+                _collect(item, names)

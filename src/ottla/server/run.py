@@ -167,9 +167,9 @@ def address(endpoint: Endpoint) -> str:
 
 def _advertised(config: ServerConfig, ports: dict[str, int]) -> list[Endpoint]:
     """Return the advertised endpoints, with the bound port where none is configured."""
-    found = []
+    endpoints = []
     for endpoint in config.advertised_listeners:
         port = endpoint.port if endpoint.port > 0 else ports[endpoint.listener]
         host = endpoint.host if endpoint.host not in (None, "", "0.0.0.0", "::") else "localhost"
-        found.append(replace(endpoint, host=host, port=port))
-    return found
+        endpoints.append(replace(endpoint, host=host, port=port))
+    return endpoints

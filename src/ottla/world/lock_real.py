@@ -26,11 +26,11 @@ class RealLock:
         self._fd = -1
         with _registry_guard:
             try:
-                found = os.stat(path)
+                status = os.stat(path)
             except FileNotFoundError:
                 pass
             else:
-                if _held.get((found.st_dev, found.st_ino)) == os.getpid():
+                if _held.get((status.st_dev, status.st_ino)) == os.getpid():
                     raise _refused(path, "this process")
             fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
             try:
@@ -40,9 +40,9 @@ class RealLock:
                 if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
                     raise _refused(path, "another process") from None
                 raise
-            found = os.fstat(fd)
+            status = os.fstat(fd)
             self._fd = fd
-            self._key = (found.st_dev, found.st_ino)
+            self._key = (status.st_dev, status.st_ino)
             _held[self._key] = os.getpid()
 
     def release(self) -> None:

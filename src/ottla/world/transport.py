@@ -142,9 +142,9 @@ class LoopTransport:
         reuse_port: bool = False,
     ) -> LoopListener:
         """Accept connections. With port 0 all addresses of the host get the same free port."""
-        found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        wanted: list[tuple[int, tuple[Any, ...]]] = list(dict.fromkeys((entry[0], entry[4]) for entry in found))
-        sockets = _bind(wanted, port, reuse_port)
+        resolved = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses: list[tuple[int, tuple[Any, ...]]] = list(dict.fromkeys((entry[0], entry[4]) for entry in resolved))
+        sockets = _bind(addresses, port, reuse_port)
         servers: list[asyncio.AbstractServer | TlsAcceptor] = []
         try:
             for listening in sockets:
@@ -182,12 +182,12 @@ class LoopTransport:
         return transport, protocol
 
 
-def _bind(wanted: list[tuple[int, tuple[Any, ...]]], port: int, reuse_port: bool) -> list[socket.socket]:
+def _bind(addresses: list[tuple[int, tuple[Any, ...]]], port: int, reuse_port: bool) -> list[socket.socket]:
     """Bind every address to one port; retry if a port that is free on one address is taken on another."""
     for attempt in range(_PORT_ATTEMPTS):
         sockets: list[socket.socket] = []
         try:
-            for family, address in wanted:
+            for family, address in addresses:
                 chosen = sockets[0].getsockname()[1] if sockets else port
                 bound = _bind_one(family, (address[0], chosen, *address[2:]), reuse_port)
                 if bound is not None:
@@ -201,7 +201,7 @@ def _bind(wanted: list[tuple[int, tuple[Any, ...]]], port: int, reuse_port: bool
         if sockets:
             return sockets
         break
-    raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), str(wanted))
+    raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), str(addresses))
 
 
 def _bind_one(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.socket | None:

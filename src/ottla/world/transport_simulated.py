@@ -364,9 +364,9 @@ class _Network:
         self.listeners[host, port] = listener
 
     def find(self, host: str, port: int) -> SimulatedListener | None:
-        found = self.listeners.get((host, port))
-        if found is not None:
-            return found
+        exact = self.listeners.get((host, port))
+        if exact is not None:
+            return exact
         for (_, bound_port), listener in self.listeners.items():
             if bound_port == port and (listener.owner == host or host in _LOCAL):
                 return listener
@@ -392,8 +392,8 @@ class _Network:
             self.connections.pop(end.peer, None)
 
     def drop(self, end: SimulatedConnection) -> None:
-        for each in (end, end.peer):
-            each._break(_error(ConnectionResetError, errno.ECONNRESET))
+        for connection in (end, end.peer):
+            connection._break(_error(ConnectionResetError, errno.ECONNRESET))
 
     def wake(self) -> None:
         for client in list(self.connections):

@@ -48,7 +48,7 @@ def alter_each(
     """Change each resource completely or not at all; return the result of each. A repeated resource is an error."""
     records: list[Message] = []
     results: list[tuple[R, ErrorCode, str | None]] = []
-    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     for resource in resources:
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
