@@ -76,14 +76,33 @@ class Pending(Generic[R]):
     def map(self, change: Callable[[R], S]) -> Pending[S]:
         """Return a Pending with the result of `change` on the response."""
         if self._done:
-            return kept(change(self.response))
+            return completed_with(change(self.response))
         mapped: Pending[S] = Pending(self.cancel, effect_applied=self.effect_applied)
         self.on_complete(lambda response: mapped.complete(change(response)))
         return mapped
 
 
-def kept(response: R) -> Pending[R]:
+def completed_with(response: R) -> Pending[R]:
     """Return a completed Pending."""
     pending: Pending[R] = Pending()
     pending.complete(response)
     return pending
+
+
+def wait_for_all(responses: list[R | Pending[R]], combine: Callable[[list[R]], S]) -> S | Pending[S]:
+    """Return the combined responses, or a Pending that completes when the last of them is known."""
+    waiting = [response for response in responses if isinstance(response, Pending)]
+    if not waiting:
+        return combine(responses)  # type: ignore[arg-type]
+    combined: Pending[S] = Pending(effect_applied=True)
+    outstanding = len(waiting)
+
+    def complete_one(_: object) -> None:
+        nonlocal outstanding
+        outstanding -= 1
+        if outstanding == 0:
+            combined.complete(combine([item.response if isinstance(item, Pending) else item for item in responses]))
+
+    for response in waiting:
+        response.on_complete(complete_one)
+    return combined

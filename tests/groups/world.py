@@ -9,7 +9,7 @@ from ottla.groups.coordinator import GroupCoordinator
 from ottla.groups.environment import Appended, DeletedTopic, RequestContext
 from ottla.groups.records import GroupRecord, decode_record
 from ottla.groups.settings import CoordinatorSettings, GroupSettings
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -132,7 +132,7 @@ class MemoryShareStates:
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Pending[ErrorCode]:
         if not self.broken:
             self.states[key] = ShareState(ErrorCode.NONE, state_epoch, -1, start_offset)
-        return kept(self.broken)
+        return completed_with(self.broken)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Pending[ShareState]:
         return self.summary(key)
@@ -141,12 +141,12 @@ class MemoryShareStates:
         raise AssertionError("groups change nothing in what was read")
 
     def summary(self, key: SharePartitionKey) -> Pending[ShareState]:
-        return kept(self.states.get(key, ShareState(ErrorCode.NONE)))
+        return completed_with(self.states.get(key, ShareState(ErrorCode.NONE)))
 
     def delete(self, key: SharePartitionKey) -> Pending[ErrorCode]:
         if not self.broken:
             self.states.pop(key, None)
-        return kept(self.broken)
+        return completed_with(self.broken)
 
 
 class World:

@@ -120,7 +120,7 @@ def values(data: PartitionData) -> list[bytes | None]:
     """Return the values that a consumer delivers: without control batches and aborted transactions."""
     aborted = {(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()}
     found, skipping = [], set()
-    for header, record in iter_all_records(data.records or b"", control=True):
+    for header, record in iter_all_records(data.records or b"", include_control=True):
         if (header.producer_id, header.base_offset) in aborted:
             skipping.add(header.producer_id)
         if header.is_control:

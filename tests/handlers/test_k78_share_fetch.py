@@ -122,7 +122,7 @@ def test_fetch_waits_for_records(talk: ShareBroker) -> None:
     assert acquired(waiting()) == {0: [(0, 0, 1)]}
     assert talk.world.clock.monotonic() - begun < 1
     assert not talk.cluster.partitions["t", 0].delayed
-    assert not talk.node.share_partitions.waits
+    assert not talk.node.share_partitions.waiting_fetches
 
 
 def test_fetch_waits_for_min_bytes_up_to_max_wait(talk: ShareBroker) -> None:
@@ -175,7 +175,7 @@ def test_read_committed_fetch_ignores_ongoing_and_aborted(talk: ShareBroker) -> 
     waiting = talk.fetching(ANN, 0, (0,), wait_ms=60_000)
     talk.pause()
     talk.write(b"after")
-    assert talk.node.share_partitions.waits
+    assert talk.node.share_partitions.waiting_fetches
     talk.end(7, commit=False)
     answer = waiting()
     # The marker is in the range; a client acknowledges it as a gap.

@@ -120,7 +120,7 @@ def answers(form: ModuleType, data: bytes) -> list[object]:
     for rules in RULES:
         note(lambda rules=rules: tuple(validate.validate(data, rules, NOW))[3:])  # type: ignore[misc]
         note(lambda rules=rules: bytes(validate.validate(data, rules, NOW).stamp(5, 1)))  # type: ignore[misc]
-    note(lambda: [record for _, record in iterate.iter_all_records(data, control=True)])
+    note(lambda: [record for _, record in iterate.iter_all_records(data, include_control=True)])
     note(lambda: columnar.to_arrow(data, batch_columns=True, limit=LIMIT).to_pydict())
     note(lambda: columnar.to_arrow(data, first_offset=1, last_offset=3, verify_crc=False, limit=LIMIT).num_rows)
     log = GOOD + data + GOOD

@@ -73,7 +73,7 @@ def test_end_transaction_marker(control_type: ControlType) -> None:
     (record,) = iter_records(data)
     assert parse_marker(record.key, record.value) == EndTransactionMarker(control_type, 8)
     assert list(iter_all_records(data)) == []
-    assert list(iter_all_records(data, control=True)) == [(header, record)]
+    assert list(iter_all_records(data, include_control=True)) == [(header, record)]
 
 
 def test_only_commit_and_abort_end_a_transaction() -> None:

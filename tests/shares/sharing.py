@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.schema import Uuid
 from ottla.shares.acquire import BATCH_OPTIMIZED, Acquired, LogBatch, acquire
@@ -43,14 +43,14 @@ class DictionaryStore:
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Pending[ErrorCode]:
         self.states[key] = StoredState(state_epoch, -1, start_offset)
-        return kept(ErrorCode.NONE)
+        return completed_with(ErrorCode.NONE)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Pending[ShareState]:
         found = self.states.get(key)
         if found is None:
-            return kept(ShareState(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return completed_with(ShareState(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if leader_epoch < found.leader_epoch:
-            return kept(ShareState(ErrorCode.FENCED_LEADER_EPOCH))
+            return completed_with(ShareState(ErrorCode.FENCED_LEADER_EPOCH))
         found.leader_epoch = leader_epoch
         batches: list[StateBatch] = []
         for offset, (state, count) in sorted(found.records.items()):
@@ -59,7 +59,7 @@ class DictionaryStore:
                 batches[-1] = last._replace(last_offset=offset)
             else:
                 batches.append(StateBatch(offset, offset, state, count))
-        return kept(
+        return completed_with(
             ShareState(
                 ErrorCode.NONE,
                 found.state_epoch,
@@ -131,7 +131,7 @@ class DictionaryStore:
 
     def delete(self, key: SharePartitionKey) -> Pending[ErrorCode]:
         self.states.pop(key, None)
-        return kept(ErrorCode.NONE)
+        return completed_with(ErrorCode.NONE)
 
 
 class AbortedTransaction(NamedTuple):
@@ -167,7 +167,7 @@ class Sharing:
             store=self.store,
             settings=lambda: self.settings,
             reset_offset=lambda: self.reset,
-            changed=self._woken,
+            on_change=self._woken,
         )
         self.partition.initialize()
         return self.partition

@@ -244,7 +244,7 @@ class SimulatedCluster:
             )
         except KafkaError as error:
             return Produced(error.code)
-        partition.verifications.appended(batch.producer_id, batch.producer_epoch, control=False)
+        partition.verifications.appended(batch.producer_id, batch.producer_epoch, is_control=False)
         return Produced(NONE, result.first_offset)
 
     def write_marker(self, marker: TransactionMarker, place: TopicPartition) -> ErrorCode:
@@ -261,7 +261,7 @@ class SimulatedCluster:
             )
         except KafkaError as error:
             return error.code
-        partition.verifications.appended(marker.producer_id, marker.producer_epoch, control=True)
+        partition.verifications.appended(marker.producer_id, marker.producer_epoch, is_control=True)
         return NONE
 
     def fetch(self, place: TopicPartition, offset: int, max_bytes: int = 2000) -> tuple[list[tuple[int, int]], int]:

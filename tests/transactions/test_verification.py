@@ -169,7 +169,7 @@ def test_guard_permits_one_append():
     guard = log.start()
     assert log.verifications.may_append(7, guard)
     assert not log.verifications.may_append(8, guard)
-    log.verifications.appended(7, 0, control=False)
+    log.verifications.appended(7, 0, is_control=False)
     assert not log.verifications.may_append(7, guard)
 
 
@@ -191,14 +191,14 @@ def test_older_epoch_gets_no_guard():
 def test_marker_invalidates_guard_of_its_transaction(newer):
     log = Leader()
     guard = log.start(epoch=3, newer=newer)
-    log.verifications.appended(7, 4 if newer else 3, control=True)
+    log.verifications.appended(7, 4 if newer else 3, is_control=True)
     assert not log.verifications.may_append(7, guard)
 
 
 def test_marker_keeps_guard_of_next_transaction():
     log = Leader()
     guard = log.start(epoch=4)
-    log.verifications.appended(7, 4, control=True)
+    log.verifications.appended(7, 4, is_control=True)
     assert log.verifications.may_append(7, guard)
 
 

@@ -191,7 +191,7 @@ class Broker:
         self._values.clear()
         for authentication in self.authentication.values():
             authentication.configs_changed()
-        self.group_configs.changed()
+        self.group_configs.configs_changed()
         self.share_partitions.configs_changed()
         self.transactions.config = TransactionEnvironment(self).config()
         self.share_coordinator.config = share_config(self)

@@ -12,7 +12,7 @@ from ottla.cluster.features import TRANSACTION_VERSION
 from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.groups.environment import Appended
 from ottla.groups.settings import CoordinatorSettings, GroupSettings
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import ControlType
@@ -51,8 +51,8 @@ class CoordinatorLogs:
         try:
             _, durable = append_own(self._broker, TRANSACTION_STATE_TOPIC, partition, batch.build())
         except KafkaError as error:
-            return kept(error.code)
-        return durable or kept(ErrorCode.NONE)
+            return completed_with(error.code)
+        return durable or completed_with(ErrorCode.NONE)
 
 
 def append_own(broker: Broker, topic: str, partition: int, batch: bytearray) -> tuple[int, Pending[ErrorCode] | None]:
@@ -145,7 +145,7 @@ class GroupConfigs:
             settings = self._groups[name] = GroupSettings.read(values.__getitem__)
         return settings
 
-    def changed(self) -> None:
+    def configs_changed(self) -> None:
         """Discard the parsed settings after a config change."""
         self._coordinator = None
         self._groups.clear()
@@ -183,8 +183,8 @@ class TransactionEnvironment:
             cluster.change(records)
         except KafkaError as error:
             log.warning("no producer ids can be allocated: %s", error)
-            return kept(None)
-        return kept(ProducerIdBlock(block.start, len(block)))
+            return completed_with(None)
+        return completed_with(ProducerIdBlock(block.start, len(block)))
 
     def send_markers(
         self, marker: TransactionMarker, partitions: Sequence[TopicPartition]
@@ -199,7 +199,7 @@ class TransactionEnvironment:
         if written and self._broker.cluster.sync:
             failed = dict.fromkeys(results, ErrorCode.KAFKA_STORAGE_ERROR)
             return self._broker.when_durable(written, results, lambda: failed)
-        return kept(results)
+        return completed_with(results)
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         """Return a partition's leader, NO_LEADER, or None for an unknown partition."""
@@ -235,7 +235,7 @@ def write_marker(cluster: BrokerRuntime, target: TopicPartition, marker: Transac
         _emit_marker(cluster, target, marker, error.code)
         return error.code
     _emit_marker(cluster, target, marker, ErrorCode.NONE)
-    partition.verifications.appended(marker.producer_id, marker.producer_epoch, control=True)
+    partition.verifications.appended(marker.producer_id, marker.producer_epoch, is_control=True)
     if target.topic == GROUP_METADATA_TOPIC:
         leader = cluster.nodes.get(partition.state.leader)
         if leader is not None:

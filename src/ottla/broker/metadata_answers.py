@@ -30,7 +30,7 @@ class TopicDescriptions:
         self.generation = 0
         """Grows with every change of the metadata."""
 
-    def changed(self, changes: ImageChanges) -> None:
+    def invalidate(self, changes: ImageChanges) -> None:
         """Drop descriptions of the topics that changed; all of them where brokers did."""
         self.generation += 1
         if changes.brokers:

@@ -249,7 +249,7 @@ class BrokerRuntime:
 
     def apply(self, changes: ImageChanges) -> None:
         """Apply changes of the image to configs, quotas, logs, coordinators and groups."""
-        self.topic_descriptions.changed(changes)
+        self.topic_descriptions.invalidate(changes)
         if changes.configs or changes.brokers or changes.deleted_topics:
             self._log_configs.clear()
         if any(resource.type is ConfigResourceType.BROKER for resource in changes.configs) or changes.brokers:
@@ -285,7 +285,7 @@ class BrokerRuntime:
             if deleted:
                 node.share_coordinator.topics_deleted({topic.id for topic in deleted})
             if any(resource.type is ConfigResourceType.GROUP for resource in changes.configs):
-                node.group_configs.changed()
+                node.group_configs.configs_changed()
                 node.share_partitions.configs_changed()
 
     def log_config(self, topic: str, node: Broker) -> tuple[LogConfig, int]:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from ottla.printable import printable
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
-LOG_TROUBLE: Final = {
+APPEND_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -34,7 +34,7 @@ from ottla.groups.share.group import ShareGroup
 from ottla.groups.streams import heartbeat as streams_heartbeat
 from ottla.groups.streams.group import StreamsGroup
 from ottla.groups.subscriptions import TopicHashes
-from ottla.pending import Pending
+from ottla.pending import Pending, wait_for_all
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -140,7 +140,7 @@ class GroupCoordinator:
         loading = self.begin_loading(partition)
         for piece in pieces:
             loading.replay(piece)
-        unreadable = loading.finish()
+        unreadable = loading.mark_loaded()
         if unreadable:
             self.unload(partition)
         return unreadable
@@ -517,25 +517,3 @@ def _group_with_classic_members(shard: Shard, group_id: str) -> ClassicGroup | C
 
 def _flat(lists: list[list[R]]) -> list[R]:
     return [item for items in lists for item in items]
-
-
-S = TypeVar("S")
-
-
-def wait_for_all(responses: list[R | Pending[R]], combine: Callable[[list[R]], S]) -> S | Pending[S]:
-    """Combine responses when the last of them is known."""
-    waiting = [response for response in responses if isinstance(response, Pending)]
-    if not waiting:
-        return combine(responses)  # type: ignore[arg-type]
-    combined: Pending[S] = Pending(effect_applied=True)
-    outstanding = len(waiting)
-
-    def completed(_: object) -> None:
-        nonlocal outstanding
-        outstanding -= 1
-        if outstanding == 0:
-            combined.complete(combine([item.response if isinstance(item, Pending) else item for item in responses]))
-
-    for response in waiting:
-        response.on_complete(completed)
-    return combined

@@ -36,7 +36,7 @@ class Loading:
 
     The log may be passed in pieces. Most records of a log are offset commits that a later commit replaced: of a run of
     plain commits only the last of each key is decoded and replayed, before the next record of another kind.
-    A record that cannot be replayed is skipped and reported by `finish`, which then leaves the shard unloaded.
+    A record that cannot be replayed is skipped and reported by `mark_loaded`, which then leaves the shard unloaded.
     """
 
     __slots__ = ("_commits", "_last_offsets", "_shard", "_unreadable")
@@ -101,7 +101,7 @@ class Loading:
         if isinstance(group_id, str):
             self._last_offsets[group_id] = record.offset
 
-    def finish(self) -> list[UnreadableRecord]:
+    def mark_loaded(self) -> list[UnreadableRecord]:
         """Mark the shard as loaded and start its members' timers; return the records that could not be loaded.
 
         If there are any, the shard stays unloaded and the caller drops it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from ottla.cluster.coordinator_errors import LOG_TROUBLE
+from ottla.cluster.coordinator_errors import APPEND_ERRORS
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def no_change() -> Outcome[None]:
 
 _CLIENT_ERRORS: Final = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    **LOG_TROUBLE,
+    **APPEND_ERRORS,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 

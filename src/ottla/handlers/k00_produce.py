@@ -337,7 +337,7 @@ class _Produce:
             parsed_header=header,
         )
         if header.is_transactional:
-            partition.verifications.appended(header.producer_id, header.producer_epoch, control=False)
+            partition.verifications.appended(header.producer_id, header.producer_epoch, is_control=False)
         answer = entry.answer
         answer.base_offset = result.first_offset
         answer.log_append_time_ms = result.log_append_time_ms

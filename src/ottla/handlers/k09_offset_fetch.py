@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.groups import error_responses
-from ottla.groups.coordinator import wait_for_all
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import map_response, request_context
+from ottla.pending import Pending, wait_for_all
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequest,
@@ -29,7 +29,6 @@ from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.session import Call
-    from ottla.pending import Pending
 
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.security.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -62,7 +62,7 @@ def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pen
     for transaction in request.transactions:
         transactions.setdefault(transaction.transactional_id, transaction)
     if not transactions:
-        return kept(AddPartitionsToTxnResponse())
+        return completed_with(AddPartitionsToTxnResponse())
     results: dict[str, Results] = {}
     answer: Pending[AddPartitionsToTxnResponse] = Pending()
 
@@ -81,13 +81,13 @@ def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Pending[R
     if call.version < FIRST_BROKER_VERSION and not call.may(
         AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
     ):
-        return kept(_same_error(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return completed_with(_same_error(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     errors = {
         topic_partition: error for topic_partition in partitions if (error := _partition_error(call, topic_partition))
     }
     if errors:
         # All partitions of a transaction are added, or none.
-        return kept(
+        return completed_with(
             _by_topic(
                 {
                     topic_partition: errors.get(topic_partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
@@ -98,7 +98,7 @@ def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Pending[R
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     coordinator = call.broker.transactions
     if transaction.verify_only:
-        return kept(_by_topic(coordinator.verify_partitions(*producer, partitions)))
+        return completed_with(_by_topic(coordinator.verify_partitions(*producer, partitions)))
     added = coordinator.add_partitions(*producer, partitions, add_partitions_version(call.version))
     return added.map(lambda code: _same_error(transaction, fencing_error(code, call.api_key, call.version)))
 

@@ -94,7 +94,7 @@ def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Pending[Tx
             return
         response = call.broker.groups.commit_transactional_offsets(request_context(call), request)
         if partition.log.has_ongoing_transaction(producer_id, epoch):
-            partition.verifications.appended(producer_id, epoch, control=False)
+            partition.verifications.appended(producer_id, epoch, is_control=False)
         if isinstance(response, Pending):
             response.on_complete(committed)
         else:

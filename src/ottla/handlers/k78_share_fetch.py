@@ -20,7 +20,7 @@ from ottla.handlers.shared.share_acknowledgements import (
     refusal,
     session_key_of,
 )
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k78_share_fetch import (
     LeaderIdAndEpoch,
@@ -80,10 +80,10 @@ def share_fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse | 
         if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED and request.max_wait_ms > 0:
             return _later(call, request.max_wait_ms, ShareFetchResponse(error_code=error.code))
         raise
-    acknowledged: Pending[Outcome] = kept({})
+    acknowledged: Pending[Outcome] = completed_with({})
     if acknowledgements:
         acknowledged = acknowledgements.apply(call, session_key, renews=renews)
-    fetched: Pending[ShareFetchData] = kept({}) if renews else _fetch(call, request, session_key, context)
+    fetched: Pending[ShareFetchData] = completed_with({}) if renews else _fetch(call, request, session_key, context)
     return _ResponseBuilder(call, request, session_key, context).when(acknowledged, fetched)
 
 
@@ -99,7 +99,7 @@ def _fetch(
         else:
             refused[topic_partition] = error_data(topic_partition, error)
     if not readable:
-        return kept(refused)
+        return completed_with(refused)
     broker = call.broker
     max_bytes = min(request.max_bytes, broker.config_int("fetch.max.bytes"))
     if broker.quotas.active:

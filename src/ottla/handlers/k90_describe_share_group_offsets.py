@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster.security.acls import AclOperation, ResourceType
-from ottla.groups.coordinator import wait_for_all
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import supports_protocol
+from ottla.pending import Pending, wait_for_all
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k90_describe_share_group_offsets import (
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from ottla.broker.session import Call
     from ottla.cluster.partitions.state import Topic
-    from ottla.pending import Pending
     from ottla.shares.environment import ShareState
 
 _UNKNOWN_LAG = -1

@@ -79,10 +79,10 @@ def iter_records(
         raise invalid_record(walk)
 
 
-def iter_all_records(buffer: ReadableBuffer, *, control: bool = False) -> Iterator[tuple[BatchHeader, Record]]:
-    """Yield the records of all whole batches in a buffer, each with its batch header."""
+def iter_all_records(buffer: ReadableBuffer, *, include_control: bool = False) -> Iterator[tuple[BatchHeader, Record]]:
+    """Yield the records of all whole batches in a buffer with their headers; control batches only if requested."""
     for header in iter_batches(buffer):
-        if control or not header.is_control:
+        if include_control or not header.is_control:
             for record in iter_records(buffer, header):
                 yield header, record
 

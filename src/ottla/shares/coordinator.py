@@ -9,9 +9,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ottla.cluster.coordinator_errors import LOG_TROUBLE, UnreadableRecord, unreadable
+from ottla.cluster.coordinator_errors import APPEND_ERRORS, UnreadableRecord, unreadable
 from ottla.cluster.internal_topics import partition_for
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CompressionType
@@ -213,22 +213,22 @@ class ShareCoordinator:
     ) -> Pending[StateResult]:
         shard = self._shards.get(self.partition_for(key))
         if shard is None:
-            return kept(StateResult(ShareState(ErrorCode.NOT_COORDINATOR)))
+            return completed_with(StateResult(ShareState(ErrorCode.NOT_COORDINATOR)))
         try:
             state, record = operation(shard)
         except KafkaError as error:
-            return kept(StateResult(ShareState(error.code), error.message))
+            return completed_with(StateResult(ShareState(error.code), error.message))
         if record is None:
-            return kept(StateResult(state))
+            return completed_with(StateResult(state))
         try:
             durable = self._append(shard, [record])
         except KafkaError as error:
-            return kept(StateResult(ShareState(LOG_TROUBLE.get(error.code, error.code))))
+            return completed_with(StateResult(ShareState(APPEND_ERRORS.get(error.code, error.code))))
         if durable is None:
-            return kept(StateResult(state))
+            return completed_with(StateResult(state))
 
         def answer(code: ErrorCode) -> StateResult:
-            return StateResult(state if code is ErrorCode.NONE else ShareState(LOG_TROUBLE.get(code, code)))
+            return StateResult(state if code is ErrorCode.NONE else ShareState(APPEND_ERRORS.get(code, code)))
 
         return durable.map(answer)
 

@@ -10,7 +10,7 @@ import logging
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.environment import NO_START_OFFSET, ShareCounts, StateBatch
@@ -94,7 +94,7 @@ class Gap(NamedTuple):
 class SharePartition:
     """One partition, shared by the members of one group.
 
-    `reset_offset` returns the first start offset of a group (it may raise); `changed` is called whenever records may
+    `reset_offset` returns the first start offset of a group (it may raise); `on_change` is called whenever records may
     have become available to waiting fetches.
     """
 
@@ -107,7 +107,7 @@ class SharePartition:
         store: ShareStateStore,
         settings: Callable[[], ShareSettings],
         reset_offset: Callable[[], int],
-        changed: Callable[[SharePartition], None] = lambda partition: None,
+        on_change: Callable[[SharePartition], None] = lambda partition: None,
         counts: ShareCounts | None = None,
     ) -> None:
         self.key = key
@@ -125,7 +125,7 @@ class SharePartition:
         self._clock = clock
         self._store = store
         self._reset_offset = reset_offset
-        self._changed = changed
+        self._on_change = on_change
         self._counts = counts if counts is not None else ShareCounts()
         self.failure: KafkaError | None = None
         """Why the initialization failed."""
@@ -136,7 +136,7 @@ class SharePartition:
     # Initialization and fencing
 
     def initialize(self) -> None:
-        """Read the persisted state, once; `changed` is called when that succeeded or failed."""
+        """Read the persisted state, once; `on_change` is called when that succeeded or failed."""
         if self.partition_state is not SharePartitionState.EMPTY:
             return
         self.partition_state = SharePartitionState.INITIALIZING
@@ -152,7 +152,7 @@ class SharePartition:
         except KafkaError as error:
             self.failure = error
             self.partition_state = SharePartitionState.FAILED
-        self._changed(self)
+        self._on_change(self)
 
     def _load(self, state: ShareState) -> None:
         if state.error is not ErrorCode.NONE:
@@ -191,7 +191,7 @@ class SharePartition:
         for batch in self.in_flight:
             for run in batch.runs:
                 run.lock = None
-        self._changed(self)
+        self._on_change(self)
 
     # Fetch offset and limits
 
@@ -276,7 +276,7 @@ class SharePartition:
                         self._acknowledge(member, acked, batch, change, limit)
         except KafkaError as error:
             self._complete_change(change, written=False)
-            return kept(error)
+            return completed_with(error)
         for acked in acknowledgements:
             one_for_all = {acked.types[0]: acked.last - acked.first + 1} if len(acked.types) == 1 else None
             self._counts.acknowledged.update(one_for_all or acked.types)
@@ -355,14 +355,14 @@ class SharePartition:
 
     def _write(self, change: StateChange) -> Pending[KafkaError | None]:
         if not change.batches:
-            return kept(None)
+            return completed_with(None)
         answer: Pending[KafkaError | None] = Pending()
 
         def written(code: ErrorCode) -> None:
             self._complete_change(change, written=code is ErrorCode.NONE)
             self.advance_start_offset()
             answer.complete(None if code is ErrorCode.NONE else _write_error(code))
-            self._changed(self)
+            self._on_change(self)
 
         self._store_write(change.batches).on_complete(written)
         return answer
@@ -430,7 +430,7 @@ class SharePartition:
             self.advance_start_offset()
 
         self._store_write(batches).on_complete(written)
-        self._changed(self)
+        self._on_change(self)
 
     def archive(self, first: int, last: int, state: RecordState) -> None:
         """Archive the records of a range that are in a state: they were deleted from the log, or aborted."""

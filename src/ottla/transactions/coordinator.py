@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cluster.coordinator_errors import LOG_TROUBLE, unreadable
+from ottla.cluster.coordinator_errors import APPEND_ERRORS, unreadable
 from ottla.events import NO_EVENTS, partition_map
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.transactions import listing
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ottla.transactions.shards import Shard
     from ottla.world.clock import Clock, Timer
 
-_APPEND_ERRORS = {**LOG_TROUBLE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+_APPEND_ERRORS = {**APPEND_ERRORS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 class ProducerResult(NamedTuple):
@@ -158,7 +158,7 @@ class TransactionCoordinator:
         """Return a producer id and epoch; fence the transactional id's earlier producer and abort its transaction."""
         try:
             if transactional_id is None:
-                return kept(ProducerResult(ErrorCode.NONE, self.producer_ids.generate(), 0))
+                return completed_with(ProducerResult(ErrorCode.NONE, self.producer_ids.generate(), 0))
             if not transactional_id:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             if enable_two_phase_commit and not self.config.two_phase_commit_enable:
@@ -178,7 +178,7 @@ class TransactionCoordinator:
             if transition is None:
                 return self._fence(shard, transaction).map(_concurrent_transactions)
         except KafkaError as error:
-            return kept(ProducerResult(error.code))
+            return completed_with(ProducerResult(error.code))
         record = transition.record
         answer: Pending[ProducerResult] = Pending()
         self._write(
@@ -209,10 +209,10 @@ class TransactionCoordinator:
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
             _check_producer(transaction, producer_id, producer_epoch)
             if transaction.state is TransactionState.ONGOING and added.keys() <= transaction.record.partitions.keys():
-                return kept(ErrorCode.NONE)
+                return completed_with(ErrorCode.NONE)
             transition = add_partitions(transaction, added, client_version, self._clock.now_ms())
         except KafkaError as error:
-            return kept(error.code)
+            return completed_with(error.code)
         answer: Pending[ErrorCode] = Pending()
         self._write(shard, transaction, transition, answer.complete)
         return answer
@@ -251,7 +251,7 @@ class TransactionCoordinator:
         try:
             shard, transaction = self._find_known(transactional_id)
         except KafkaError as error:
-            return kept(ProducerResult(error.code))
+            return completed_with(ProducerResult(error.code))
         return self._end(shard, transaction, EndTxn(producer_id, producer_epoch, committed, client_version))
 
     def abort_timed_out_transactions(self) -> None:
@@ -347,11 +347,11 @@ class TransactionCoordinator:
         try:
             transition = prepare_end(transaction, end, self.producer_ids.generate, self._clock.now_ms())
         except KafkaError as error:
-            return kept(ProducerResult(error.code))
+            return completed_with(ProducerResult(error.code))
         if transition is None:
             if not bumps:
-                return kept(ProducerResult(ErrorCode.NONE))
-            return kept(ProducerResult(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch))
+                return completed_with(ProducerResult(ErrorCode.NONE))
+            return completed_with(ProducerResult(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch))
         answer: Pending[ProducerResult] = Pending()
 
         def decided(error: ErrorCode) -> None:

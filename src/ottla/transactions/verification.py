@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.transactions.states import TransactionVersion
 
@@ -133,13 +133,13 @@ class Verifications:
                 "arrived before and must be appended first.",
             )
 
-    def appended(self, producer_id: int, producer_epoch: int, *, control: bool) -> None:
+    def appended(self, producer_id: int, producer_epoch: int, *, is_control: bool) -> None:
         """End the verification of a producer after a transactional batch or a marker was appended."""
         started = self._started.get(producer_id)
         if started is None:
             return
         # A marker has the bumped epoch: a verification with the same epoch belongs to the next transaction.
-        if started.supports_epoch_bump and control and producer_epoch == started.epoch:
+        if started.supports_epoch_bump and is_control and producer_epoch == started.epoch:
             return
         del self._started[producer_id]
 
@@ -181,14 +181,14 @@ class PartitionVerifier:
         """Add partitions to a transaction, or verify them; return the error of each that may not be written to."""
         coordinator = self._coordinator_of(transactional_id)
         if coordinator is None:
-            return kept(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return completed_with(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         if operation.supports_epoch_bump:
             added = coordinator.add_partitions(
                 transactional_id, producer_id, producer_epoch, partitions, TransactionVersion.TV_2
             )
             return added.map(lambda error: _errors(dict.fromkeys(partitions, error), operation))
         verified = coordinator.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
-        return kept(_errors(verified, operation))
+        return completed_with(_errors(verified, operation))
 
     def before_produce(
         self,

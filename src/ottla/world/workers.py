@@ -85,9 +85,9 @@ class ThreadWorkers:
         result, error = _attempt(work)
         if not self._closed:
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                self._loop.call_soon_threadsafe(self._finish, done, result, error)
+                self._loop.call_soon_threadsafe(self._deliver, done, result, error)
 
-    def _finish(self, done: Callable[[Any, Exception | None], object], result: Any, error: Exception | None) -> None:
+    def _deliver(self, done: Callable[[Any, Exception | None], object], result: Any, error: Exception | None) -> None:
         if not self._closed:
             done(result, error)
 

@@ -175,7 +175,7 @@ def test_loading_partition_accepts_heartbeats_only(world: World) -> None:
     assert code(world.heartbeat("m", 1)) == ErrorCode.NONE
     assert world.commit_code({("t", 0): 1}) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert code(world.coordinator.list_groups([], [])) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    loading.finish()
+    loading.mark_loaded()
     assert code(world.join()) == ErrorCode.MEMBER_ID_REQUIRED
 
 

@@ -144,7 +144,7 @@ def test_invalid_regular_expression_fails(world: World) -> None:
 def test_unloaded_and_loading_partitions_fail(world: World) -> None:
     loading = world.coordinator.begin_loading(0)
     assert refused(world, "m", 0, **FIRST) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None)
-    loading.finish()
+    loading.mark_loaded()
     world.coordinator.unload(0)
     assert refused(world, "m", 0, **FIRST) == (ErrorCode.NOT_COORDINATOR, None)
     (shown,) = answered(world.coordinator.describe_consumer_groups([GROUP]))

@@ -93,9 +93,9 @@ class ShareFetch:
     def _wait(self) -> None:
         self._timer = self._clock.call_later(self._limits.max_wait_ms / 1000, self.force_complete)
         for topic_partition in self._shared:
-            self._shares.waits.setdefault(SharePartitionKey(self._session_key.group_id, *topic_partition), {})[
-                self._retry
-            ] = None
+            self._shares.waiting_fetches.setdefault(
+                SharePartitionKey(self._session_key.group_id, *topic_partition), {}
+            )[self._retry] = None
             try:
                 partition = self._shares.led(topic_partition)
             except KafkaError:
@@ -130,11 +130,11 @@ class ShareFetch:
             partition.delayed.pop(self, None)
         for topic_partition in self._shared:
             key = SharePartitionKey(self._session_key.group_id, *topic_partition)
-            waits = self._shares.waits.get(key)
-            if waits is not None:
-                waits.pop(self._retry, None)
-                if not waits:
-                    del self._shares.waits[key]
+            callbacks = self._shares.waiting_fetches.get(key)
+            if callbacks is not None:
+                callbacks.pop(self._retry, None)
+                if not callbacks:
+                    del self._shares.waiting_fetches[key]
 
     # Reading and acquiring
 
@@ -218,7 +218,7 @@ class ShareFetch:
         data = PartitionData(partition_index=partition_read.topic_partition.partition, records=b"")
         read, shared = partition_read.read, partition_read.shared
         if read is None:
-            # The log start offset moved, and so does the start offset; Kafka data_by_partition with this error message.
+            # The log start offset moved, and so does the start offset; Kafka responds with this error message.
             shared.log_start_offset_changed(partition_read.partition.log.log_start_offset)
             data.error_message = "NONE"
             return data, 0

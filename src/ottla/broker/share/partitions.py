@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import group_values
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.environment import ShareCounts, SharePartitionKey
 from ottla.shares.partition import ENDS_PARTITION, SharePartition, SharePartitionState
@@ -41,7 +41,7 @@ class SharePartitions:
         self.store = store
         self.sessions = ShareSessions(lambda: broker.config_int("group.share.max.share.sessions"))
         self.counts = ShareCounts()
-        self.waits: dict[SharePartitionKey, dict[Callable[[], None], None]] = {}
+        self.waiting_fetches: dict[SharePartitionKey, dict[Callable[[], None], None]] = {}
         """Callbacks of waiting fetches by share partition; called when records may be available."""
         self._partitions: dict[SharePartitionKey, SharePartition] = {}
         self._settings: dict[str, ShareSettings] = {}
@@ -95,7 +95,7 @@ class SharePartitions:
                 store=self.store,
                 settings=lambda: self.settings(group_id),
                 reset_offset=lambda: self._reset_offset(group_id, partition),
-                changed=self._changed,
+                on_change=self._wake_later,
                 counts=self.counts,
             )
             share_partition.initialize()
@@ -114,7 +114,7 @@ class SharePartitions:
             if first is None or first.offset >= log.high_watermark:
                 raise KafkaError(
                     ErrorCode.OFFSET_NOT_AVAILABLE,
-                    f"Offset for timestamp {timestamp} not share_partition for topic partition: {partition.topic_id}:"
+                    f"Offset for timestamp {timestamp} not found for topic partition: {partition.topic_id}:"
                     f"{partition.topic}-{partition.index}",
                 )
             return first.offset
@@ -150,7 +150,7 @@ class SharePartitions:
         for topic_partition, batches in acknowledgements.items():
             partition = self.get(session_key.group_id, topic_partition)
             if partition is None:
-                answers[topic_partition] = kept(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HERE))
+                answers[topic_partition] = completed_with(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HERE))
                 continue
             answers[topic_partition] = self._drop_on_error(
                 partition, partition.acknowledge(session_key.member_id, batches)
@@ -191,8 +191,8 @@ class SharePartitions:
 
     # Waking fetches
 
-    def _changed(self, partition: SharePartition) -> None:
-        if partition.key in self.waits:
+    def _wake_later(self, partition: SharePartition) -> None:
+        if partition.key in self.waiting_fetches:
             if not self._woken:
                 self._broker.cluster.world.clock.call_soon(self._wake)
             self._woken[partition.key] = None
@@ -200,7 +200,7 @@ class SharePartitions:
     def _wake(self) -> None:
         woken, self._woken = self._woken, {}
         for key in woken:
-            for wake in list(self.waits.get(key, ())):
+            for wake in list(self.waiting_fetches.get(key, ())):
                 wake()
 
 

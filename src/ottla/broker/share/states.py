@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators import append_own
 from ottla.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC, partition_for
-from ottla.pending import kept
+from ottla.pending import completed_with
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.coordinator import ShareConfig, ShareCoordinator, StateResult
 from ottla.shares.environment import ShareState
@@ -120,12 +120,12 @@ class ShareStates:
             if cluster.image.topic(SHARE_GROUP_STATE_TOPIC) is None:
                 cluster.create_topic(SHARE_GROUP_STATE_TOPIC)
         except KafkaError:
-            return kept(StateResult(ShareState(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+            return completed_with(StateResult(ShareState(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
         index = partition_for(f"{key.group_id}:{key.topic_id}:{key.partition}", state_partition_count(cluster))
         state = cluster.image.partition(SHARE_GROUP_STATE_TOPIC, index)
         node = None if state is None else cluster.nodes.get(state.leader)
         if node is None:
-            return kept(StateResult(ShareState(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+            return completed_with(StateResult(ShareState(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
         return operation(node.share_coordinator)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.groups.outcome import Outcome, no_change
 from ottla.groups.share import records
 from ottla.groups.share.group import InitializedTopic, ShareGroup, StatePartitions
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.shares.environment import NO_START_OFFSET, SharePartitionKey
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _for_all(
     """Send one request per distinct key; return all error codes when the last one is known."""
     distinct = list(dict.fromkeys(keys))
     if not distinct:
-        return kept({})
+        return completed_with({})
     errors: StateErrors = {}
     completed: Pending[StateErrors] = Pending()
 

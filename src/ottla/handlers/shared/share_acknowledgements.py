@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers.shared.groups import require_protocol, require_share_member_id
-from ottla.pending import Pending, kept
+from ottla.pending import Pending, completed_with
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.shares.partition import RENEW, Acknowledgement
 from ottla.shares.sessions import SessionKey, TopicIdPartition
@@ -85,7 +85,9 @@ class Acknowledgements:
             elif batches:
                 valid[topic_partition] = batches
         if not valid:
-            return kept({topic_partition: error for topic_partition, error in outcome.items() if error is not None})
+            return completed_with(
+                {topic_partition: error for topic_partition, error in outcome.items() if error is not None}
+            )
 
         def combine(errors: Mapping[TopicIdPartition, KafkaError | None]) -> Outcome:
             outcome.update(errors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ottla.groups.coordinator import wait_for_all
+from ottla.pending import Pending, wait_for_all
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode
 from ottla.shares.environment import SharePartitionKey
@@ -12,7 +12,6 @@ from ottla.shares.environment import SharePartitionKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ottla.pending import Pending
     from ottla.protocol.schema import Uuid
     from ottla.shares.coordinator import StateResult
     from ottla.shares.environment import ShareState

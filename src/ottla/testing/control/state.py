@@ -154,7 +154,7 @@ def read_records(cluster: BrokerRuntime, topic: str, index: int) -> list[StoredR
             break
         with fetched.records as records:
             data = records.read_all()
-        for header, record in iter_all_records(data, control=True):
+        for header, record in iter_all_records(data, include_control=True):
             offset = header.next_offset
             if not header.is_control and record.offset >= log.log_start_offset:
                 stored.append(StoredRecord(*record, header.producer_id, header.is_transactional))
