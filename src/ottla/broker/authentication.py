@@ -117,7 +117,7 @@ class ListenerAuthentication:
         return next(node.directory_ids[path] for node in cluster.nodes.values() if path in node.directory_ids)
 
     def _mock(self, mechanism: str, name: str, is_token: bool) -> ScramCredential:
-        """Return what an unknown user, or an unknown delegation token, seems to have."""
+        """Return a fake credential for an unknown user or delegation token, so that clients cannot tell which exist."""
         secret = self._mock_secret
         if is_token:
             return mock_credential(mechanism, secret, name)

@@ -40,7 +40,7 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class LeaderHint(NamedTuple):
-    """The leader of a partition and its address, for a client that asked another node (KIP-951)."""
+    """The leader of a partition and its address, for a client that sent its request to another node (KIP-951)."""
 
     leader: int
     epoch: int

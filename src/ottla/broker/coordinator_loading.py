@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 
 READ_BYTES = 1024 * 1024
 REPORTED_RECORDS = 10
-"""How many unreadable records of a partition are logged one by one."""
+"""The number of unreadable records of a partition that are logged one by one."""
 
 
 def load_coordinator(broker: Broker, partition: Partition) -> None:
     """Load the coordinator's state of a partition that this node now leads.
 
-    A record that cannot be loaded fails this partition alone: the coordinator refuses what belongs to it, and the
-    record and the command that removes it are logged. The broker and all other partitions go on.
+    A record that cannot be loaded fails this partition alone: the coordinator refuses requests for it, and the record
+    and the command that removes it are logged. The broker and all other partitions are not affected.
     """
     unreadable: list[UnreadableRecord] = []
     if partition.topic == GROUP_METADATA_TOPIC:
@@ -94,7 +94,7 @@ def unload_coordinator(broker: Broker, partition: Partition) -> None:
 
 
 def read_batches(partition: Partition) -> Iterator[bytes | UnreadableRecord]:
-    """Read all batches of a partition in pieces, and what of the log cannot be read in its place.
+    """Yield all batches of a partition in pieces, and in their place the parts of the log that cannot be read.
 
     Unlike Kafka's CoordinatorLoaderImpl this checks CRCs, so that a flipped bit cannot change an offset silently.
     """
@@ -141,7 +141,7 @@ def _read_from(partition: Partition, offset: int, end: int) -> bytes:
 
 
 def _headers(data: bytes) -> tuple[list[BatchHeader], InvalidRecords | None]:
-    """Return the headers of the batches in a buffer up to one that cannot be a batch, and what is wrong with that."""
+    """Return the headers of the batches in a buffer up to an invalid one, and the reason why that is invalid."""
     headers: list[BatchHeader] = []
     try:
         headers.extend(iter_batches(data))
@@ -151,7 +151,7 @@ def _headers(data: bytes) -> tuple[list[BatchHeader], InvalidRecords | None]:
 
 
 def _find_damage(data: bytes, header: BatchHeader, following: BatchHeader | None, offset: int, end: int) -> str | None:
-    """Return what is wrong with a batch of the log's part from `offset` to `end`, or None.
+    """Return why a batch of the log's part from `offset` to `end` is invalid, or None.
 
     The CRC does not cover the base offset, which is compared with that of the following batch.
     """

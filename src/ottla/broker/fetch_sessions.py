@@ -1,6 +1,6 @@
 """Fetch sessions (KIP-227): the partitions that a client fetches, cached, so that requests and responses carry changes.
 
-One bounded cache per node, Kafka's FetchSessionCache. Nothing here reads a log.
+One bounded cache per node, Kafka's FetchSessionCache. Reading the logs is the handler's part.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def start_node(cluster: BrokerRuntime, node_id: int) -> None:
 
 
 def fence_node(cluster: BrokerRuntime, node_id: int) -> None:
-    """Fence a node as the controller does when heartbeats are missing; the node itself does not notice."""
+    """Fence a node as the controller does when heartbeats are missing; the node itself is not notified."""
     if any(other != node_id and cluster.image.broker_is_active(other) for other in cluster.nodes):
         cluster.change(fence_broker(cluster.image, node_id, layers=cluster.nodes[node_id].layers))
 

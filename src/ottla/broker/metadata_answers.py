@@ -1,4 +1,4 @@
-"""Encoded descriptions of topics, kept for the Metadata requests of clients that ask for all topics."""
+"""Cache of encoded topic descriptions, for Metadata requests of all topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEPT_ANSWERS = 8
 class TopicDescriptions:
     """Topics as Metadata shows them, encoded once per change, version and listener.
 
-    The topics of a whole answer are kept as well, for as long as no metadata record changes anything.
+    The topics of a whole response are cached as well, until the next metadata change.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class TopicDescriptions:
         """Grows with every change of the metadata."""
 
     def invalidate(self, changes: ImageChanges) -> None:
-        """Drop descriptions of the topics that changed; all of them where brokers did."""
+        """Drop the descriptions of changed topics, or all of them if brokers changed."""
         self.generation += 1
         if changes.brokers:
             self._topics.clear()
@@ -53,7 +53,7 @@ class TopicDescriptions:
         return kept[1], kept[2]
 
     def keep_answer(self, key: Hashable, generation: int, count: int, encoded: bytes) -> None:
-        """Keep an answer that was made from the metadata of a generation."""
+        """Cache the topics of a response that was made from the metadata of a generation."""
         self._answers[key] = generation, count, encoded
         self._answers.move_to_end(key)
         while len(self._answers) > KEPT_ANSWERS:
@@ -61,7 +61,7 @@ class TopicDescriptions:
 
 
 class EncodedMetadata:
-    """A MetadataResponse whose topics are encoded already."""
+    """A MetadataResponse with topics that are encoded already."""
 
     __slots__ = ("_count", "_head", "_topics")
 
@@ -72,7 +72,7 @@ class EncodedMetadata:
 
     @property
     def throttle_time_ms(self) -> int:
-        """The wait that a quota asks for."""
+        """Return the throttle time that quotas require."""
         return self._head.throttle_time_ms
 
     @throttle_time_ms.setter
@@ -80,7 +80,7 @@ class EncodedMetadata:
         self._head.throttle_time_ms = milliseconds
 
     def encode_parts(self, version: int) -> list[Any]:
-        """Encode everything but the topics, and put them in their place."""
+        """Encode the other fields and insert the encoded topics."""
         before, after = _around_topics(self._head, version)
         count = uvarint(self._count + 1) if version >= FLEXIBLE else self._count.to_bytes(4, "big")
         return [before + count, *self._topics, after]
@@ -92,7 +92,7 @@ class EncodedMetadata:
 
 
 def encode_topics(topics: list[MetadataResponseTopic], version: int) -> bytes:
-    """Encode at most 126 topics as they stand in a response's array."""
+    """Encode at most 126 topics as elements of a response's array."""
     response = MetadataResponse()
     before, after = _around_topics(response, version)
     response.topics = topics
@@ -104,7 +104,7 @@ def _count_size(version: int) -> int:
 
 
 def _around_topics(head: MetadataResponse, version: int) -> tuple[bytes, bytes]:
-    """Return what stands before and behind the array of topics in a response that has none."""
+    """Return the bytes before and after the array of topics in a response without topics."""
     body = bytes(head.encode(version))
     behind = (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0) + (1 if version >= FLEXIBLE else 0)
     end = len(body) - behind

@@ -126,7 +126,7 @@ class Partition:
         )
 
     def begin_verification(self, header: BatchHeader, supports_epoch_bump: bool) -> VerificationGuard | None:
-        """Return a guard for verifying a transactional batch, or None if its transaction is open here."""
+        """Return a guard for verifying a transactional batch, or None if its transaction is open in this partition."""
         entry = self.log.producers.producers.get(header.producer_id) if self.log.log_end_offset else None
         return self.verifications.start(
             header.producer_id,
@@ -139,7 +139,7 @@ class Partition:
         )
 
     def is_verified(self, header: BatchHeader, guard: VerificationGuard | None) -> bool:
-        """Return whether a transactional batch may start its transaction here, after the coordinator's answer."""
+        """Return whether a transactional batch may start its transaction in this partition: it was verified."""
         if guard is None:
             return True
         self.verifications.check_sequence(header.producer_id, header.base_sequence)

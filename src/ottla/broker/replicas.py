@@ -64,7 +64,7 @@ def find_log(cluster: BrokerRuntime, topic_partition: TopicPartition, state: Par
 def owners_at_start(cluster: BrokerRuntime) -> dict[tuple[Uuid, int], int]:
     """Return the node that must lead each replicated partition, by topic id and index, before any node registers.
 
-    Leave out a partition whose in-sync replicas are on brokers outside this process: a copy here may lack records.
+    Leave out a partition whose in-sync replicas are on brokers outside this process: the local copy may lack records.
     """
     owners: dict[tuple[Uuid, int], int] = {}
     for topic, index, state in _replicated(cluster):
@@ -83,7 +83,7 @@ def bring_replicas_in_sync(cluster: BrokerRuntime, owners: dict[tuple[Uuid, int]
     """Return the records that let each partition's log owner lead, with all replicas of this process in sync.
 
     Registration removes each node from every ISR, as Kafka's controller does for a broker that restarts. Kafka's
-    followers then fetch until they are in sync again; here they share the leader's log and need not.
+    followers then fetch until they are in sync again; in ottla they share the leader's log and need not.
     """
     records: list[Message] = []
     for topic, index, state in _replicated(cluster):

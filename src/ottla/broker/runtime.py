@@ -1,7 +1,7 @@
 """All nodes of one process, with the metadata, partitions and event loop that they share.
 
 `ottla.cluster` defines the metadata and its changes. This module applies them: it opens logs of new partitions, deletes
-those of deleted topics, loads coordinators and completes delayed fetches.
+the logs of deleted topics, loads coordinators and completes delayed fetches.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class BrokerRuntime:
             self._report_directories(changes)
 
     def _report_directories(self, changes: ImageChanges) -> None:
-        """Write what nodes know better than the metadata: the directory of a new log, and cordoned directories."""
+        """Write facts that only nodes have: the directory of a new log, and cordoned directories."""
         unassigned = {
             topic.id: topic for topic, _, _, after in changes.partitions if UNASSIGNED_DIRECTORY in after.directories
         }
@@ -295,7 +295,7 @@ class BrokerRuntime:
             return cached
         overrides = self.image.config(ConfigResourceType.TOPIC, topic)
         if not overrides and topic:
-            # Topics without configs of their own share one LogConfig: a start with many topics computes it once.
+            # Topics without overrides share one LogConfig: a start with many topics computes it once.
             shared = self._log_configs[topic, node.node_id] = self.log_config("", node)
             return shared
         values = topic_values(overrides, node.layers)

@@ -26,10 +26,10 @@ REFUSALS = {
 
 
 LARGE_FRAME = 1 << 20
-"""Requests above this size get a receive buffer of their own."""
+"""Requests above this size get a separate receive buffer."""
 
 
-class Disconnect(Exception):  # noqa: N818 - it is what happens, not what went wrong
+class Disconnect(Exception):  # noqa: N818 - a signal, not an error
     """Raised to close the connection instead of responding."""
 
 
@@ -50,7 +50,7 @@ class Session:
     """The SASL exchange; None on listeners without SASL."""
     by_delegation_token: bool = False
     closing: bool = False
-    """The connection takes no more requests and closes after its last response."""
+    """Set when the connection accepts no further requests and closes after its last response."""
     mute: Callable[[float], None] = lambda seconds: None
     """Take no requests for some seconds, after the responses are sent (KIP-219)."""
     close: Callable[[str], None] = lambda reason: None

@@ -73,6 +73,6 @@ def _emptied(response: FetchResponse | ShareFetchResponse) -> FetchResponse | Sh
             if isinstance(data, SharePartitionData):
                 data.records, data.acquired_records = b"", []
     if isinstance(response, ShareFetchResponse):
-        # It also answers acknowledgements; acquired records keep their acquisition locks, as in Kafka.
+        # The response also has results of acknowledgements; acquired records keep their acquisition locks, as in Kafka.
         return response
     return FetchResponse(session_id=response.session_id)

@@ -1,6 +1,6 @@
 """Turns Kafka's client properties into a TLS context and a SASL login.
 
-Secrets come from a properties file, a file of their own or the environment. They are refused on a command line, which
+Secrets come from a properties file, a separate file or the environment. They are refused on a command line, which
 every user of the machine can read.
 """
 
@@ -82,7 +82,7 @@ class Login:
     username: str = ""
     password: str = ""
     by_token: bool = False
-    """Whether username and password are a delegation token's id and HMAC."""
+    """Return whether username and password are a delegation token's id and HMAC."""
     token: str | None = None
     token_file: str | None = None
     token_url: str | None = None
@@ -259,7 +259,7 @@ def fetch_token(url: str, client_id: str, secret: str, scope: str | None) -> str
 
 
 class SessionClock:
-    """Tells when to re-authenticate (KIP-368): after 85% of the session's lifetime."""
+    """Decides when to re-authenticate (KIP-368): after 85% of the session's lifetime."""
 
     __slots__ = ("_monotonic", "_renew_at")
 
@@ -273,7 +273,7 @@ class SessionClock:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to re-authenticate."""
+        """Return whether it is time to re-authenticate."""
         return self._renew_at is not None and self._monotonic() >= self._renew_at
 
 

@@ -118,7 +118,7 @@ class Client:
         return [self._metadata.topics[topic.name or ""] for topic in answer.topics]
 
     def topic(self, name: str) -> TopicInfo:
-        """Return a topic from the cached metadata, or ask for it."""
+        """Return a topic from the cached metadata; request it if it is missing."""
         return self._metadata.topics.get(name) or self.topics([name])[0]
 
     @property
@@ -223,7 +223,7 @@ class Client:
         return leader
 
     def coordinator(self, key: str, kind: int = GROUP) -> int:
-        """Return the coordinator of a group or a transactional id; ask for it if it is not cached."""
+        """Return the coordinator of a group or a transactional id; request it if it is not cached."""
         known = self._coordinators.get((kind, key))
         if known is not None:
             return known

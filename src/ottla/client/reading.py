@@ -95,7 +95,7 @@ class RecordReader:
                 yield from self._records(partition, data)
 
     def _fetch(self, positions: dict[int, int]) -> dict[int, PartitionData]:
-        # The client asks one node at a time, so a long wait at one node would delay the records of the others.
+        # The client fetches from one node at a time, so a long wait at one node would delay the records of the others.
         nodes = self._client.by_leader(self._topic, positions)
         wait = self._max_wait_ms if len(nodes) == 1 else min(self._max_wait_ms, SHORT_WAIT_MS)
         return self._client.fetch(self._topic, positions, max_wait_ms=wait, read_committed=self._read_committed)
@@ -152,5 +152,5 @@ class RecordReader:
 
 
 def timestamp_type(header: BatchHeader) -> str:
-    """Return what the timestamps of a batch mean: `log_append` or `create`."""
+    """Return the timestamp type of a batch: `log_append` or `create`."""
     return "log_append" if header.timestamp_type == TimestampType.LOG_APPEND_TIME else "create"

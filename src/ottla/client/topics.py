@@ -44,7 +44,7 @@ def create_topic(
     assignment: Mapping[int, Sequence[int]] | None = None,
     validate_only: bool = False,
 ) -> CreatableTopicResult:
-    """Create a topic with the broker's defaults for what is not given; return its properties."""
+    """Create a topic, with the broker's defaults for missing arguments; return its properties."""
     topic = CreatableTopic(
         name=name,
         num_partitions=-1 if assignment else partitions,

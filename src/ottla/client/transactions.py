@@ -96,7 +96,7 @@ def describe_producers(client: Client, topic: str, partitions: Iterable[int]) ->
 def abort_on_partition(
     client: Client, topic: str, partition: int, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
-    """Write an abort marker to one partition, for a hanging transaction that its coordinator does not know."""
+    """Write an abort marker to one partition, to end a hanging transaction, which its coordinator does not have."""
     marker = WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=producer_epoch,

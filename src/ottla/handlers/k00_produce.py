@@ -144,7 +144,7 @@ class _Produce:
     def read_batches(self) -> dict[tuple[str, Uuid], dict[int, _Batch]]:
         """Return the batches by topic and partition, each header parsed once; of a repeated partition take the last.
 
-        Transactional batches require WRITE on the transactional id. Bytes that are no batch fail the whole request.
+        Transactional batches require WRITE on the transactional id. Bytes that are not a batch fail the whole request.
         """
         batches: dict[tuple[str, Uuid], dict[int, _Batch]] = {}
         transactional = False
@@ -163,7 +163,7 @@ class _Produce:
         return batches
 
     def find_partitions(self, batches: dict[tuple[str, Uuid], dict[int, _Batch]]) -> None:
-        """Find the partition of each batch; partitions that cannot take theirs get their error."""
+        """Find the partition of each batch; a partition that cannot be written to gets its error."""
         for (topic_name, topic_id), partitions in batches.items():
             answers: list[PartitionProduceResponse] = []
             self.response.responses.append(

@@ -201,7 +201,7 @@ class _Attempt:
 
     @staticmethod
     def _diverges(partition: Partition, requested: FetchedPartition, answer: PartitionData) -> bool:
-        """Return whether the client has records of an epoch that ended earlier here (KIP-595)."""
+        """Return whether the client's log diverges: its last epoch ended earlier in this log (KIP-595)."""
         epoch, end = partition.log.end_offset_for_epoch(requested.last_fetched_epoch)
         if epoch < 0 or end < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

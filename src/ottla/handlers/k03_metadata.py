@@ -102,7 +102,7 @@ def _failed(call: Call, request: MetadataRequest, error: Exception) -> MetadataR
 
 
 class _Topics:
-    """The topics of a response: described, or encoded at once where they are many, so that no one frees them later."""
+    """The topics of a response: described, or encoded at once if they are many, so that no objects are left to free."""
 
     def __init__(self, version: int, *, many: bool) -> None:
         self._version = version
@@ -118,7 +118,7 @@ class _Topics:
             self._encode()
 
     def extend(self, others: _Topics) -> None:
-        """Add the topics of another list, which may not be used any more."""
+        """Add the topics of another list, which must not be used afterwards."""
         for topic in others._described:
             self.add(topic)
         if others._encoded:
@@ -146,7 +146,7 @@ def _describe_all(
 ) -> Generator[int, None, MetadataResponse | EncodedMetadata]:
     """Describe all topics that the caller may see; yield the work done.
 
-    Descriptions are encoded once and kept until their topic changes, because every client asks for them now and then.
+    Descriptions are encoded once and cached until their topic changes, because clients request them periodically.
     """
     cluster = call.broker.cluster
     topics = list(cluster.image.topics.values())
@@ -190,7 +190,7 @@ def _describe_named(
     """Describe topics that are named, or given by id; yield the work done."""
     ids, names = yield from _identities(call, requested)
     many = len(requested) > INLINE_TOPICS
-    while many and requested:  # as many objects take long to free
+    while many and requested:  # Freed in pieces: freeing many objects at once would block the loop.
         del requested[-ENCODED_TOGETHER:]
         yield ENCODED_TOGETHER
     if ids:
@@ -203,7 +203,7 @@ def _describe_named(
 def _identities(
     call: Call, requested: list[MetadataRequestTopic]
 ) -> Generator[int, None, tuple[dict[Uuid, None], dict[str, None]]]:
-    """Return the ids and the names of a request; one id is enough for its names not to count."""
+    """Return the ids and the names of a request; if there is an id, names are ignored."""
     ids: dict[Uuid, None] = {}
     names: dict[str, None] = {}
     nameless = False
@@ -262,7 +262,7 @@ def _by_name(
 def _by_id(call: Call, request: MetadataRequest, ids: Iterable[Uuid], *, many: bool) -> Generator[int, None, _Topics]:
     """Describe topics by id, in Kafka's order: unknown ones, known ones, those that the caller may not see.
 
-    An id is no secret, a name is.
+    An id is not secret, a name is: a refused topic is shown without its name.
     """
     topics = call.broker.cluster.image.topics
     view = _view(call)

@@ -29,7 +29,7 @@ def on_error(request: LeaveGroupRequest, version: int, code: ErrorCode, message:
 
 @api(13, versions=(0, 5), acl=access.group(AclOperation.READ), on_error=on_error)
 def leave_group(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
-    """Remove the members; before v3 there is one, whose error is the error of the response."""
+    """Remove the members; before v3 there is one, and its error is the error of the response."""
     if call.version >= FIRST_VERSION_WITH_MEMBERS:
         return call.broker.groups.leave_group(request_context(call), request)
     request.members = [MemberIdentity(member_id=request.member_id)]

@@ -44,7 +44,7 @@ def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsRe
     response = DeleteRecordsResponse()
     requested: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
-        for partition in topic.partitions:  # of a repeated partition Kafka takes the last
+        for partition in topic.partitions:  # Of a repeated partition Kafka takes the last.
             requested.setdefault(topic.name, {})[partition.partition_index] = partition
     for name, partitions in requested.items():
         results = []

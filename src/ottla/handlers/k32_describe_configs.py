@@ -57,7 +57,7 @@ def on_error(
     on_error=on_error,
 )
 def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describe each resource, each with its own error; an unknown resource type fails the request."""
+    """Describe the resources, each with its own error; an unknown resource type fails the request."""
     if any(resource.resource_type not in CONFIGURABLE for resource in request.resources):
         raise KafkaError(ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
     results = []

@@ -42,7 +42,7 @@ class CapturedFrame(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the capture has the whole frame."""
+        """Return whether the capture has the whole frame."""
         return len(self.frame) == self.size
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ottla.protocol.schema import Field, Message, Struct
 
-# What generated decoders raise on invalid bytes.
+# Exceptions that generated decoders raise on invalid bytes.
 _FAILURES = (struct.error, IndexError, ValueError, OverflowError)
 
 
@@ -86,7 +86,7 @@ def encoder_source(cls: type[Message], version: int) -> str:
     return EncoderSource(cls, version).text
 
 
-# -- what is wrong with a message that cannot be written -----------------------------------------------------------
+# -- the error of a message that cannot be encoded -----------------------------------------------------------------
 
 
 def explain_encode(message: Message, version: int, error: Exception) -> ProtocolError:
@@ -170,5 +170,5 @@ def _check_value(kind: str, value: Any, path: str) -> None:
             raise _NotEncodableError(path, f"expected bytes, got {value!r:.60}")
     elif not isinstance(value, (bytes, bytearray, memoryview)):
         if hasattr(value, "__len__") and not isinstance(value, (str, list, tuple, dict)):
-            raise _NotEncodableError(path, "expected bytes; what is only sized is for encode_parts")
+            raise _NotEncodableError(path, "expected bytes; an object with only a length needs encode_parts")
         raise _NotEncodableError(path, f"expected records, got {value!r:.60}")

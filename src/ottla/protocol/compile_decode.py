@@ -24,7 +24,7 @@ from ottla.protocol.wire import (
 if TYPE_CHECKING:
     from ottla.protocol.schema import Field, Message, Struct
 
-# What a loop over an array of a length + 1 below 128 runs over.
+# Iterated by the loop over an array, by its length + 1 below 128.
 _TIMES = ((), *((None,) * count for count in range(127)))
 
 _NUMBERS = {letter: unpack_many(letter) for letter in ("b", "h", "H", "i", "I", "q", "d")}
@@ -55,7 +55,7 @@ class DecoderSource:
 
     The function takes (buffer, position, whole) and returns the message if `whole`, else the message and the position
     after it. `view`: the buffer is a memoryview. `lenient`: replace invalid UTF-8, as Java does; the strict decoder,
-    which is faster, calls the lenient one when it meets some.
+    which is faster, calls the lenient one for invalid UTF-8.
     """
 
     def __init__(self, cls: type[Message], version: int, view: bool, lenient: bool = False) -> None:
@@ -223,7 +223,7 @@ class DecoderSource:
         assert field.struct is not None
         if nullable:
             present = self._fresh("n")
-            # A tagged struct that may be null says so with a varint where others use a byte.
+            # A nullable tagged struct marks null with a varint, others with a byte.
             self._run("B" if tagged else "b", present)
             self._flush()
             if tagged:
@@ -379,7 +379,7 @@ class DecoderSource:
         name = f"tags_{cls.__name__}"
         if name in self.scope:
             return name
-        self.scope[name] = None  # the place is taken; running the source fills it
+        self.scope[name] = None  # A placeholder; running the source sets the function.
         outer = self._lines, self._indent, self._run_letters, self._run_targets, self._run_after
         self._lines, self._indent = [], 1
         self._run_letters, self._run_targets, self._run_after = "", [], []

@@ -28,12 +28,12 @@ class KafkaError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may retry unchanged."""
+        """Return whether a client may retry the same request."""
         return self.code.retriable
 
 
 class ProtocolError(ValueError):
-    """Bytes that are not the expected message, or a message that a version cannot encode.
+    """Invalid bytes of a message, or a message that a version cannot encode.
 
     `path` names the field ("topics[0].partitions[2].records"), `position` is the byte in the buffer, and `expected`
     what should be there.

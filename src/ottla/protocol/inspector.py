@@ -81,14 +81,14 @@ class Inspection:
 
 
 class Inspector:
-    """Explains a conversation: it remembers requests, to decode their responses."""
+    """Explains the frames of a connection; stores requests to decode their responses."""
 
     def __init__(self, open_records: RecordsOpener | None = None) -> None:
         self._open_records = open_records
         self._requests: dict[int, tuple[int, int]] = {}
 
     def stream(self, data: bytes, *, api: int | None = None, version: int | None = None) -> Iterator[Inspection]:
-        """Explain frames that follow each other, each with its length before it."""
+        """Explain consecutive frames, each with its length prefix."""
         position = 0
         while position < len(data):
             left = len(data) - position
@@ -108,10 +108,10 @@ class Inspector:
             position += 4 + size
 
     def frame(self, frame: bytes, *, api: int | None = None, version: int | None = None) -> Inspection:
-        """Explain one frame with its length before it.
+        """Explain one frame with its length prefix.
 
-        With `api` the frame is the response of that API and version. Otherwise it is the response to a request seen
-        before, if its correlation id matches and it decodes as one; else a request.
+        With `api` the frame is the response of that API and version. Otherwise it is the response to an earlier
+        request, if its correlation id matches and it decodes as one; else a request.
         """
         if len(frame) < 12 and api is None and len(frame) < 8:
             return self._cut(frame, f"expected a header, got {max(len(frame) - 4, 0)} bytes after the size", 4)
@@ -167,7 +167,7 @@ class Inspector:
             self._body(inspection, response_class(key), version, position)
         return inspection
 
-    # Inside.
+    # Private parts
 
     def _reads_as_request(self, frame: bytes) -> bool:
         if len(frame) < 12:

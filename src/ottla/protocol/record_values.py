@@ -22,14 +22,14 @@ _SHORT = Layout(">h")
 _TWO_SHORTS = Layout(">hh")
 _METADATA_FRAME_VERSION = 1
 
-# Where the records of each log are declared; loaded when first asked for.
+# The module that declares the records of each log; imported on first use.
 _MODULES = {"metadata": "metadata", "offsets": "group", "transaction": "transaction", "share": "share"}
 _MODULES["remote"] = "remote_storage"
 _classes: dict[tuple[str, str], dict[int, type[Message]]] = {}
 
 
 class UnknownRecord(NamedTuple):
-    """A record of a type or version that is not declared, kept whole: `data` is what follows type and version."""
+    """A record of a type or version that is not declared, stored whole: `data` has the bytes after type and version."""
 
     type: int
     version: int
@@ -89,7 +89,7 @@ def decode_versioned_metadata_record(value: Buffer, log: str = "metadata") -> tu
 
 
 def encode_metadata_record(record: Message | UnknownRecord, version: int | None = None) -> bytes:
-    """Write the value of a record of __cluster_metadata, in its newest version unless told."""
+    """Write the value of a record of __cluster_metadata, by default in its newest version."""
     if isinstance(record, UnknownRecord):
         head = uvarint(_METADATA_FRAME_VERSION) + uvarint(record.type) + uvarint(record.version)
         return head + record.data
@@ -150,7 +150,7 @@ def encode_coordinator_key(key: Message | UnknownRecord) -> bytes:
 
 
 def encode_coordinator_value(value: Message | UnknownRecord, version: int | None = None) -> bytes:
-    """Write the value of a coordinator's record: its version (the newest unless told), then the value itself."""
+    """Write the value of a coordinator's record: its version (by default the newest), then the value itself."""
     if isinstance(value, UnknownRecord):
         return _SHORT.pack(value.version) + value.data
     schema = value.__schema__

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-# What changed with each release: API key to its newest version from then on.
+# The changes of each release: API key to its newest version from then on.
 _CHANGES: Final[dict[str, dict[int, int]]] = {
     "2.4": {
         0: 8, 1: 11, 2: 5, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5, 16: 3, 17: 1, 18: 3, 19: 5,
@@ -67,7 +67,7 @@ class Release:
         return range(versions.start, min(versions.stop, self.newest.get(key, -1) + 1))
 
     def has_feature(self, name: str) -> bool:
-        """Return whether brokers of the release knew a feature."""
+        """Return whether brokers of the release had a feature."""
         since = _FEATURES.get(name)
         if since is None:
             return _order(self.name) >= _order("3.3")

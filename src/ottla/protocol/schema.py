@@ -1,6 +1,6 @@
 """The schema language: a Kafka message is declared once, as a class whose fields are a table.
 
-Only declarations are here: names, types, version ranges, defaults. `codec` encodes and decodes them, `walk` explains
+Contains only declarations: names, types, version ranges, defaults. `codec` encodes and decodes them, `walk` explains
 them byte by byte.
 """
 
@@ -23,7 +23,7 @@ __all__ = [
     "uint16", "uint32", "uuid",
 ]  # fmt: skip
 
-# What a `records` field holds. Decoding gives a memoryview of the frame; encoding takes anything bytes-like,
+# The value of a `records` field. Decoding gives a memoryview of the frame; encoding takes anything bytes-like,
 # or any object with a length, which `encode_parts` hands through as it is (a slice of a file, sent later).
 Records: TypeAlias = Any
 
@@ -374,7 +374,7 @@ class _StructType(type):
 class Struct(metaclass=_StructType):
     """A structure inside a message: keyword constructor, equality and repr come from its fields.
 
-    `unknown_tags` keeps tagged fields that the schema does not know, tag to bytes, or is None.
+    `unknown_tags` has the tagged fields that the schema does not declare, tag to bytes, or is None.
     """
 
     __slots__ = ("unknown_tags",)
@@ -501,7 +501,7 @@ class Message(Struct):
             raise _codec().explain_encode(self, version, error) from None
 
     def encode_parts(self, version: int) -> list[Any]:
-        """Encode the message as parts to be sent in order; large `records` are parts of their own, uncopied."""
+        """Encode the message as parts to be sent in order; large `records` are separate, uncopied parts."""
         encoder = self.__schema__.encoders.get(version) or _codec().encoder(type(self), version)
         out: list[Any] = []
         large: list[int] = []

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Node(NamedTuple):
-    """One thing in a message and the bytes it takes.
+    """One element of a message and its bytes.
 
     `kind` is "field" (a value), "array" (`value` is the count, or None for null; the bytes are the count's),
-    "struct" (what follows one level deeper belongs to it; a nullable one takes a byte and has the value None when
+    "struct" (its fields follow one level deeper; a nullable one takes a byte and has the value None when
     null), "tags" (`value` is the number of tagged fields that follow) or "tag" (a tagged field that the schema
-    does not know; `value` is its bytes). A known tagged field comes as its own node, after its tag and size.
+    does not declare; `value` is its bytes). A known tagged field comes as its own node, after its tag and size.
     """
 
     kind: str

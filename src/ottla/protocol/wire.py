@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MAX_LENGTH = 0x7FFFFFFF
 MAX_STRING = 0x7FFF
 
-# struct's letter and the size for each type whose size is fixed.
+# The letter of `struct` and the size of each type of fixed size.
 FIXED: dict[str, tuple[str, int]] = {
     "bool": ("?", 1),
     "int8": ("b", 1),
@@ -99,7 +99,7 @@ def string_length(buffer: bytes | memoryview, position: int, first: int) -> tupl
 
 
 def nullable_string_length(buffer: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
-    """Read the rest of a compact string's length + 1, where zero stands for null."""
+    """Read the rest of a compact string's length + 1, where zero means null."""
     value, position = finish_uvarint(buffer, position, first)
     if value > MAX_STRING + 1:
         raise ValueError("a string of more than 32767 bytes")

@@ -86,7 +86,7 @@ class SchemasTopic:
         return self._client.list_offsets(self.name, [0], LATEST, read_committed=True)[0][0]
 
     def take_over(self) -> None:
-        """Fence other registries, if this one is not the last that wrote; what they left open is aborted."""
+        """Fence other registries, if this one is not the last that wrote; their open transaction is aborted."""
         if self._producer is None:
             producer = Producer(self._client, transactional_id=TRANSACTIONAL_ID)
             producer.initialize()

@@ -1,4 +1,4 @@
-"""A running registry: follows `_schemas`, serves HTTP on a loop and thread of its own."""
+"""A running registry: follows `_schemas`, serves HTTP on a separate loop and thread."""
 
 from __future__ import annotations
 

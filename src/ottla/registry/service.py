@@ -1,4 +1,4 @@
-"""The decisions of the registry: what each request returns, and which records it writes.
+"""The decisions of the registry: the response of each request, and the records that it writes.
 
 Reads answer from the state. A write returns the records to append; the caller appends them, replays them and then
 calls the `result` that the write returned, so that a response shows what is in the topic.
@@ -236,7 +236,7 @@ class RegistryService:
             raise errors.not_permitted(f"{place} is not in read-write mode")
 
     def check(self, subject: str, request: SchemaRequest, number: int | None, *, normalize: bool) -> list[str]:
-        """Return why a schema is not compatible with a version, or with what the level of the subject asks for."""
+        """Return why a schema is not compatible with a version, or at the compatibility level of the subject."""
         if number is None:
             versions = self.state.active(subject)
         elif number == LATEST:
@@ -308,7 +308,7 @@ class RegistryService:
     # Deletion
 
     def delete_version(self, subject: str, number: int, *, permanent: bool) -> Change:
-        """Delete a version softly, or for good what was deleted softly."""
+        """Soft-delete a version, or delete a soft-deleted version permanently."""
         version = self.version(subject, number, deleted=True)
         if version.deleted and not permanent:
             raise errors.version_soft_deleted(subject, version.version)
@@ -370,7 +370,7 @@ class RegistryService:
         return _config(self.state.configs[subject])
 
     def config_in_scope(self, subject: str) -> dict[str, Any]:
-        """Return the config that holds for a subject."""
+        """Return the effective config of a subject."""
         context = subjects.split(subject)[0]
         for name in (subject, f":{context}:"):
             if name and name in self.state.configs and "compatibilityLevel" in self.state.configs[name]:
@@ -397,7 +397,7 @@ class RegistryService:
         return Change([(subject_key("CONFIG", subject), encode_value(value))], lambda: shown)
 
     def delete_config(self, subject: str) -> Change:
-        """Delete a config; return what it was."""
+        """Delete a config; return its old value."""
         old = self.config(subject) if subject else self.config_in_scope("")
         self._check_writable(subject)
         return Change([(subject_key("CONFIG", subject), None)], lambda: old)
@@ -411,7 +411,7 @@ class RegistryService:
         return self.state.modes[subject]
 
     def mode_in_scope(self, subject: str) -> str:
-        """Return the mode that holds for a subject."""
+        """Return the effective mode of a subject."""
         modes = self.state.modes
         if modes.get("") == "READONLY_OVERRIDE":
             return "READONLY_OVERRIDE"
@@ -439,7 +439,7 @@ class RegistryService:
         return Change(records, lambda: mode)
 
     def delete_mode(self, subject: str) -> Change:
-        """Delete a mode; return what it was."""
+        """Delete a mode; return its old value."""
         old = self.mode(subject) if subject else self.mode_in_scope("")
         return Change([(subject_key("MODE", subject), None)], lambda: old)
 
@@ -449,7 +449,7 @@ def _unchanged(version: SchemaVersion) -> Change:
 
 
 def parse_schema_with(type_: str, text: str, references: tuple[tuple[str, str], ...]) -> Schema:
-    """Parse a schema; hashable arguments, so that results are kept."""
+    """Parse a schema; hashable arguments, so that results are cached."""
     return parse_schema(type_, text, dict(references))
 
 

@@ -1,4 +1,4 @@
-"""What the records of `_schemas` add up to. Only `replay` changes it, live and at start."""
+"""The state that the records of `_schemas` describe. Only `replay` changes it, live and at start."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class RegistryState:
             if context.id_by_digest.get(version.digest) == version.id:
                 del context.id_by_digest[version.digest]
 
-    # Questions
+    # Queries
 
     def contexts(self) -> list[str]:
         """Return all contexts, the default one first."""

@@ -23,7 +23,7 @@ def split(subject: str) -> tuple[str, str]:
 
 
 def in_context(context: str, subject: str) -> str:
-    """Return a subject that a path below `/contexts/CONTEXT` names; one with a context of its own keeps it."""
+    """Return a subject that a path below `/contexts/CONTEXT` names; a subject with its own context keeps it."""
     context = context.strip(":")
     if not context.startswith("."):
         context = f".{context}"
@@ -40,7 +40,7 @@ def is_valid(subject: str) -> bool:
 
 
 def matches(subject: str, prefix: str) -> bool:
-    """Return whether a listing with a subject prefix shows a subject; `:*:` stands for every context."""
+    """Return whether a listing with a subject prefix shows a subject; `:*:` means every context."""
     if prefix.startswith(WILDCARD):
         return split(subject)[1].startswith(prefix[len(WILDCARD) :])
     context, name = split(prefix)

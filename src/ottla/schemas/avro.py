@@ -72,7 +72,7 @@ class Union:
 
 @dataclass(eq=False, slots=True)
 class Named:
-    """What records, enums and fixed types have in common."""
+    """The base of records, enums and fixed types."""
 
     kind: str
     name: str
@@ -173,7 +173,7 @@ class AvroSchema(Schema):
         return [incompatibility.message() for incompatibility in self.incompatibilities(writer)]
 
     def incompatibilities(self, writer: AvroSchema) -> list[Incompatibility]:
-        """Return what keeps a reader with this schema from reading data of `writer`."""
+        """Return the reasons why a reader with this schema cannot read data of `writer`."""
         return _Checker().check(self.root, writer.root, ())
 
 
@@ -504,7 +504,7 @@ class Incompatibility:
 
     @property
     def location(self) -> str:
-        """Return the place in the reader's schema as a JSON pointer."""
+        """Return the location in the reader's schema as a JSON pointer."""
         return "/" + "/".join(self.path)
 
     def message(self) -> str:

@@ -19,7 +19,7 @@ MAX_INDEXES: Final = 1000
 
 
 class FramingError(ValueError):
-    """Data that does not have the registry's framing; the message says why."""
+    """Data without the registry's framing; the message has the reason."""
 
 
 class Framed(NamedTuple):

@@ -171,7 +171,7 @@ _MESSAGE_OF: Final = {name: text for text, names in _MESSAGES for name in names.
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference, and where it is."""
+    """One difference and its path."""
 
     type: str
     path: tuple[str, ...]

@@ -133,7 +133,7 @@ class Loader:
         return self._nodes[id(value)]
 
     def follow(self, node: Node) -> Node:
-        """Return what a reference leads to."""
+        """Return the node that a reference leads to."""
         seen = 0
         while node.kind == "reference":
             value, base = self.target(node.json["$ref"], node.base)

@@ -68,7 +68,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference, and where it is."""
+    """One difference and its path."""
 
     type: str
     path: tuple[str, ...]
@@ -135,7 +135,7 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where the walk is: both packages, and the names of the enclosing messages."""
+    """The position of the walk: both packages, and the names of the enclosing messages."""
 
     original_package: str
     update_package: str

@@ -88,7 +88,7 @@ class RegistryClient:
         return registered
 
     def check(self, subject: str, request: dict[str, Any], version: str | None = None) -> list[str]:
-        """Return why a schema is incompatible with a version, or with what the subject's level asks for."""
+        """Return why a schema is incompatible with a version, or at the subject's compatibility level."""
         place = "" if version is None else f"/{_quoted(version)}"
         path = f"/compatibility/subjects/{_quoted(subject)}/versions{place}?verbose=true"
         answer = self.call("POST", path, request)

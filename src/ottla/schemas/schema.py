@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Final
 
 MAX_SCHEMA_BYTES: Final = 1_000_000
 MAX_DEPTH: Final = 100
-"""How deeply a schema may nest. Deeper ones are refused: they cost stack in every client that parses them."""
+"""The depth to which a schema may nest. Deeper ones are refused: they cost stack in every client that parses them."""
 
 
 class InvalidSchemaError(ValueError):
-    """A schema that cannot be parsed; the message says where and why."""
+    """A schema that cannot be parsed; the message has the location and the reason."""
 
 
 class Schema(ABC):
@@ -30,11 +30,11 @@ class Schema(ABC):
 
     @abstractmethod
     def resolved(self) -> str:
-        """Return the text with all references replaced by what they refer to."""
+        """Return the text with all references replaced by their definitions."""
 
     @abstractmethod
     def differences(self, writer: Schema) -> list[str]:
-        """Return what keeps this schema from reading data of `writer`, one message each.
+        """Return the reasons why this schema cannot read data of `writer`, one message each.
 
         A message has two `%s`: the names of the reader's and of the writer's side ("new" and "old").
         """

@@ -21,7 +21,7 @@ SCHEMA_TYPES: Final[dict[str, type[AvroSchema | JsonSchema | ProtobufSchema]]] =
     "AVRO": AvroSchema,
 }
 MAX_SHOWN: Final = 10 * 1024
-"""How much of an old schema a message about incompatibility quotes."""
+"""The number of characters of an old schema that a message about incompatibility quotes."""
 
 
 class Compatibility(Enum):
@@ -37,7 +37,7 @@ class Compatibility(Enum):
 
 
 def parse_schema(type_: str, text: str, references: Mapping[str, str] | None = None) -> Schema:
-    """Parse a schema of a type; InvalidSchemaError says what is wrong with it."""
+    """Parse a schema of a type; raise InvalidSchemaError if it is invalid."""
     schema_class = SCHEMA_TYPES.get(type_)
     if schema_class is None:
         raise InvalidSchemaError(f"Invalid schema type {type_}; known are {', '.join(sorted(SCHEMA_TYPES))}")
@@ -48,7 +48,7 @@ def parse_schema(type_: str, text: str, references: Mapping[str, str] | None = N
 
 
 def incompatibilities(schema: Schema, versions: Iterable[tuple[int, Schema]], level: Compatibility) -> list[str]:
-    """Return what makes a new schema incompatible with earlier versions, newest first, at a level.
+    """Return the reasons why a new schema is incompatible with earlier versions, newest first, at a level.
 
     Levels that are not transitive look at the newest version only.
     """

@@ -1,4 +1,4 @@
-"""Values as bytes under a schema, and back: what serializers of a registry's clients write and read."""
+"""Encodes and decodes values by a schema, as the serializers of a registry's clients do."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ottla.schemas.schema import Schema
 
 
-# What fastavro raises for bytes that are not of the schema.
+# Exceptions of fastavro for bytes that do not match the schema.
 _AVRO_ERRORS = (EOFError, ValueError, IndexError, KeyError, TypeError, StopIteration, OverflowError, MemoryError)
 
 
 class ValueMismatchError(ValueError):
-    """Bytes or a value that a schema does not describe; the message says where."""
+    """Bytes or a value that a schema does not describe; the message has the location."""
 
 
 class Codec:

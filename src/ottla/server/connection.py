@@ -1,6 +1,6 @@
 """One client connection: frames in, responses out in request order, with back-pressure both ways.
 
-It does sockets and framing; the dispatcher interprets frames. Frames are views of the receive buffer and are valid only
+Reads and writes frames; the dispatcher interprets them. Frames are views of the receive buffer and are valid only
 during `handle`. As in Kafka, one request of a connection is in progress: the next frame is taken when the last response
 is known, or when the last request has taken effect and only its response waits (`Pending.effect_applied`).
 """
@@ -35,7 +35,7 @@ MAX_PER_TURN = 64  # requests of one connection per turn of the loop
 
 
 class BadFrameError(Exception):
-    """Bytes that are no request; the connection closes."""
+    """Bytes that are not a request; the connection closes."""
 
 
 class Slice(Protocol):

@@ -54,7 +54,7 @@ class Route:
         self.version = version
         self.decode = request.view_decoder(version)
         self.flexible_request = version in request.__schema__.flexible
-        # KIP-511: clients that do not know the broker's versions must be able to read this header.
+        # KIP-511: a client must be able to read this header before it has the broker's versions.
         self.flexible_response = self.flexible_request and api.key != API_VERSIONS
 
 
@@ -112,7 +112,7 @@ class Dispatch:
         """Decode a large request in a worker; the connection's next request waits for its response."""
         correlation_id = HEADER.unpack_from(frame)[2]
         if len(frame) <= LARGE_FRAME:
-            frame = memoryview(bytearray(frame))  # a larger frame has a buffer of its own
+            frame = memoryview(bytearray(frame))  # a larger frame has its own buffer
         inner: list[Pending[Sequence[Part]]] = []
         answer: Pending[Sequence[Part]] = Pending(lambda: inner[0].cancel() if inner else None)
 

@@ -18,9 +18,9 @@ DEFAULT_SHARE = 4  # without a configured limit, one in so many bytes of the mac
 class FrameMemory:
     """Kafka's SimpleMemoryPool for `queued.max.request.bytes`.
 
-    A frame takes its whole size before it is received, while anything is left; the last one may take more than that, so
-    that every frame whose reception began can be completed. Connections without memory do not read, and continue in
-    the order in which they came. Frames that fit into a connection's first buffer are not counted.
+    A frame reserves its whole size before it is received, if any memory is left. The last reservation may exceed the
+    limit, so that every frame that began to arrive can be completed. Connections without memory stop reading and
+    continue in the order of arrival. Frames that fit into a connection's first buffer are not counted.
     """
 
     __slots__ = ("_clock", "_configured", "_waiting", "used")
@@ -39,7 +39,7 @@ class FrameMemory:
 
     @property
     def scarce(self) -> bool:
-        """Whether more than half of the memory is taken."""
+        """Return whether more than half of the memory is taken."""
         return self.used > self.limit // 2
 
     def take(self, size: int) -> bool:

@@ -1,4 +1,4 @@
-"""A look at the size of a Produce request's arrays, without decoding it."""
+"""Counts the topics and partitions of a Produce request without decoding it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TOPIC_IDS = 13  # the version that names topics by id
 def has_few_partitions(frame: memoryview, position: int, version: int, flexible: bool) -> bool:
     """Return whether a Produce request names at most 500 topics and partitions, from the end of its client id on.
 
-    True as well for a request that is cut off: its decoding fails as early.
+    Return True for a truncated request as well: decoding it fails early.
     """
     try:
         if flexible:

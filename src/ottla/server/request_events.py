@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Struct
     from ottla.world.clock import Clock
 
-# Request fields that identify what a request is about, by their name in the event log.
+# Request fields that identify the subject of a request, by their name in the event log.
 _ABOUT = {
     "group": ("group_id",),
     "member": ("member_id",),
@@ -105,7 +105,7 @@ class RequestEvents:
         return None if known is None else known.name
 
 
-# Fields of messages are looked up once per class: every request and response passes here.
+# Fields are looked up once per class, because this runs for every request and response.
 
 
 @cache

@@ -170,7 +170,7 @@ class NodeServer:
         return True
 
     def _throttle_connection(self, connection: Connection, host: str) -> None:
-        """Hold a connection back whose address exceeds its connection rate, and close it after the throttle time."""
+        """Pause a connection from an address above its connection rate, and close it after the throttle time."""
         seconds = self.broker.quotas.connection_wait(host)
         if seconds > 0:
             connection.mute(seconds + 1)
@@ -228,7 +228,7 @@ class NodeServer:
 
 
 class ListenerDispatcher:
-    """The node as connections of one listener see it; implements `connection.Dispatcher`."""
+    """The node for the connections of one listener; implements `connection.Dispatcher`."""
 
     __slots__ = ("_server", "clock", "disconnected", "handle", "listener", "memory")
 

@@ -56,9 +56,9 @@ class Limits:
     read_seconds: float = 60.0
     """Time to send a request head, and then time to send the body."""
     idle_seconds: int = 60
-    """How long a keep-alive connection may stay idle."""
+    """Seconds that a keep-alive connection may stay idle."""
     linger_seconds: float = 5.0
-    """How long input is discarded after a response that was sent before the request was read completely."""
+    """Seconds for which input is discarded after a response that was sent before the request was read completely."""
     connections: int = 1000
 
 
@@ -168,7 +168,7 @@ class WebServer:
 class AccessGate:
     """ASGI middleware in front of all routes: checks Host, Origin, content type, token and sizes.
 
-    DNS rebinding is refused by the Host check: a rebound name is not one that this server is known by. Requests that
+    DNS rebinding is refused by the Host check: a rebound name is not one of this server's names. Requests that
     a page of another site causes are refused by Origin, Sec-Fetch-Site and, for browsers that send neither, by the
     content types that such a page can use.
     """
@@ -360,7 +360,7 @@ class _LingeringTransport:
         self._protocol.loop.call_later(self._protocol.linger_seconds, self._transport.abort)
 
 
-# What applications share
+# Shared by applications
 
 
 def metrics_routes(read_metrics: Callable[[], bytes]) -> list[BaseRoute]:
@@ -373,7 +373,7 @@ def metrics_routes(read_metrics: Callable[[], bytes]) -> list[BaseRoute]:
 
 
 async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Run a function that may block for long on a daemon thread of its own, and return its result.
+    """Run a function that may block for long on a new daemon thread, and return its result.
 
     A thread pool would let calls that wait hold up others, and its threads would keep the process from exiting.
     """

@@ -20,7 +20,7 @@ PACKAGES: Final = ("starlette", "uvicorn")
 
 @dataclass(frozen=True, slots=True)
 class WebOptions:
-    """Where an HTTP server listens, by which names it is known, and the token that it requires."""
+    """The address that an HTTP server listens on, the names that it accepts, and the token that it requires."""
 
     host: str = "127.0.0.1"
     port: int = 0

@@ -1,6 +1,6 @@
 """Time: wall clock, monotonic clock and timers.
 
-`LoopClock` is that of an event loop; `VirtualClock` stands still until a test moves it.
+`LoopClock` is that of an event loop; `VirtualClock` moves only when a test advances it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Timer(Protocol):
 
     @property
     def when(self) -> float:
-        """Return the monotonic time at which it is due."""
+        """Return the monotonic time at which the timer is due."""
         ...
 
     def cancel(self) -> None:
-        """Cancel it. Cancelling twice, or too late, does nothing."""
+        """Cancel the timer. Cancelling twice, or too late, does nothing."""
         ...
 
 
@@ -39,7 +39,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since some start; never decreases."""
+        """Return monotonic seconds since an arbitrary start."""
         ...
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
@@ -61,7 +61,7 @@ class LoopTimer:
         self.when = when
 
     def cancel(self) -> None:
-        """Cancel it."""
+        """Cancel the timer."""
         self._handle.cancel()
 
 
@@ -105,16 +105,16 @@ class VirtualTimer:
 
     @property
     def when(self) -> float:
-        """Return the monotonic time at which it is due."""
+        """Return the monotonic time at which the timer is due."""
         return self._due / _SECOND
 
     @property
     def cancelled(self) -> bool:
-        """Return whether it was cancelled or has fired."""
+        """Return whether the timer was cancelled or has fired."""
         return self._callback is None
 
     def cancel(self) -> None:
-        """Cancel it and drop its callback at once."""
+        """Cancel the timer and drop its callback at once."""
         if self._callback is not None:
             self._callback = None
             self._args = ()
@@ -182,7 +182,7 @@ class VirtualClock:
         return self._timers[0][0] / _SECOND if self._timers else None
 
     def set_wall_ms(self, now_ms: int) -> None:
-        """Set the wall clock, as an operator may; timers do not notice."""
+        """Set the wall clock, as an operator may; timers are not affected."""
         self._start_ms += now_ms - self.now_ms()
 
     def __len__(self) -> int:

@@ -202,7 +202,7 @@ class FaultyDisk:
     def reopen(self) -> FaultyDisk:
         """Return the disk as a new process finds it after the crash: same bytes, no faults, no locks.
 
-        Failed syncs are forgotten, as the kernel does when the process that got the error ends.
+        Failed syncs are cleared, as the kernel does when the process that got the error ends.
         """
         self._alive = False
         for inode in self._platter.inodes.values():

@@ -89,7 +89,7 @@ class Contents:
             self.length = length
             keep = -(-length // CHUNK)
             del self.chunks[keep:]
-            # zero what was cut, in case the file grows again; replaced, because readers may hold the chunk
+            # Zero the truncated bytes in case the file grows again; in a new chunk, as readers may hold the old one.
             if keep:
                 last = self.chunks[-1]
                 fresh = bytearray(len(last))

@@ -1,4 +1,4 @@
-"""What this machine has: the memory that this process may use."""
+"""Facts about the machine: the memory that this process may use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNKNOWN = 4 << 30
 
 @functools.cache
 def memory_bytes() -> int:
-    """Return the machine's memory, or what a container leaves of it; 4 GiB where the system does not tell."""
+    """Return the memory of the machine or the limit of its container, in bytes; 4 GiB if unknown."""
     total = _UNKNOWN
     with contextlib.suppress(AttributeError, ValueError, OSError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

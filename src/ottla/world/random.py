@@ -1,6 +1,6 @@
 """Randomness: the operating system's, and a seeded one that replays a failed run.
 
-Nothing here depends on PYTHONHASHSEED. Outside of tests no keys or passwords come from the seeded one.
+Neither depends on PYTHONHASHSEED. Only tests draw keys or passwords from the seeded one.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SystemRandom(_Source):
         super().__init__(random.SystemRandom())
 
     def fork(self, name: str) -> SystemRandom:
-        """Return itself: it has no state."""
+        """Return this source: it has no state to share."""
         return self
 
 

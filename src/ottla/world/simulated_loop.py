@@ -31,7 +31,7 @@ class SimulatedHandle(asyncio.TimerHandle):
     _timer: VirtualTimer
 
     def cancel(self) -> None:
-        """Cancel it and remove it from the clock."""
+        """Cancel the callback and remove it from the clock."""
         if not self.cancelled():
             asyncio.Handle.cancel(self)
             self._timer.cancel()
@@ -75,7 +75,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> SimulatedHandle:
-        """Do the same as `call_soon`: there is one thread."""
+        """Schedule a callback as `call_soon` does: there is one thread."""
         return self.call_at(self.time(), callback, *args, context=context)
 
     def call_later(

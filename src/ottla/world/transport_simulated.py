@@ -1,6 +1,6 @@
 """A network in memory: bytes arrive late and in pieces, hosts are partitioned, connections break.
 
-The seed decides every delay and piece. TLS is only pretended: both ends must use it or neither, and nothing is
+The seed decides every delay and piece. TLS is simulated: both ends must use it or neither, and nothing is
 encrypted.
 """
 
@@ -91,7 +91,7 @@ class SimulatedConnection(asyncio.Transport):
         self._unsent_bytes = 0
         self._delivery: Timer | None = None
         self._reading = True
-        self._closing = False  # this end neither sends nor receives any more
+        self._closing = False  # this end has stopped sending and receiving
         self._told_lost = False
         self._eof_wanted = False
         self._reset_wanted = False
@@ -148,7 +148,7 @@ class SimulatedConnection(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def can_write_eof(self) -> bool:
-        """Return True, except for pretended TLS, as with the real one."""
+        """Return True, except for simulated TLS, as asyncio does."""
         return not self.secure
 
     def write_eof(self) -> None:
@@ -158,7 +158,7 @@ class SimulatedConnection(asyncio.Transport):
             self._schedule()
 
     def is_closing(self) -> bool:
-        """Return whether it is closed or closing."""
+        """Return whether this end is closed or closing."""
         return self._closing
 
     def close(self) -> None:
@@ -402,7 +402,7 @@ class _Network:
 
 
 class SimulatedTransport:
-    """The network as one host sees it; `at` returns the view of another host."""
+    """The network from one host; `at` returns it from another host."""
 
     def __init__(
         self,
@@ -417,7 +417,7 @@ class SimulatedTransport:
         self._network = _network or _Network(clock, random, conditions or Conditions())
 
     def at(self, host: str) -> SimulatedTransport:
-        """Return the same network as another host sees it."""
+        """Return the same network with another host as the local one."""
         return SimulatedTransport(self._network.clock, self._network.random, host, _network=self._network)
 
     @property

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 20.0
-"""Handshakes time out after this time; the protocol above never sees such a connection."""
+"""Handshakes time out after this time; the protocol above gets no such connection."""
 MAX_SILENT = 2000
 """Connections without a first byte. Beyond this number the oldest is closed: a client sends its first one at once."""
 PAUSE_SECONDS = 1.0

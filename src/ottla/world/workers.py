@@ -1,4 +1,4 @@
-"""Runs work that would block the loop: in threads here, inline in simulations.
+"""Runs work that would block the loop: in threads on the real machine, inline in simulations.
 
 The work must not touch state of the loop; its result is delivered on the loop.
 """
@@ -69,7 +69,7 @@ class ThreadWorkers:
         self._requests.submit(self._run, work, done)
 
     def submit_waiting(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], object]) -> None:
-        """Run `work` in a thread of its own, then call `done(result, error)` on the loop."""
+        """Run `work` in a new thread, then call `done(result, error)` on the loop."""
         assert not self._closed, "work was given to workers that are closed"
         threading.Thread(target=self._run, args=(work, done), name="ottla-waiting", daemon=True).start()
 
@@ -106,7 +106,7 @@ class InlineWorkers:
     submit_request = submit_waiting = submit
 
     def close(self) -> None:
-        """Call no callbacks any more."""
+        """Drop pending callbacks."""
         self._closed = True
 
     def _run(self, work: Callable[[], Any], done: Callable[[Any, Exception | None], object]) -> None:

@@ -38,7 +38,7 @@ class ShareFetchLimits(NamedTuple):
 
 
 class _PartitionRead(NamedTuple):
-    """What was read from one partition; `read` is None if its offset is out of range."""
+    """The result of reading one partition; `read` is None if its offset is out of range."""
 
     topic_partition: TopicIdPartition
     shared: SharePartition

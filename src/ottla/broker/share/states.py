@@ -72,7 +72,7 @@ class _StateLog:
 
 
 class ShareStates:
-    """Reads and writes the state of share partitions through the share coordinator of whichever node it is on."""
+    """Reads and writes the state of share partitions through the share coordinator, on any node."""
 
     def __init__(self, cluster: BrokerRuntime) -> None:
         self._cluster = cluster

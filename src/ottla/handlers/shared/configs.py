@@ -45,7 +45,7 @@ def alter_each(
     *,
     validate_only: bool,
 ) -> list[tuple[R, ErrorCode, str | None]]:
-    """Change each resource completely or not at all; return the result of each. A repeated resource is an error."""
+    """Change each resource completely or not at all, and return the results. A repeated resource is an error."""
     records: list[Message] = []
     results: list[tuple[R, ErrorCode, str | None]] = []
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)

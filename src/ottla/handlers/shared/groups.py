@@ -1,4 +1,4 @@
-"""What the handlers of group APIs share: enabled protocols, the sender of a request, and changes of a response."""
+"""Shared by the handlers of group APIs: enabled protocols, the sender of a request, and changes of a response."""
 
 from __future__ import annotations
 

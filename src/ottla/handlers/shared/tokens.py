@@ -1,4 +1,4 @@
-"""Shared by the delegation token APIs: who may use them, their settings, and principals as text."""
+"""Shared by the delegation token APIs: the authentication they require, their settings, and principals as text."""
 
 from __future__ import annotations
 
