@@ -47,10 +47,10 @@ class TopicDescriptions:
 
     def answer(self, key: Hashable) -> tuple[int, bytes] | None:
         """Return the number of topics and their encoding for a view and a principal's rights, if still valid."""
-        kept = self._answers.get(key)
-        if kept is None or kept[0] != self.generation:
+        cached = self._answers.get(key)
+        if cached is None or cached[0] != self.generation:
             return None
-        return kept[1], kept[2]
+        return cached[1], cached[2]
 
     def keep_answer(self, key: Hashable, generation: int, count: int, encoded: bytes) -> None:
         """Cache the topics of a response that was made from the metadata of a generation."""

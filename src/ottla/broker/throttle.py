@@ -35,7 +35,7 @@ def throttle(call: Call, response: Any, handled: float | None = None) -> Any:
     if call.api_key == PRODUCE_API:
         wait = max(wait, quotas.wait(PRODUCE, user, client_id, call.size))
     elif call.api_key in FETCH_APIS:
-        fetched = _bytes_of(response)
+        fetched = _count_record_bytes(response)
         wait = max(wait, quotas.wait(FETCH, user, client_id, fetched))
     milliseconds = min(round(wait * 1000), LONGEST_MS)
     if milliseconds <= 0:
@@ -60,7 +60,7 @@ def quota_names(call: Call) -> tuple[str, str]:
     return call.session.principal.partition(":")[2], call.client_id or ""
 
 
-def _bytes_of(response: FetchResponse | ShareFetchResponse) -> int:
+def _count_record_bytes(response: FetchResponse | ShareFetchResponse) -> int:
     return sum(len(data.records) for topic in response.responses for data in topic.partitions if data.records)
 
 

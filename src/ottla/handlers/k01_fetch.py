@@ -169,10 +169,10 @@ class _Attempt:
             answer.preferred_read_replica = preferred
             self.must_answer = True
             return answer
-        left = self.max_bytes - self.bytes
+        remaining = self.max_bytes - self.bytes
         log_read = log.read(
             requested.fetch_offset,
-            max(min(requested.max_bytes, left), 0),
+            max(min(requested.max_bytes, remaining), 0),
             partition.readable_end(self.read_committed),
             min_one_batch=self.bytes == 0,
             aborted=self.read_committed,

@@ -154,33 +154,33 @@ def _describe_all(
     if with_operations:
         described = _Topics(call.version, many=len(topics) > INLINE_TOPICS)
         for topic in topics:
-            if _sees(call, topic.name):
+            if _may_describe(call, topic.name):
                 answer = _describe(view, topic)
                 answer.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, topic.name)
                 described.add(answer)
             yield DESCRIBE_WORK
         return described.complete(response)
-    kept = cluster.topic_descriptions
+    descriptions = cluster.topic_descriptions
     session = call.session
     view_key = (call.version, session.listener, view.directory_offline)
     answer_key = view_key if cluster.authorizer is None else (*view_key, session.principal, session.host)
-    known_answer = kept.answer(answer_key)
+    known_answer = descriptions.answer(answer_key)
     if known_answer is None:
-        generation = kept.generation
+        generation = descriptions.generation
         encoded = []
         for topic in topics:
-            if _sees(call, topic.name):
-                known = kept.topics(view_key)
+            if _may_describe(call, topic.name):
+                known = descriptions.topics(view_key)
                 piece = known.get(topic.id)
                 if piece is None:
                     piece = encode_topics([_describe(view, topic)], call.version)
-                    if generation == kept.generation:
+                    if generation == descriptions.generation:
                         known[topic.id] = piece
                     yield DESCRIBE_WORK
                 encoded.append(piece)
             yield 1
         known_answer = len(encoded), b"".join(encoded)
-        kept.keep_answer(answer_key, generation, *known_answer)
+        descriptions.keep_answer(answer_key, generation, *known_answer)
     return EncodedMetadata(response, known_answer[0], [known_answer[1]])
 
 
@@ -226,7 +226,7 @@ def _identities(
     return ids, names
 
 
-def _sees(call: Call, name: str) -> bool:
+def _may_describe(call: Call, name: str) -> bool:
     return call.may_topic(AclOperation.DESCRIBE, name)
 
 
@@ -245,7 +245,7 @@ def _by_name(
     known, hidden = _Topics(call.version, many=many), _Topics(call.version, many=many)
     missing = []
     for name in names:
-        if not _sees(call, name):
+        if not _may_describe(call, name):
             hidden.add(_refused(name))
         elif (topic := image.topic(name)) is not None:
             known.add(_with_operations(call, request, _describe(view, topic)))
@@ -271,7 +271,7 @@ def _by_id(call: Call, request: MetadataRequest, ids: Iterable[Uuid], *, many: b
         topic = topics.get(topic_id)
         if topic is None:
             unknown.add(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
-        elif _sees(call, topic.name):
+        elif _may_describe(call, topic.name):
             known.add(_with_operations(call, request, _describe(view, topic)))
         else:
             hidden.add(_refused(None, topic.id))

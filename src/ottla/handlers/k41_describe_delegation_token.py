@@ -54,12 +54,12 @@ def describe_delegation_token(call: Call, request: DescribeDelegationTokenReques
         tokens=[
             _describe(token, token_hmac(rules.secret_key, token.token_id))
             for token in call.broker.cluster.image.delegation_tokens.values()
-            if (requested_owners is None or token.owner in requested_owners) and _sees(call, token)
+            if (requested_owners is None or token.owner in requested_owners) and _may_describe(call, token)
         ]
     )
 
 
-def _sees(call: Call, token: DelegationToken) -> bool:
+def _may_describe(call: Call, token: DelegationToken) -> bool:
     if call.session.principal in (token.owner, token.requester, *token.renewers):
         return True
     return call.may(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id) or call.may(

@@ -16,9 +16,9 @@ from ottla.handlers.registry import api
 from ottla.handlers.shared.share_acknowledgements import (
     LEADER_ERRORS,
     Acknowledgements,
-    leader_of,
+    find_leader,
+    read_session_key,
     refusal,
-    session_key_of,
 )
 from ottla.pending import Pending, completed_with
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -55,7 +55,7 @@ def on_error(request: ShareFetchRequest, version: int, code: ErrorCode, message:
 )
 def share_fetch(call: Call, request: ShareFetchRequest) -> ShareFetchResponse | Pending[ShareFetchResponse]:
     """Acknowledge, then acquire records or wait for some; respond when both are complete."""
-    session_key = session_key_of(call, request)
+    session_key = read_session_key(call, request)
     renews = call.version >= 2 and request.is_renew_ack
     if renews and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -202,7 +202,7 @@ class _ResponseBuilder:
             topic_partition for topic_partition, data in data_by_partition.items() if data.error_code in LEADER_ERRORS
         ]
         for topic_partition in wrong:
-            hint = leader_of(self.call, topic_partition)
+            hint = find_leader(self.call, topic_partition)
             if hint is not None:
                 data_by_partition[topic_partition].current_leader = LeaderIdAndEpoch(
                     leader_id=hint.leader, leader_epoch=hint.epoch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
-from ottla.handlers.shared.share_acknowledgements import LEADER_ERRORS, Acknowledgements, leader_of, session_key_of
+from ottla.handlers.shared.share_acknowledgements import LEADER_ERRORS, Acknowledgements, find_leader, read_session_key
 from ottla.protocol.messages.k79_share_acknowledge import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -44,7 +44,7 @@ def on_error(
 )
 def share_acknowledge(call: Call, request: ShareAcknowledgeRequest) -> Pending[ShareAcknowledgeResponse]:
     """Acknowledge records; the final epoch ends the session and releases the member's other records."""
-    session_key = session_key_of(call, request)
+    session_key = read_session_key(call, request)
     call.broker.share_partitions.sessions.acknowledge(session_key, request.share_session_epoch)
     acknowledged = Acknowledgements.of(request).apply(
         call, session_key, renews=call.version >= 2 and request.is_renew_ack
@@ -67,7 +67,7 @@ def _response(
         data = PartitionData(partition_index=topic_partition.partition)
         if error is not None:
             data.error_code, data.error_message = error.code, error.message
-            hint = leader_of(call, topic_partition) if error.code in LEADER_ERRORS else None
+            hint = find_leader(call, topic_partition) if error.code in LEADER_ERRORS else None
             if hint is not None:
                 data.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
                 endpoints[hint.leader] = NodeEndpoint(

@@ -95,7 +95,7 @@ class DecoderSource:
         self._counter += 1
         return f"{letter}{self._counter}"
 
-    def _name_of(self, cls: type[Struct]) -> str:
+    def _class_name(self, cls: type[Struct]) -> str:
         self.scope[cls.__name__] = cls
         return cls.__name__
 
@@ -160,7 +160,7 @@ class DecoderSource:
     def _struct(self, cls: type[Struct]) -> str:
         """Decode a structure into a new variable and return its name."""
         target = self._fresh("o")
-        self._emit(f"{target} = new({self._name_of(cls)})")
+        self._emit(f"{target} = new({self._class_name(cls)})")
         for field in cls.__schema__.fields:
             if field.present(self._version):
                 self._field(field, f"{target}.{field.name}")
@@ -191,7 +191,7 @@ class DecoderSource:
         elif field.kind == "struct" and field.factory is not None:
             assert field.struct is not None
             made = self._fresh("o")
-            self._emit(f"{made} = new({self._name_of(field.struct)})")
+            self._emit(f"{made} = new({self._class_name(field.struct)})")
             for inner in field.struct.__schema__.fields:
                 self._default(inner, f"{made}.{inner.name}")
             self._emit(f"{made}.unknown_tags = None")
@@ -357,7 +357,7 @@ class DecoderSource:
         self._emit("    bad()")
         self._emit(f"for {', '.join(values)}, in {name}(b[p:{stop}]):")
         self._indent += 1
-        self._emit(f"{item} = new({self._name_of(cls)})")
+        self._emit(f"{item} = new({self._class_name(cls)})")
         for field in cls.__schema__.fields:
             target = f"{item}.{field.name}"
             if field in fields:

@@ -75,7 +75,7 @@ def encode_request_parts(
     ).encode(request_header_version(api_key, version))
     parts = message.encode_parts(version)
     size = len(header) + sum(map(len, parts))
-    return _led_by(_LENGTH.pack(size) + header, parts)
+    return _prepend(_LENGTH.pack(size) + header, parts)
 
 
 # -- responses -----------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def encode_response_parts(api_key: int, version: int, correlation_id: int, messa
     parts = message.encode_parts(version)
     flexible = response_header_version(api_key, version)
     size = 4 + flexible + sum(map(len, parts))
-    return _led_by(_LENGTH_AND_CORRELATION[flexible].pack(size, correlation_id), parts)
+    return _prepend(_LENGTH_AND_CORRELATION[flexible].pack(size, correlation_id), parts)
 
 
 def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[ResponseHeader, Message]:
@@ -100,7 +100,7 @@ def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[Response
     return header, response_class(api_key).decode(frame, version, position)
 
 
-def _led_by(prefix: bytes, parts: list[Any]) -> list[Any]:
+def _prepend(prefix: bytes, parts: list[Any]) -> list[Any]:
     if parts and type(parts[0]) is bytes and len(parts[0]) < 4096:
         parts[0] = prefix + parts[0]
     else:
@@ -117,16 +117,16 @@ class FrameCutter:
     Memory grows with the bytes received, not with the announced length. A frame received in one piece is a view of it.
     """
 
-    __slots__ = ("_kept", "max_size")
+    __slots__ = ("_unfinished", "max_size")
 
     def __init__(self, max_size: int = MAX_FRAME_SIZE) -> None:
         self.max_size = max_size
-        self._kept = bytearray()
+        self._unfinished = bytearray()
 
     @property
     def waiting(self) -> int:
         """The bytes of an unfinished frame."""
-        return len(self._kept)
+        return len(self._unfinished)
 
     def feed(self, data: Buffer) -> Iterator[memoryview]:
         """Yield the frames that end in these bytes; raise ProtocolError for an invalid length.
@@ -134,8 +134,8 @@ class FrameCutter:
         Iterate to the end to consume the bytes. After an error the stream cannot be used.
         """
         view = memoryview(data)
-        if self._kept:
-            view = yield from self._finish_kept(view)
+        if self._unfinished:
+            view = yield from self._complete_unfinished(view)
         position, end = 0, len(view)
         while end - position >= 4:
             size = self._size(view, position)
@@ -144,23 +144,23 @@ class FrameCutter:
                 break
             yield view[position + 4 : stop]
             position = stop
-        self._kept += view[position:]
+        self._unfinished += view[position:]
 
-    def _finish_kept(self, view: memoryview) -> Generator[memoryview, None, memoryview]:
+    def _complete_unfinished(self, view: memoryview) -> Generator[memoryview, None, memoryview]:
         """Complete the unfinished frame; return the view of what follows it."""
-        kept = self._kept
-        if len(kept) < 4:
-            missing = 4 - len(kept)
-            kept += view[:missing]
+        unfinished = self._unfinished
+        if len(unfinished) < 4:
+            missing = 4 - len(unfinished)
+            unfinished += view[:missing]
             view = view[missing:]
-            if len(kept) < 4:
+            if len(unfinished) < 4:
                 return view
-        stop = 4 + self._size(kept, 0)
-        missing = stop - len(kept)
-        kept += view[:missing]
-        if len(kept) == stop:
-            self._kept = bytearray()
-            yield memoryview(kept)[4:]
+        stop = 4 + self._size(unfinished, 0)
+        missing = stop - len(unfinished)
+        unfinished += view[:missing]
+        if len(unfinished) == stop:
+            self._unfinished = bytearray()
+            yield memoryview(unfinished)[4:]
             return view[missing:]
         return view[:0]
 

@@ -74,10 +74,10 @@ class Inspection:
     def name(self) -> str:
         """The title of the frame."""
         api = None if self.api_key is None else find_api(self.api_key)
-        what = {"request": "Request", "response": "Response"}.get(self.kind, self.kind)
+        kind = {"request": "Request", "response": "Response"}.get(self.kind, self.kind)
         if api is None:
-            return what if self.api_key is None else f"{what} of unknown API {self.api_key}"
-        return f"{api.name}{what} v{self.version}"
+            return kind if self.api_key is None else f"{kind} of unknown API {self.api_key}"
+        return f"{api.name}{kind} v{self.version}"
 
 
 class Inspector:
@@ -91,15 +91,15 @@ class Inspector:
         """Explain consecutive frames, each with its length prefix."""
         position = 0
         while position < len(data):
-            left = len(data) - position
-            if left < 4:
-                yield self._cut(data[position:], f"expected int32 to be 4 bytes, got {left}", 0)
+            remaining = len(data) - position
+            if remaining < 4:
+                yield self._cut(data[position:], f"expected int32 to be 4 bytes, got {remaining}", 0)
                 return
             size = LENGTH.unpack_from(data, position)[0]
-            if size < 0 or size > left - 4:
+            if size < 0 or size > remaining - 4:
                 frame = data[position:]
                 inspection = self.frame(frame, api=api, version=version)
-                expected = f"expected a frame of {size} bytes, got {left - 4}"
+                expected = f"expected a frame of {size} bytes, got {remaining - 4}"
                 if inspection.error is None or size < 0:
                     inspection.error = ProtocolError(expected, message=inspection.name, path="message_size", position=0)
                 yield inspection
@@ -120,10 +120,10 @@ class Inspector:
         correlation_id = LENGTH.unpack_from(frame, 4)[0]
         request = self._requests.get(correlation_id)
         if request is not None:
-            answer = self.response(frame, *request)
-            if answer.error is None or not self._reads_as_request(frame):
+            response = self.response(frame, *request)
+            if response.error is None or not self._reads_as_request(frame):
                 del self._requests[correlation_id]
-                return answer
+                return response
         return self.request(frame)
 
     def request(self, frame: bytes) -> Inspection:
@@ -183,9 +183,9 @@ class Inspector:
         label = "RequestBody" if inspection.kind == "request" else "ResponseBody"
         inspection.lines.append(Line(0, label, None, position, position))
         end = self._walk(inspection, body, version, position)
-        left = 0 if end is None else len(inspection.frame) - end
-        if end is not None and left:
-            some = "1 byte" if left == 1 else f"{left} bytes"
+        remaining = 0 if end is None else len(inspection.frame) - end
+        if end is not None and remaining:
+            some = "1 byte" if remaining == 1 else f"{remaining} bytes"
             name = body.__schema__.name
             inspection.error = ProtocolError(
                 f"{some} left after {name} v{version}", message=name, version=version, position=end
@@ -195,7 +195,7 @@ class Inspector:
         end = position
         try:
             for node in walk(cls, inspection.frame, version, position):
-                inspection.lines.append(_of_config(line_of(node), inspection.lines))
+                inspection.lines.append(_mark_secret(node_line(node), inspection.lines))
                 end = node.end
                 if node.type == "records" and node.value and self._open_records is not None:
                     start = node.end - len(node.value)
@@ -223,11 +223,11 @@ def _versions(key: int) -> range:
 def _size_line(frame: bytes) -> Line:
     if len(frame) < 4:
         return Line(0, "message_size", NULL, 0, len(frame))
-    size, there = LENGTH.unpack_from(frame, 0)[0], len(frame) - 4
-    return Line(0, "message_size", size if size == there else f"{size}, but {there} bytes follow", 0, 4)
+    size, following = LENGTH.unpack_from(frame, 0)[0], len(frame) - 4
+    return Line(0, "message_size", size if size == following else f"{size}, but {following} bytes follow", 0, 4)
 
 
-def line_of(node: Node) -> Line:
+def node_line(node: Node) -> Line:
     """Return the row of one node, one level below its message."""
     depth = node.depth + 1
     if node.kind == "array":
@@ -243,7 +243,7 @@ def line_of(node: Node) -> Line:
     return Line(depth, node.name, _value(node), node.position, node.end, node.type, secret)
 
 
-def _of_config(line: Line, before: list[Line]) -> Line:
+def _mark_secret(line: Line, before: list[Line]) -> Line:
     """Return the line, marked as secret if it is the value of a config that holds a password."""
     if line.label != "value" or not line.value:
         return line

@@ -115,7 +115,7 @@ def _decode_key(key: Buffer, log: str, name: str) -> Message | UnknownRecord:
 
 
 def _decode_value(key: Message | UnknownRecord | int, value: Buffer, log: str, name: str) -> Message | UnknownRecord:
-    record_type = _type_of(key)
+    record_type = _record_type(key)
     version = _read_short(value, name, "the version of a record")
     cls = record_classes(log, "coordinator-value").get(record_type)
     data = bytes(value)
@@ -124,7 +124,7 @@ def _decode_value(key: Message | UnknownRecord | int, value: Buffer, log: str, n
     return cls.decode(data, version, 2)
 
 
-def _type_of(key: Message | UnknownRecord | int) -> int:
+def _record_type(key: Message | UnknownRecord | int) -> int:
     if isinstance(key, UnknownRecord):
         return key.type
     if isinstance(key, Message):
@@ -135,9 +135,9 @@ def _type_of(key: Message | UnknownRecord | int) -> int:
     return key
 
 
-def _read_short(data: Buffer, name: str, what: str) -> int:
+def _read_short(data: Buffer, name: str, expected: str) -> int:
     if len(data) < 2:
-        raise ProtocolError(f"expected {what} to be 2 bytes, got {len(data)}", message=name, position=0)
+        raise ProtocolError(f"expected {expected} to be 2 bytes, got {len(data)}", message=name, position=0)
     number: int = _SHORT.unpack_from(data)[0]
     return number
 
@@ -146,7 +146,7 @@ def encode_coordinator_key(key: Message | UnknownRecord) -> bytes:
     """Write the key of a coordinator's record: its type, then the key itself."""
     if isinstance(key, UnknownRecord):
         return _SHORT.pack(key.type) + key.data
-    return _SHORT.pack(_type_of(key)) + key.encode(0)
+    return _SHORT.pack(_record_type(key)) + key.encode(0)
 
 
 def encode_coordinator_value(value: Message | UnknownRecord, version: int | None = None) -> bytes:

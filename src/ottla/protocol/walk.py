@@ -56,9 +56,9 @@ def find_error(
             end = node.end
     except ProtocolError as error:
         return error
-    left = len(buffer) - end
-    if whole and left:
-        some = "1 byte" if left == 1 else f"{left} bytes"
+    remaining = len(buffer) - end
+    if whole and remaining:
+        some = "1 byte" if remaining == 1 else f"{remaining} bytes"
         return ProtocolError(f"{some} left after {name} v{version}", message=name, version=version, position=end)
     return ProtocolError("the bytes do not decode", message=name, version=version, position=position)
 
@@ -89,21 +89,21 @@ class _Walker:
 
     def fixed(self, type_name: str, path: str) -> Any:
         letter, size = FIXED[type_name]
-        left = self.end - self.position
-        if left < size:
+        remaining = self.end - self.position
+        if remaining < size:
             unit = "byte" if size == 1 else "bytes"
-            raise self.fail(path, f"expected {type_name} to be {size} {unit}, got {left}")
+            raise self.fail(path, f"expected {type_name} to be {size} {unit}, got {remaining}")
         (value,) = layout(letter).unpack_from(self.buffer, self.position)
         self.position += size
         return Uuid(value) if type_name == "uuid" else value
 
-    def uvarint(self, path: str, what: str) -> int:
+    def uvarint(self, path: str, expected: str) -> int:
         start = self.position
         value = shift = 0
         while True:
             if self.position >= self.end:
-                got = self.position - start
-                raise self.fail(path, f"expected {what} as an unsigned varint, got {got} bytes of it", start)
+                size = self.position - start
+                raise self.fail(path, f"expected {expected} as an unsigned varint, got {size} bytes of it", start)
             byte = self.buffer[self.position]
             self.position += 1
             value |= (byte & 127) << shift
@@ -111,24 +111,24 @@ class _Walker:
                 break
             shift += 7
             if shift > 28:
-                raise self.fail(path, f"expected {what} as an unsigned varint of at most 5 bytes", start)
+                raise self.fail(path, f"expected {expected} as an unsigned varint of at most 5 bytes", start)
         if value > MAX_LENGTH:
-            raise self.fail(path, f"expected {what} of at most {MAX_LENGTH}, got {value}", start)
+            raise self.fail(path, f"expected {expected} of at most {MAX_LENGTH}, got {value}", start)
         return value
 
-    def length(self, path: str, what: str, compact: bool, short: bool, nullable: bool) -> int | None:
+    def length(self, path: str, expected: str, compact: bool, short: bool, nullable: bool) -> int | None:
         """Read the length of a string, bytes, records or array; None for null."""
         start = self.position
         if compact:
-            value = self.uvarint(path, f"the length of {what}") - 1
+            value = self.uvarint(path, f"the length of {expected}") - 1
         else:
             value = self.fixed("int16" if short else "int32", path)
         if value == -1:
             if not nullable:
-                raise self.fail(path, f"expected {what}, got null, which it may not be", start)
+                raise self.fail(path, f"expected {expected}, got null, which it may not be", start)
             return None
         if value < 0:
-            raise self.fail(path, f"expected {what} to have a length, got {value}", start)
+            raise self.fail(path, f"expected {expected} to have a length, got {value}", start)
         return int(value)
 
     # -- values --------------------------------------------------------------------------------------------------
@@ -141,10 +141,10 @@ class _Walker:
             return None
         if type_name == "string" and length > MAX_STRING:
             raise self.fail(path, f"expected string of at most {MAX_STRING} bytes, got {length}", start)
-        left = self.end - self.position
-        if length > left:
+        remaining = self.end - self.position
+        if length > remaining:
             unit = "byte" if length == 1 else "bytes"
-            raise self.fail(path, f"expected {type_name} to be {length} {unit}, got {left}")
+            raise self.fail(path, f"expected {type_name} to be {length} {unit}, got {remaining}")
         data = memoryview(self.buffer)[self.position : self.position + length]
         self.position += length
         if type_name == "string":
@@ -181,10 +181,10 @@ class _Walker:
         count = self.length(path, "array", compact, False, nullable)
         of = field.of
         name = of if isinstance(of, str) else of.__name__ if of is not None else ""
-        left = self.end - self.position
+        remaining = self.end - self.position
         need = FIXED[of][1] if isinstance(of, str) and of in FIXED else 1
-        if count is not None and count * need > left:
-            raise self.fail(path, f"expected an array of {count} elements, got {left} bytes", start)
+        if count is not None and count * need > remaining:
+            raise self.fail(path, f"expected an array of {count} elements, got {remaining} bytes", start)
         yield Node("array", path, field.name, name, depth, start, self.position, count, field)
         for index in range(count or 0):
             element = f"{path}[{index}]"
@@ -216,9 +216,9 @@ class _Walker:
             tag = self.uvarint(section, "a tag")
             path = f"{prefix}tags[{tag}]"
             size = self.uvarint(path, "the size of a tagged field")
-            left = self.end - self.position
-            if size > left:
-                raise self.fail(path, f"expected tagged field {tag} to be {size} bytes, got {left}")
+            remaining = self.end - self.position
+            if size > remaining:
+                raise self.fail(path, f"expected tagged field {tag} to be {size} bytes, got {remaining}")
             end = self.position + size
             field = known.get(tag)
             if field is None:

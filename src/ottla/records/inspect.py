@@ -9,7 +9,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.errors import KafkaError, ProtocolError
-from ottla.protocol.inspector import NULL, Line, line_of
+from ottla.protocol.inspector import NULL, Line, node_line
 from ottla.protocol.record_values import (
     ControlRecordType,
     control_value_class,
@@ -253,7 +253,7 @@ def _message_lines(
     yield Line(depth, f"{cls.__name__} v{version}", None, *(reader.shown or (start, start)))
     try:
         for node in walk(cls, data, version, skip):
-            line = line_of(node)
+            line = node_line(node)
             span = reader.shown or (start + line.position, start + line.end)
             yield line._replace(depth=line.depth + depth, position=span[0], end=span[1])
     except ProtocolError as error:

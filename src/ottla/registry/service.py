@@ -227,13 +227,13 @@ class RegistryService:
         return request.id
 
     def _check_register_mode(self, subject: str, request: SchemaRequest, mode: str) -> None:
-        place = f"Subject {subject} in context {subjects.split(subject)[0]}"
+        name = f"Subject {subject} in context {subjects.split(subject)[0]}"
         if mode.startswith("READONLY"):
-            raise errors.not_permitted(f"{place} is in read-only mode")
+            raise errors.not_permitted(f"{name} is in read-only mode")
         if request.id >= 0 and mode not in ("IMPORT", "FORWARD"):
-            raise errors.not_permitted(f"{place} is not in import mode")
+            raise errors.not_permitted(f"{name} is not in import mode")
         if request.id < 0 and mode != "READWRITE":
-            raise errors.not_permitted(f"{place} is not in read-write mode")
+            raise errors.not_permitted(f"{name} is not in read-write mode")
 
     def check(self, subject: str, request: SchemaRequest, number: int | None, *, normalize: bool) -> list[str]:
         """Return why a schema is not compatible with a version, or at the compatibility level of the subject."""

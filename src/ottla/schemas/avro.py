@@ -575,12 +575,16 @@ class _Checker:
 
     def _fields(self, reader: Record, writer: Record, path: tuple[str, ...]) -> list[Incompatibility]:
         problems: list[Incompatibility] = []
-        written = {entry.name: entry for entry in writer.fields}
-        for position, entry in enumerate(reader.fields):
-            place = (*path, "fields", str(position))
-            source = next((written[name] for name in (entry.name, *entry.aliases) if name in written), None)
+        written = {writer_field.name: writer_field for writer_field in writer.fields}
+        for position, reader_field in enumerate(reader.fields):
+            field_path = (*path, "fields", str(position))
+            source = next(
+                (written[name] for name in (reader_field.name, *reader_field.aliases) if name in written), None
+            )
             if source is not None:
-                problems += self.check(entry.type, source.type, (*place, "type"))
-            elif not entry.has_default and not (isinstance(entry.type, Enum) and entry.type.default is not None):
-                problems.append(Incompatibility("READER_FIELD_MISSING_DEFAULT_VALUE", place, entry.name))
+                problems += self.check(reader_field.type, source.type, (*field_path, "type"))
+            elif not reader_field.has_default and not (
+                isinstance(reader_field.type, Enum) and reader_field.type.default is not None
+            ):
+                problems.append(Incompatibility("READER_FIELD_MISSING_DEFAULT_VALUE", field_path, reader_field.name))
         return problems

@@ -382,20 +382,20 @@ class _Walk:
         report.limit("minProperties", "MIN_PROPERTIES", before, after)
 
     def _property(self, report: _Report, original: Node, update: Node, name: str) -> None:
-        place = ("properties", name)
+        path = ("properties", name)
         before = self._child(original, original.json.get("properties", {}).get(name), old=True)
         after = self._child(update, update.json.get("properties", {}).get(name), old=False)
         if before is not None and after is not None:
-            report.extend(self.compare(before, after), *place)
+            report.extend(self.compare(before, after), *path)
         elif before is not None:
             if _is_open(update, "additionalProperties", "unevaluatedProperties"):
-                report.add("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", *place)
+                report.add("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", *path)
             elif (cover := self._cover(update, name, old=False)) is not None:
-                self._covered(report, before, cover, "PROPERTY_REMOVED", place)
+                self._covered(report, before, cover, "PROPERTY_REMOVED", path)
             elif before.kind == "false":
-                report.add("PROPERTY_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", *place)
+                report.add("PROPERTY_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", *path)
             else:
-                report.add("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", *place)
+                report.add("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", *path)
         elif after is not None:
             required = name in update.json.get("required", ())
             default = _has_default(update.json["properties"][name])
@@ -406,13 +406,13 @@ class _Walk:
             )
             if _is_open(original, "additionalProperties", "unevaluatedProperties"):
                 if after.kind == "empty":
-                    report.add("PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", *place)
+                    report.add("PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", *path)
                 else:
-                    report.add(f"{kind}_ADDED_TO_OPEN_CONTENT_MODEL", *place)
+                    report.add(f"{kind}_ADDED_TO_OPEN_CONTENT_MODEL", *path)
                 return
             if (cover := self._cover(original, name, old=True)) is not None:
-                self._covered(report, cover, after, "PROPERTY_ADDED", place)
-            report.add(f"{kind}_ADDED_TO_UNOPEN_CONTENT_MODEL", *place)
+                self._covered(report, cover, after, "PROPERTY_ADDED", path)
+            report.add(f"{kind}_ADDED_TO_UNOPEN_CONTENT_MODEL", *path)
 
     def _covered(self, report: _Report, before: Node, after: Node, name: str, path: tuple[str, ...]) -> None:
         differences = self.compare(before, after)
@@ -496,28 +496,28 @@ class _Walk:
             self.compare(self._child(original, old_all, old=True), self._child(update, new_all, old=False)),
         )
         for index in range(max(len(old_list), len(new_list))):
-            place = (f"items/{index}",)
+            path = (f"items/{index}",)
             before = self._child(original, old_list[index], old=True) if index < len(old_list) else None
             after = self._child(update, new_list[index], old=False) if index < len(new_list) else None
             if before is not None and after is not None:
-                report.extend(self.compare(before, after), *place)
+                report.extend(self.compare(before, after), *path)
             elif before is not None:
                 if _is_open_array(update, new_extra):
-                    report.add("ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL", *place)
+                    report.add("ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL", *path)
                 elif (cover := self._array_rest(update, new_extra, old=False)) is not None:
-                    self._covered(report, before, cover, "ITEM_REMOVED", place)
+                    self._covered(report, before, cover, "ITEM_REMOVED", path)
                 elif before.kind == "false":
-                    report.add("ITEM_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", *place)
+                    report.add("ITEM_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", *path)
                 else:
-                    report.add("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", *place)
+                    report.add("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", *path)
             elif after is not None:
                 if _is_open_array(original, old_extra):
                     empty = "ITEM_WITH_EMPTY_SCHEMA_ADDED" if after.kind == "empty" else "ITEM_ADDED"
-                    report.add(f"{empty}_TO_OPEN_CONTENT_MODEL", *place)
+                    report.add(f"{empty}_TO_OPEN_CONTENT_MODEL", *path)
                 elif (cover := self._array_rest(original, old_extra, old=True)) is not None:
-                    self._covered(report, cover, after, "ITEM_ADDED", place)
+                    self._covered(report, cover, after, "ITEM_ADDED", path)
                 else:
-                    report.add("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", *place)
+                    report.add("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", *path)
         before_extra = {} if old_extra is None else {"additionalItems": old_extra}
         after_extra = {} if new_extra is None else {"additionalItems": new_extra}
         report.within(
@@ -634,8 +634,8 @@ def _is_open_array(node: Node, extra: Any) -> bool:
 
 
 def _with(node: Node, extra: dict[str, Any]) -> Node:
-    kept = {name: value for name, value in node.json.items() if name not in ("additionalItems", "items")}
-    return type(node)(node.kind, {**kept, **extra}, node.base)
+    rest = {name: value for name, value in node.json.items() if name not in ("additionalItems", "items")}
+    return type(node)(node.kind, {**rest, **extra}, node.base)
 
 
 def _items(schema: dict[str, Any]) -> tuple[Any, list[Any], Any]:

@@ -185,14 +185,14 @@ class Loader:
     def _typed(self, value: dict[str, Any], base: str) -> list[Node]:
         kind = value.get("type")
         if isinstance(kind, list):
-            return [Node("combined", value, base, "anyOf", [_of_type(entry, value, base) for entry in kind])]
+            return [Node("combined", value, base, "anyOf", [_typed_node(entry, value, base) for entry in kind])]
         if kind is not None:
-            return [_of_type(kind, value, base)]
+            return [_typed_node(kind, value, base)]
         sniffed = (("object", _OBJECT), ("array", _ARRAY), ("number", _NUMBER), ("string", _STRING))
         return [Node(name, value, base) for name, keywords in sniffed if any(keyword in value for keyword in keywords)]
 
 
-def _of_type(kind: Any, value: dict[str, Any], base: str) -> Node:
+def _typed_node(kind: Any, value: dict[str, Any], base: str) -> Node:
     if kind not in ("object", "array", "number", "integer", "string", "boolean", "null"):
         raise InvalidSchemaError(f"unknown type: {kind!r}")
     return Node(kind, value, base)
@@ -244,5 +244,5 @@ def _check(value: Any) -> None:
     try:
         validator_for(value, default=Draft7Validator).check_schema(value)
     except SchemaError as error:
-        place = "/".join(str(part) for part in error.absolute_path)
-        raise InvalidSchemaError(f"#/{place}: {error.message}") from None
+        path = "/".join(str(part) for part in error.absolute_path)
+        raise InvalidSchemaError(f"#/{path}: {error.message}") from None

@@ -43,8 +43,8 @@ class RegistryClient:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
         host = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
-        place = host if parts.port is None else f"{host}:{parts.port}"
-        self._url = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
+        netloc = host if parts.port is None else f"{host}:{parts.port}"
+        self._url = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
         self._timeout = timeout
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
@@ -89,15 +89,15 @@ class RegistryClient:
 
     def check(self, subject: str, request: dict[str, Any], version: str | None = None) -> list[str]:
         """Return why a schema is incompatible with a version, or at the subject's compatibility level."""
-        place = "" if version is None else f"/{_quoted(version)}"
-        path = f"/compatibility/subjects/{_quoted(subject)}/versions{place}?verbose=true"
+        suffix = "" if version is None else f"/{_quoted(version)}"
+        path = f"/compatibility/subjects/{_quoted(subject)}/versions{suffix}?verbose=true"
         answer = self.call("POST", path, request)
         return [] if answer["is_compatible"] else answer.get("messages") or ["incompatible"]
 
     def delete(self, subject: str, version: str | None = None, *, permanent: bool = False) -> Any:
         """Delete a version, or a subject with all versions."""
-        place = "" if version is None else f"/versions/{_quoted(version)}"
-        return self.call("DELETE", f"/subjects/{_quoted(subject)}{place}?permanent={str(permanent).lower()}")
+        suffix = "" if version is None else f"/versions/{_quoted(version)}"
+        return self.call("DELETE", f"/subjects/{_quoted(subject)}{suffix}?permanent={str(permanent).lower()}")
 
 
 def _quoted(text: str) -> str:

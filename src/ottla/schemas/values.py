@@ -155,9 +155,9 @@ def _json_codec(schema: JsonSchema) -> tuple[Callable[[bytes], Any], Callable[[A
         try:
             validator.validate(value)
         except (ValidationError, Unresolvable) as error:
-            place = "/".join(map(str, getattr(error, "absolute_path", ())))
+            path = "/".join(map(str, getattr(error, "absolute_path", ())))
             message = getattr(error, "message", str(error))
-            raise ValueMismatchError(f"the schema does not describe the value: #/{place}: {message}") from error
+            raise ValueMismatchError(f"the schema does not describe the value: #/{path}: {message}") from error
         return json.dumps(value, separators=(",", ":")).encode()
 
     return decode, encode

@@ -155,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._frame is not None:
             return self._frame[self._frame_end :]
         if self._end == len(self._buffer):
-            self._make_room()
+            self._make_space()
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -450,20 +450,20 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
-    def _make_room(self) -> None:
+    def _make_space(self) -> None:
         if self._start > 0:
-            left = self._end - self._start
-            self._buffer[:left] = self._buffer[self._start : self._end]
-            self._start, self._end = 0, left
+            unread = self._end - self._start
+            self._buffer[:unread] = self._buffer[self._start : self._end]
+            self._start, self._end = 0, unread
         if self._end == len(self._buffer):
             self._replace_buffer(2 * len(self._buffer))
 
     def _replace_buffer(self, size: int) -> None:
         buffer = bytearray(size)
-        left = self._end - self._start
-        buffer[:left] = self._buffer[self._start : self._end]
+        unread = self._end - self._start
+        buffer[:unread] = self._buffer[self._start : self._end]
         self._buffer, self._view = buffer, memoryview(buffer)
-        self._start, self._end = 0, left
+        self._start, self._end = 0, unread
 
 
 def _release(parts: Sequence[Part] | deque[Part]) -> None:

@@ -174,9 +174,9 @@ class ClusterMetrics(Collector):
             labels=METRICS["ottla_request_seconds"].labels,
         )
         for node, server in self._servers.items():
-            self._of_requests(node, server, add, latencies)
-            self._of_node(node, server, add)
-        self._of_cluster(add)
+            self._collect_requests(node, server, add, latencies)
+            self._collect_node(node, server, add)
+        self._collect_cluster(add)
         for name, declared in METRICS.items():
             if declared.kind == "histogram":
                 yield latencies
@@ -190,7 +190,7 @@ class ClusterMetrics(Collector):
                 family.add_metric(labels, value)
             yield family
 
-    def _of_requests(self, node: int, server: NodeServer, add: Add, latencies: HistogramMetricFamily) -> None:
+    def _collect_requests(self, node: int, server: NodeServer, add: Add, latencies: HistogramMetricFamily) -> None:
         assert server.dispatch is not None
         counted = server.dispatch.metrics
         assert counted is not None
@@ -212,7 +212,7 @@ class ClusterMetrics(Collector):
         add("ottla_received_bytes_total", (node,), received)
         add("ottla_sent_bytes_total", (node,), sent)
 
-    def _of_node(self, node: int, server: NodeServer, add: Add) -> None:
+    def _collect_node(self, node: int, server: NodeServer, add: Add) -> None:
         open_: dict[str, int] = dict.fromkeys(server.broker.endpoints, 0)
         in_progress = 0
         for connection in server.connections:
@@ -227,7 +227,7 @@ class ClusterMetrics(Collector):
         add("ottla_fetch_session_evictions_total", (node,), server.broker.fetch_sessions.evictions)
         for (kind, state), count in sorted(server.broker.groups.count_groups().items()):
             add("ottla_groups", (node, kind, state), count)
-        self._of_shares(node, server.broker.share_partitions, add)
+        self._collect_shares(node, server.broker.share_partitions, add)
         for directory in server.broker.directories:
             used = [log for log in directory.logs.values() if log.loaded]
             labels = (node, directory.path)
@@ -236,7 +236,7 @@ class ClusterMetrics(Collector):
             add("ottla_log_segments", labels, sum(len(log.bases) for log in used))
             add("ottla_log_directory_online", labels, int(directory.online))
 
-    def _of_shares(self, node: int, shares: SharePartitions, add: Add) -> None:
+    def _collect_shares(self, node: int, shares: SharePartitions, add: Add) -> None:
         add("ottla_share_sessions", (node,), len(shares.sessions))
         add("ottla_share_partitions", (node,), len(shares))
         for shared in shares:
@@ -249,7 +249,7 @@ class ClusterMetrics(Collector):
             add("ottla_share_acknowledgements_total", (node, kind), shares.counts.acknowledged[number])
         add("ottla_share_lock_timeouts_total", (node,), shares.counts.locks_expired)
 
-    def _of_cluster(self, add: Add) -> None:
+    def _collect_cluster(self, add: Add) -> None:
         cluster = self._cluster
         led = dict.fromkeys(cluster.nodes, 0)
         offline = behind = waiting = 0

@@ -22,15 +22,15 @@ def has_few_partitions(frame: memoryview, position: int, version: int, flexible:
         skim = _Skim(frame, position, flexible)
         skim.skip_bytes(2)  # transactional id
         skim.position += 6  # acks, timeout
-        left = MOST_PARTITIONS
+        remaining = MOST_PARTITIONS
         for _ in range(skim.count()):
             if version >= _TOPIC_IDS:
                 skim.position += 16
             else:
                 skim.skip_bytes(2)
             partitions = skim.count()
-            left -= 1 + partitions
-            if left < 0:
+            remaining -= 1 + partitions
+            if remaining < 0:
                 return False
             for _ in range(partitions):
                 skim.position += 4

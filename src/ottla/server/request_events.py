@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ottla.world.clock import Clock
 
 # Request fields that identify the subject of a request, by their name in the event log.
-_ABOUT = {
+_SUBJECT_FIELDS = {
     "group": ("group_id",),
     "member": ("member_id",),
     "instance": ("group_instance_id", "instance_id"),
@@ -49,7 +49,7 @@ class RequestEvents:
             correlation_id=call.correlation_id,
             client_id=call.client_id,
             bytes=size,
-            **self._about(request),
+            **self._subject(request),
         )
         return self._clock.monotonic()
 
@@ -69,12 +69,12 @@ class RequestEvents:
             **more,
         )
 
-    def _about(self, request: Any) -> dict[str, Any]:
-        about: dict[str, Any] = {}
-        for name, fields in _subjects(request.__class__):
+    def _subject(self, request: Any) -> dict[str, Any]:
+        subject: dict[str, Any] = {}
+        for name, fields in _subject_fields(request.__class__):
             value = _first(request, fields)
             if value is not None and value not in ("", -1):
-                about[name] = value
+                subject[name] = value
         partitions: dict[str, list[int]] = {}
         offsets = []
         for topic in _first(request, _TOPICS) or ():
@@ -91,10 +91,10 @@ class RequestEvents:
                 if offset is not None:
                     offsets.append({"topic": named, "partition": index, "offset": offset})
         if partitions:
-            about["partitions"] = partitions
+            subject["partitions"] = partitions
         if offsets:
-            about["offsets"] = offsets
-        return about
+            subject["offsets"] = offsets
+        return subject
 
     def _topic(self, topic: Any) -> str | None:
         name = getattr(topic, "name", None) or getattr(topic, "topic", None)
@@ -109,8 +109,8 @@ class RequestEvents:
 
 
 @cache
-def _subjects(cls: type[Struct]) -> list[tuple[str, tuple[str, ...]]]:
-    return [(name, present) for name, fields in _ABOUT.items() if (present := _present(cls, fields))]
+def _subject_fields(cls: type[Struct]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(name, present) for name, fields in _SUBJECT_FIELDS.items() if (present := _present(cls, fields))]
 
 
 @cache

@@ -197,9 +197,9 @@ class NodeServer:
             principal=session.principal,
             **({} if connection.reason is None else {"reason": connection.reason}),
         )
-        left = self.per_host.get(session.host, 0) - 1
-        if left > 0:
-            self.per_host[session.host] = left
+        count = self.per_host.get(session.host, 0) - 1
+        if count > 0:
+            self.per_host[session.host] = count
         else:
             self.per_host.pop(session.host, None)
         if not self.connections and self._empty is not None:

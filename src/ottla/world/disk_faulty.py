@@ -227,15 +227,15 @@ class FaultyDisk:
         """Remove injected faults. Files whose sync failed stay failed."""
         self._faults.clear()
         self._crash_write = self._crash_step = self._torn_bytes = None
-        self._platter.seen.cap_bytes = None
+        self._platter.visible.cap_bytes = None
 
     def fill_after(self, count: int) -> None:
         """Fill the disk after that many more bytes."""
-        self._platter.seen.cap_bytes = self._platter.seen.used_bytes + count
+        self._platter.visible.cap_bytes = self._platter.visible.used_bytes + count
 
     def flip(self, path: str, byte: int, bit: int) -> None:
         """Flip one bit of a file, in the visible and in the durable copy."""
-        contents = self._platter.seen._file(path)
+        contents = self._platter.visible._file(path)
         if not 0 <= byte < contents.length or not 0 <= bit < 8:
             raise ValueError(f"{path} has no bit {bit} of byte {byte}")
         for copy in (contents, self._platter.inode(contents).durable):
@@ -244,7 +244,7 @@ class FaultyDisk:
 
     def unsynced_bytes(self, path: str) -> int:
         """Return the number of written bytes that a power loss may still lose."""
-        inode = self._platter.inode(self._platter.seen._file(path))
+        inode = self._platter.inode(self._platter.visible._file(path))
         return sum(len(change.data or b"") for change in inode.changes)
 
     # The Disk interface.
@@ -252,90 +252,90 @@ class FaultyDisk:
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> FaultyFile:
         """Open a file for reading and, if `writable`, writing; `create` creates a missing one."""
         self._check_alive()
-        seen = self._platter.seen
-        if create and not seen.exists(path):
+        visible = self._platter.visible
+        if create and not visible.exists(path):
             with self._step():
-                file = seen.open(path, create=True, writable=writable)
-                folder, name = seen._parent(path)
+                file = visible.open(path, create=True, writable=writable)
+                folder, name = visible._parent(path)
                 self._rename([(folder, name, file.contents)])
         else:
-            file = seen.open(path, writable=writable)
+            file = visible.open(path, writable=writable)
         return FaultyFile(self, file)
 
     def read(self, path: str) -> bytes:
         """Return the contents of a small file."""
         self._check_alive()
         self._fail_if_injected("read", path)
-        return self._platter.seen.read(path)
+        return self._platter.visible.read(path)
 
     def exists(self, path: str) -> bool:
         """Return whether the path exists."""
         self._check_alive()
-        return self._platter.seen.exists(path)
+        return self._platter.visible.exists(path)
 
     def is_dir(self, path: str) -> bool:
         """Return whether the path is a folder."""
         self._check_alive()
-        return self._platter.seen.is_dir(path)
+        return self._platter.visible.is_dir(path)
 
     def size(self, path: str) -> int:
         """Return the length of a file."""
         self._check_alive()
-        return self._platter.seen.size(path)
+        return self._platter.visible.size(path)
 
     def space(self, path: str) -> tuple[int, int]:
         """Return total and free bytes of the file system."""
         self._check_alive()
-        return self._platter.seen.space(path)
+        return self._platter.visible.space(path)
 
     def modified_ms(self, path: str) -> int:
         """Return the modification time in milliseconds since 1970."""
         self._check_alive()
-        return self._platter.seen.modified_ms(path)
+        return self._platter.visible.modified_ms(path)
 
     def set_modified_ms(self, path: str, when: int) -> None:
         """Set the modification time."""
         self._check_alive()
-        self._platter.seen.set_modified_ms(path, when)
+        self._platter.visible.set_modified_ms(path, when)
 
     def list(self, path: str) -> list[str]:
         """Return the names in a folder, sorted."""
         self._check_alive()
-        return self._platter.seen.list(path)
+        return self._platter.visible.list(path)
 
     def make_dirs(self, path: str) -> None:
         """Create a folder and its parents, if they do not exist."""
         self._check_alive()
-        seen = self._platter.seen
+        visible = self._platter.visible
         missing: builtins.list[str] = []
         above = path
-        while not seen.exists(above):
+        while not visible.exists(above):
             missing.append(above)
             above = above.rstrip("/").rpartition("/")[0]
         if not missing:
-            seen.make_dirs(path)
+            visible.make_dirs(path)
         for step in reversed(missing):
             with self._step():
-                seen.make_dirs(step)
-                folder, name = seen._parent(step)
+                visible.make_dirs(step)
+                folder, name = visible._parent(step)
                 self._rename([(folder, name, folder.entries[name])])
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or folder atomically, replacing `new`."""
         with self._step():
-            seen = self._platter.seen
-            from_folder, from_name = seen._parent(old)
+            visible = self._platter.visible
+            from_folder, from_name = visible._parent(old)
             moved = from_folder.entries.get(from_name)
-            seen.rename(old, new)
-            to_folder, to_name = seen._parent(new)
+            visible.rename(old, new)
+            to_folder, to_name = visible._parent(new)
             if (from_folder, from_name) != (to_folder, to_name):
                 self._rename([(from_folder, from_name, None), (to_folder, to_name, moved)])
 
     def remove(self, path: str) -> None:
         """Delete a file."""
         with self._step():
-            self._platter.seen.remove(path)
-            folder, name = self._platter.seen._parent(path)
+            self._platter.visible.remove(path)
+            folder, name = self._platter.visible._parent(path)
             self._rename([(folder, name, None)])
 
     def remove_tree(self, path: str) -> None:
@@ -348,15 +348,15 @@ class FaultyDisk:
             else:
                 self.remove(below)
         with self._step():
-            folder, name = self._platter.seen._parent(path)
-            self._platter.seen.remove_tree(path)
+            folder, name = self._platter.visible._parent(path)
+            self._platter.visible.remove_tree(path)
             if name:
                 self._rename([(folder, name, None)])
 
     def sync_dir(self, path: str) -> None:
         """Fsync a folder, which makes all earlier name changes durable."""
         with self._step():
-            folder = self._platter.seen._folder(path)
+            folder = self._platter.visible._folder(path)
             self._fail_if_injected("sync", path)
             changes = self._platter.name_changes
             for index in range(len(changes) - 1, -1, -1):
@@ -369,7 +369,7 @@ class FaultyDisk:
         with self._step():
             self._fail_if_injected("sync", path)
             platter = self._platter
-            for below, contents in _files_below(platter.seen._folder(path), path.rstrip("/")):
+            for below, contents in _files_below(platter.visible._folder(path), path.rstrip("/")):
                 inode = platter.inode(contents)
                 if inode.failed is not None:
                     raise inode.failed
@@ -439,8 +439,8 @@ class FaultyDisk:
         self._platter.name_changes.append(change)
 
     def _room(self) -> int | None:
-        seen = self._platter.seen
-        return None if seen.cap_bytes is None else max(seen.cap_bytes - seen.used_bytes, 0)
+        visible = self._platter.visible
+        return None if visible.cap_bytes is None else max(visible.cap_bytes - visible.used_bytes, 0)
 
     def _fail_if_injected(self, operation: Operation, path: str) -> None:
         error: OSError | None = None

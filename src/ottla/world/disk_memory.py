@@ -52,11 +52,11 @@ class Contents:
         if stop <= CHUNK:
             return bytes(memoryview(self.chunks[index])[start:stop])
         pieces = [memoryview(self.chunks[index])[start:]]
-        left = stop - CHUNK
-        while left > 0:
+        remaining = stop - CHUNK
+        while remaining > 0:
             index += 1
-            pieces.append(memoryview(self.chunks[index])[:left])
-            left -= CHUNK
+            pieces.append(memoryview(self.chunks[index])[:remaining])
+            remaining -= CHUNK
         return b"".join(pieces)
 
     def write(self, position: int, data: Buffer) -> None:

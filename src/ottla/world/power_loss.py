@@ -63,9 +63,9 @@ class Platter:
     """Visible files and their durable state, which survive the process."""
 
     def __init__(self, cap_bytes: int | None, clock: Clock | None) -> None:
-        self.seen = MemoryDisk(cap_bytes, clock)
+        self.visible = MemoryDisk(cap_bytes, clock)
         self.inodes: dict[Contents, Inode] = {}
-        self.names: dict[Folder, dict[str, Folder | Contents]] = {self.seen.root: {}}
+        self.names: dict[Folder, dict[str, Folder | Contents]] = {self.visible.root: {}}
         self.name_changes: list[list[Assignment]] = []
         self.number = 0
 
@@ -102,13 +102,13 @@ class Platter:
         """Lose power: keep durable data and a random part of the rest."""
         mode = random.choice(("all lost", "all kept", "in order", "any", "any"))
         names = {folder: dict(entries) for folder, entries in self.names.items()}
-        kept = {"all lost": 0, "all kept": len(self.name_changes)}.get(mode)
-        for change in self.name_changes[: random.below(len(self.name_changes) + 1) if kept is None else kept]:
+        surviving = {"all lost": 0, "all kept": len(self.name_changes)}.get(mode)
+        for change in self.name_changes[: random.below(len(self.name_changes) + 1) if surviving is None else surviving]:
             for folder, name, entry in change:
                 _assign(names, folder, name, entry)
 
-        before = self.seen
-        self.seen = MemoryDisk(before.cap_bytes, before._clock)
+        before = self.visible
+        self.visible = MemoryDisk(before.cap_bytes, before._clock)
         survivors = self.inodes
         self.inodes, self.names, self.name_changes = {}, {}, []
 
@@ -121,11 +121,11 @@ class Platter:
                 else:
                     contents = new.entries[name] = _survivor(survivors.get(entry), mode, random)
                     contents.modified_ms = entry.modified_ms
-                    self.seen.used_bytes += contents.length
+                    self.visible.used_bytes += contents.length
                     self.inodes[contents] = Inode(contents.copy())
             self.names[new] = dict(new.entries)
 
-        rebuild(before.root, self.seen.root)
+        rebuild(before.root, self.visible.root)
 
 
 def _assign(
@@ -153,7 +153,7 @@ def _survivor(inode: Inode | None, mode: str, random: Random) -> Contents:
     """Return what a power loss leaves of a file."""
     if inode is None:
         return Contents()
-    left = inode.durable
+    contents = inode.durable
     changes = inode.changes
     if mode == "all lost":
         changes = []
@@ -168,11 +168,11 @@ def _survivor(inode: Inode | None, mode: str, random: Random) -> Contents:
         if change.data is None:
             if fate != "kept":
                 break
-            left.resize(change.position)
+            contents.resize(change.position)
         elif fate == "kept":
-            left.write(change.position, change.data)
+            contents.write(change.position, change.data)
         elif fate == "torn":
-            left.write(change.position, change.data[: random.below(len(change.data) + 1)])
-        elif fate == "zeros" and left.length < change.position + len(change.data):
-            left.resize(change.position + len(change.data))
-    return left
+            contents.write(change.position, change.data[: random.below(len(change.data) + 1)])
+        elif fate == "zeros" and contents.length < change.position + len(change.data):
+            contents.resize(change.position + len(change.data))
+    return contents

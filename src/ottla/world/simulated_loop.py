@@ -156,16 +156,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def cancel_all(self) -> None:
         """Cancel the remaining tasks in order of creation and let them end."""
-        left = list(self._living)
-        for task in left:
+        tasks = list(self._living)
+        for task in tasks:
             task.cancel()
-        if left:
+        if tasks:
             # a second crash during cancellation adds nothing
             self._cancelling = True
-            self.run_until_complete(asyncio.wait(left))
+            self.run_until_complete(asyncio.wait(tasks))
             self._cancelling = False
             self._fatal = None
-        for task in left:
+        for task in tasks:
             if not task.cancelled() and isinstance(error := task.exception(), Exception):
                 self.call_exception_handler(
                     {"message": "a task failed while it was cancelled", "exception": error, "task": task}

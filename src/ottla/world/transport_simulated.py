@@ -493,11 +493,11 @@ class SimulatedTransport:
             listener = network.find(host, port)
             owner = host if listener is None else listener.owner
             if not (network.connected(self.host, owner) and network.connected(owner, self.host)):
-                left = start + network.conditions.connect_timeout - network.clock.monotonic()
-                if left <= 0:
+                remaining = start + network.conditions.connect_timeout - network.clock.monotonic()
+                if remaining <= 0:
                     done(_error(TimeoutError, errno.ETIMEDOUT, f"{host}:{port}"))
                 else:
-                    network.clock.call_later(min(retry_seconds, left), arrive, retry_seconds * 2)
+                    network.clock.call_later(min(retry_seconds, remaining), arrive, retry_seconds * 2)
             elif listener is None:
                 network.after_latency(done, _error(ConnectionRefusedError, errno.ECONNREFUSED, f"{host}:{port}"))
             elif (listener.ssl is not None) != secure:

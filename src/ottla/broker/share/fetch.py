@@ -97,7 +97,7 @@ class ShareFetch:
                 SharePartitionKey(self._session_key.group_id, *topic_partition), {}
             )[self._retry] = None
             try:
-                partition = self._shares.led(topic_partition)
+                partition = self._shares.leader_partition(topic_partition)
             except KafkaError:
                 continue
             partition.delayed[self] = None
@@ -167,7 +167,7 @@ class ShareFetch:
                     assert shared.failure is not None
                     raise shared.failure
                 if shared.can_acquire:
-                    ready.append((topic_partition, shared, self._shares.led(topic_partition)))
+                    ready.append((topic_partition, shared, self._shares.leader_partition(topic_partition)))
             except KafkaError as error:
                 self._errors[topic_partition] = error
                 if self._shares.get(self._session_key.group_id, topic_partition) is shared:

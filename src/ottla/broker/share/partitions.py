@@ -75,7 +75,7 @@ class SharePartitions:
         """Return a share partition, or None if no member has fetched from it."""
         return self._partitions.get(SharePartitionKey(group_id, *topic_partition))
 
-    def led(self, topic_partition: TopicIdPartition) -> Partition:
+    def leader_partition(self, topic_partition: TopicIdPartition) -> Partition:
         """Return the partition by topic id; raise if this node does not lead it."""
         topic = self._broker.cluster.image.topics.get(topic_partition.topic_id)
         if topic is None:
@@ -84,7 +84,7 @@ class SharePartitions:
 
     def obtain(self, group_id: str, topic_partition: TopicIdPartition) -> SharePartition:
         """Return a share partition, created if necessary; raise if this node does not lead the partition."""
-        partition = self.led(topic_partition)
+        partition = self.leader_partition(topic_partition)
         key = SharePartitionKey(group_id, *topic_partition)
         share_partition = self._partitions.get(key)
         if share_partition is None:

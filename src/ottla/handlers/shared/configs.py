@@ -91,8 +91,8 @@ def check_node_id(broker: Broker, name: str) -> None:
         )
 
 
-def parse_node_id(what: str, name: str) -> int:
+def parse_node_id(role: str, name: str) -> int:
     """Return the node id that names a resource, parsed as Java parses numbers."""
     if not _NUMBER.fullmatch(name):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{role} id must be an integer, but it is: {name}")
     return int(name)

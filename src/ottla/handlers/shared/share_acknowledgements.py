@@ -25,7 +25,7 @@ LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 Outcome = dict[TopicIdPartition, "KafkaError | None"]
 
 
-def session_key_of(call: Call, request: ShareFetchRequest | ShareAcknowledgeRequest) -> SessionKey:
+def read_session_key(call: Call, request: ShareFetchRequest | ShareAcknowledgeRequest) -> SessionKey:
     """Return the group and member of a request; raise if it is invalid or not authorized."""
     require_protocol(call, "share")
     if request.group_id is None:
@@ -110,6 +110,6 @@ def _well_formed(batches: Sequence[Acknowledgement], *, supports_renewal: bool, 
     return True
 
 
-def leader_of(call: Call, topic_partition: TopicIdPartition) -> LeaderHint | None:
+def find_leader(call: Call, topic_partition: TopicIdPartition) -> LeaderHint | None:
     """Return the leader of a partition, for a client that sent its request to another node."""
     return call.broker.leader_hint(call.session.listener, "", topic_partition.topic_id, topic_partition.partition)
