@@ -109,7 +109,7 @@ def move_leader(cluster: BrokerRuntime, topic: str, index: int, node_id: int) ->
     """Make a node the leader of a partition; if it is no replica, it replaces the leader."""
     topic_image, state = _find(cluster, topic, index)
     if not cluster.image.broker_is_active(node_id):
-        raise ValueError(f"node {node_id} does not run")
+        raise ValueError(f"node {node_id} is not running")
     replicas = list(state.replicas)
     if node_id not in replicas:
         replicas[replicas.index(state.leader) if state.leader in replicas else 0] = node_id

@@ -31,7 +31,7 @@ _NUMBERS = {letter: unpack_many(letter) for letter in ("b", "h", "H", "i", "I", 
 
 
 def _bad() -> None:
-    raise ValueError("not the message it should be")
+    raise ValueError("the bytes are not a valid message")
 
 
 def _read_unknown_tags(target: Struct, b: bytes | memoryview, p: int, end: int) -> int:

@@ -95,7 +95,7 @@ def string_length(buffer: bytes | memoryview, position: int, first: int) -> tupl
         value, position = nullable_string_length(buffer, position, first)
         if value:
             return value, position
-    raise ValueError("null where none may be")
+    raise ValueError("null in a field that is not nullable")
 
 
 def nullable_string_length(buffer: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
@@ -112,7 +112,7 @@ def long_length(buffer: bytes | memoryview, position: int, first: int) -> tuple[
         value, position = finish_uvarint(buffer, position, first)
         if value:
             return value, position
-    raise ValueError("null where none may be")
+    raise ValueError("null in a field that is not nullable")
 
 
 def uvarint(value: int) -> bytes:

@@ -419,7 +419,7 @@ class Connection(asyncio.BufferedProtocol):
                         try:
                             pieces.append(part.read(self._slice_position, length))
                         except OSError as error:
-                            raise BadFrameError(f"what was to be sent cannot be read: {error}") from error
+                            raise BadFrameError(f"the records of a response cannot be read: {error}") from error
                         self._slice_position += length
                         size += length
                     if self._slice_position >= len(part):

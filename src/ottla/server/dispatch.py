@@ -305,7 +305,9 @@ def _admit(conversation: Conversation, key: int) -> None:
     if key in SASL_APIS:
         return
     if conversation.expired:
-        raise BadFrameError("the session is over and the client did not authenticate again (connections.max.reauth.ms)")
+        raise BadFrameError(
+            "the session has expired and the client did not re-authenticate (connections.max.reauth.ms)"
+        )
     try:
         conversation.step(Event.API_VERSIONS if key == API_VERSIONS else Event.OTHER)
     except IllegalStepError as error:

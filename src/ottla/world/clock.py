@@ -159,7 +159,7 @@ class VirtualClock:
     def advance(self, seconds: float) -> None:
         """Move time and fire due timers; an exception of a callback stops the clock at its time."""
         if seconds < 0:
-            raise ValueError("time does not go back")
+            raise ValueError("time cannot move backwards")
         end = self._now + _nanoseconds(seconds)
         while self._fire_next(end):
             pass

@@ -151,7 +151,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._until = None
         if not waited.done():
             why = "nothing is left to happen" if self._out_of_work else "the loop was stopped"
-            raise RuntimeError(f"{why}, and this waits still: {future!r}")
+            raise RuntimeError(f"{why}, but the future is not done: {future!r}")
         return waited.result()
 
     def cancel_all(self) -> None:
