@@ -105,20 +105,20 @@ class Housekeeping:
         if self._stopped or not directories:
             self._cleaning = False
             return
-        directory, *others = directories
+        directory, *remaining = directories
         steps = directory.cleaning()
 
         def advance(proceed: Callable[[], Callable[[], object]]) -> None:
             try:
                 step = proceed()
             except StopIteration:
-                self._clean_next(others)
+                self._clean_next(remaining)
             except KafkaError as error:
                 log.error("compaction in %s failed: %s", directory.path, error)
-                self._clean_next(others)
+                self._clean_next(remaining)
             except Exception:  # the next round must run
                 log.exception("compaction in %s failed", directory.path)
-                self._clean_next(others)
+                self._clean_next(remaining)
             else:
                 self._cluster.world.workers.submit(step, done)
 

@@ -67,7 +67,7 @@ def start_node(cluster: BrokerRuntime, node_id: int) -> None:
 
 def fence_node(cluster: BrokerRuntime, node_id: int) -> None:
     """Fence a node as the controller does when heartbeats are missing; the node itself is not notified."""
-    if any(other != node_id and cluster.image.broker_is_active(other) for other in cluster.nodes):
+    if any(candidate != node_id and cluster.image.broker_is_active(candidate) for candidate in cluster.nodes):
         cluster.change(fence_broker(cluster.image, node_id, layers=cluster.nodes[node_id].layers))
 
 
@@ -91,14 +91,16 @@ def remove_node(cluster: BrokerRuntime, node_id: int) -> Broker:
     """Remove a node for good and assign its replicas to other nodes."""
     if len(cluster.nodes) == 1:
         raise ValueError("the last node cannot be removed")
-    others = [other for other in cluster.nodes if other != node_id and cluster.image.broker_is_active(other)]
-    if not others:
+    active = [
+        candidate for candidate in cluster.nodes if candidate != node_id and cluster.image.broker_is_active(candidate)
+    ]
+    if not active:
         raise ValueError(f"no other node runs that could take over from node {node_id}")
     for topic in list(cluster.image.topics.values()):
         for index, state in list(topic.partitions.items()):
             if node_id in state.replicas:
-                free = [other for other in others if other not in state.replicas]
-                stay = [other for other in state.replicas if other != node_id]
+                free = [candidate for candidate in active if candidate not in state.replicas]
+                stay = [candidate for candidate in state.replicas if candidate != node_id]
                 set_replicas(cluster, topic.name, index, [*stay, *free[:1]] if free else stay)
     stop_node(cluster, node_id)
     cluster.change(unregister_broker(cluster.image, node_id, layers=cluster.controller.layers))

@@ -36,9 +36,9 @@ class TopicDescriptions:
         if changes.brokers:
             self._topics.clear()
             return
-        gone = {topic.id for topic in changes.deleted_topics} | {topic.id for topic, _, _, _ in changes.partitions}
+        stale = {topic.id for topic in changes.deleted_topics} | {topic.id for topic, _, _, _ in changes.partitions}
         for encoded in self._topics.values():
-            for topic_id in gone:
+            for topic_id in stale:
                 encoded.pop(topic_id, None)
 
     def topics(self, view: Hashable) -> dict[Uuid, bytes]:

@@ -47,17 +47,17 @@ def init_producer_id(call: Call, request: InitProducerIdRequest) -> Pending[Init
         AclOperation.WRITE, ResourceType.TOPIC
     ):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    answer = call.broker.transactions.init_producer_id(
+    pending = call.broker.transactions.init_producer_id(
         request.transactional_id, request.transaction_timeout_ms, _expected(request)
     )
-    return answer.map(lambda result: _response(call, result))
+    return pending.map(lambda result: _response(call, result))
 
 
 def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
-    given = (request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH)
-    if given == (False, False):
+    present = (request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH)
+    if present == (False, False):
         return None
-    if given != (True, True):
+    if present != (True, True):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     return ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
 

@@ -255,9 +255,9 @@ class RegistryService:
         group = config.get("compatibilityGroup")
         if group is not None:
             value = _property(version, group)
-            existing = [other for other in existing if _property(other, group) == value]
+            existing = [candidate for candidate in existing if _property(candidate, group) == value]
         schema = self._parsed(version)
-        earlier = ((other.version, self._parsed(other)) for other in reversed(existing))
+        earlier = ((candidate.version, self._parsed(candidate)) for candidate in reversed(existing))
         problems = incompatibilities(schema, earlier, level)
         if problems:
             validate = "true" if config.get("validateFields") else "false"

@@ -196,7 +196,7 @@ class _Walk:
     def _fields(self, original: Message, update: Message, scope: _Scope) -> None:
         old, old_oneof = _by_number(original)
         new, new_oneof = _by_number(update)
-        gone = {
+        removed_oneofs = {
             oneof.name
             for oneof in original.oneofs
             if oneof.name not in {other.name for other in update.oneofs}
@@ -216,7 +216,7 @@ class _Walk:
         for name in sorted(before ^ after):
             self._add("ONEOF_REMOVED" if name in before else "ONEOF_ADDED", *scope.names, name)
         for number in sorted({*old, *new}):
-            self._field(number, old, old_oneof, new, new_oneof, gone, scope)
+            self._field(number, old, old_oneof, new, new_oneof, removed_oneofs, scope)
 
     def _field(
         self,
@@ -225,14 +225,14 @@ class _Walk:
         old_oneof: dict[int, str],
         new: dict[int, Field],
         new_oneof: dict[int, str],
-        gone: set[str],
+        removed_oneofs: set[str],
         scope: _Scope,
     ) -> None:
         path = (*scope.names, str(number))
         if number not in new:
             if number not in old_oneof:
                 self._add("REQUIRED_FIELD_REMOVED" if old[number].label == "required" else "FIELD_REMOVED", *path)
-            elif old_oneof[number] not in gone:
+            elif old_oneof[number] not in removed_oneofs:
                 self._add("ONEOF_FIELD_REMOVED", *scope.names, old_oneof[number], str(number))
         elif number not in old:
             if number in new_oneof:

@@ -56,7 +56,7 @@ class RequestEvents:
     def response(self, call: Call, name: str, response: Any, size: int, started: float) -> None:
         """Write a response."""
         errors = error_names(response)
-        more = {"errors": errors} if errors else {}
+        error_fields = {"errors": errors} if errors else {}
         self._events.emit(
             "response",
             connection=call.session.id,
@@ -66,7 +66,7 @@ class RequestEvents:
             client_id=call.client_id,
             bytes=size,
             ms=round((self._clock.monotonic() - started) * 1000, 3),
-            **more,
+            **error_fields,
         )
 
     def _subject(self, request: Any) -> dict[str, Any]:

@@ -384,11 +384,11 @@ class MemoryDisk:
     def _grow(self, contents: Contents, length: int, path: str) -> None:
         """Account for a file that grows to at least `length` bytes."""
         contents.modified_ms = self._now_ms()
-        more = length - contents.length
-        if more > 0 and contents.linked:
-            if self.cap_bytes is not None and self.used_bytes + more > self.cap_bytes:
+        added = length - contents.length
+        if added > 0 and contents.linked:
+            if self.cap_bytes is not None and self.used_bytes + added > self.cap_bytes:
                 raise _error(errno.ENOSPC, path)
-            self.used_bytes += more
+            self.used_bytes += added
 
     def _shrink(self, contents: Contents, length: int) -> None:
         if length < contents.length and contents.linked:

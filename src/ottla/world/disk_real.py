@@ -331,20 +331,20 @@ def _sync_each(requests: list[list[RealFile]]) -> list[OSError | None]:
 
 def _write_all(fd: int, parts: Sequence[Buffer], position: int) -> int:
     """Write all parts at a position, repeating short writes; return the number of bytes."""
-    whole = 0
+    total = 0
     for part in parts:
-        whole += len(part)
+        total += len(part)
     written = _pwritev(fd, parts[:_MAX_PARTS], position)
-    if written == whole:
-        return whole
-    total = whole
+    if written == total:
+        return total
+    remaining = total
     rest = [memoryview(part) for part in parts]
-    while written < total:
+    while written < remaining:
         position += written
-        total -= written
+        remaining -= written
         rest = _without(rest, written)
         written = _pwritev(fd, rest[:_MAX_PARTS], position)
-    return whole
+    return total
 
 
 def _without(parts: list[memoryview], count: int) -> list[memoryview]:

@@ -175,10 +175,10 @@ class LoopTransport:
         transport, protocol = await self._loop.create_connection(
             factory, host, port, ssl=ssl, server_hostname=server_hostname if ssl is not None else None
         )
-        made = transport.get_extra_info("socket")
-        if made is not None:
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
             with contextlib.suppress(OSError):
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return transport, protocol
 
 

@@ -207,15 +207,15 @@ class SharePartitions:
 def all_of(pendings: Mapping[K, Pending[V]]) -> Pending[dict[K, V]]:
     """Return a Pending of all results, which completes with the last one and cannot be cancelled."""
     answers: dict[K, V] = {}
-    whole: Pending[dict[K, V]] = Pending()
+    combined: Pending[dict[K, V]] = Pending()
     if not pendings:
-        whole.complete(answers)
+        combined.complete(answers)
 
     def keep(key: K, answer: V) -> None:
         answers[key] = answer
         if len(answers) == len(pendings):
-            whole.complete({name: answers[name] for name in pendings})
+            combined.complete({name: answers[name] for name in pendings})
 
     for key, pending in pendings.items():
         pending.on_complete(partial(keep, key))
-    return whole
+    return combined

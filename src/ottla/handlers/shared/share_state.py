@@ -62,16 +62,16 @@ class StateApi(Generic[R]):
             for partition in topic.partitions
         }
 
-        def combine(answers: list[StateResult]) -> R:
+        def combine(state_results: list[StateResult]) -> R:
             results: dict[Uuid, list[Any]] = {}
-            for key, answer in zip(requested, answers, strict=True):
-                error_message = answer.message or error_text(answer.error)
-                if answer.error in _UNAVAILABLE:
+            for key, result in zip(requested, state_results, strict=True):
+                error_message = result.message or error_text(result.error)
+                if result.error in _UNAVAILABLE:
                     error_message = f"Unable to {self._action}: {error_message}"
-                more = {} if answer.error else fields(answer.state)
+                state_fields = {} if result.error else fields(result.state)
                 results.setdefault(key.topic_id, []).append(
                     self._partition(
-                        partition=key.partition, error_code=answer.error, error_message=error_message, **more
+                        partition=key.partition, error_code=result.error, error_message=error_message, **state_fields
                     )
                 )
             return self._build(results.items())
