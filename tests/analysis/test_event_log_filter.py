@@ -81,7 +81,7 @@ def of_interest(event: Event) -> bool:
 
 @pytest.mark.parametrize("size", [10**9, 20_000])
 @pytest.mark.parametrize("name", ["dual-assign", "txn-timeout", "rebalances", "client-trace", "lag"])
-def test_filter_selects_the_same_events_as_parsing_every_line(log, name, size, monkeypatch):
+def test_filter_equals_parsing_every_line(log, name, size, monkeypatch):
     monkeypatch.setattr(event_log_filter, "BLOCK", 5_000)
     wants = ANALYSES[name].wants
     filtered, quick = read(log, FORMAT, wants, size)

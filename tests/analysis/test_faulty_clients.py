@@ -117,7 +117,7 @@ def test_slow_polls_show_in_the_clients_log(recorded):
 
 
 @pytest.mark.parametrize("kind", ["ottla-events", "tap", "librdkafka"])
-def test_client_that_reads_again_and_commits_back_is_traced(recorded, kind):
+def test_rewound_reads_and_commits_are_traced(recorded, kind):
     report = analyze("client-trace", recorded("rewound")[kind], topic="orders", partition=1)
     faults = {finding.title.partition(": ")[2].partition(" in ")[0] for finding in report.findings}
     # librdkafka does not log the offsets that it commits.
@@ -194,7 +194,7 @@ EVENT_ANALYSES = [name for name in COVERAGE if name in ANALYSES]
 
 @pytest.mark.parametrize("kind", [kind for kind in INPUT_KINDS if kind != "cluster"])
 @pytest.mark.parametrize("analysis", EVENT_ANALYSES)
-def test_unsupported_input_exits_2_with_the_kinds_that_answer(samples, analysis, kind):
+def test_unsupported_input_exits_2_and_names_supported_kinds(samples, analysis, kind):
     if kind in COVERAGE[analysis]:
         pytest.skip("it can answer")
     words = [analysis, str(samples[kind]), *(["-p", "0"] if analysis == "client-trace" else [])]
@@ -205,12 +205,12 @@ def test_unsupported_input_exits_2_with_the_kinds_that_answer(samples, analysis,
     assert all(INPUT_KINDS[needed] in first for needed in COVERAGE[analysis])
 
 
-def test_every_analysis_has_a_row():
+def test_coverage_table_has_every_analysis():
     assert {name for name in ANALYSES if name != "exactly-once-proof"} | {"exactly-once", "diff"} == set(COVERAGE)
     assert {kind for answers in COVERAGE.values() for kind in answers} == set(INPUT_KINDS)
 
 
-def test_input_that_cannot_answer_is_named_beside_one_that_can(samples):
+def test_unsupported_input_is_named_beside_supported_one(samples):
     report = analyze("lag", samples["kafka-log"], samples["kgo"])
     assert report.answered
     assert any("kgo.log was not used: lag cannot use this input (franz-go log)" in note for note in report.notes)

@@ -317,7 +317,7 @@ def test_piece_size_does_not_change_the_lines():
         find_pieces(["/not/there"])
 
 
-def test_analyses_of_an_apache_kafka_directory(tmp_path):
+def test_analyses_read_apache_kafka_directory(tmp_path):
     kafka = FIXTURES / "kafka" / "4.3.1" / "data"
     assert "no partition had two owners" in run("dual-assign", kafka, code=0)
     assert "1 was open when the logs end" in run("txn-timeout", kafka, code=0)

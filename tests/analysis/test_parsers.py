@@ -138,6 +138,6 @@ def test_every_event_log_kind_is_parsed():
     assert parse_ottla.parse('{"seq": 1, "time": "x", "kind": "request", "node": 1}', BASE) is None
 
 
-def test_split_partition():
+def test_partition_name_is_split():
     assert split_partition("a-b-3") == ("a-b", 3)
     assert split_partition("nothing") is None

@@ -113,7 +113,7 @@ def test_dual_assign_finds_a_zombie_in_capture(tmp_path):
     assert "zombie" in finding.cause
 
 
-def test_dual_assign_finds_a_client_that_releases_late(tmp_path):
+def test_member_that_keeps_revoked_partition_is_found(tmp_path):
     lines = [
         "[10:00:00 1][INFO] new group session begun; group: g, added: t[0 1], lost: ",
         "[10:00:05 2][INFO] new group session begun; group: g, added: t[1], lost: ",

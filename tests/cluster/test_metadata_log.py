@@ -270,7 +270,7 @@ def test_broker_epoch_is_registration_offset() -> None:
     assert log.append(records).first_offset == epoch
 
 
-def test_each_start_begins_a_leader_epoch() -> None:
+def test_every_start_begins_new_leader_epoch() -> None:
     log = fresh()
     assert log.epoch == 1
     for expected in (2, 3):
@@ -308,7 +308,7 @@ def test_open_metadata_transaction_is_aborted_at_start() -> None:
     assert next_life(log).image.transaction is None
 
 
-def test_record_that_does_not_fit_changes_no_state() -> None:
+def test_inapplicable_record_raises_replay_error() -> None:
     image = ClusterImage()
     with pytest.raises(ReplayError, match="no topic has the id"):
         image.replay(RemoveTopicRecord(topic_id=Uuid(bytes(range(16)))))
@@ -379,7 +379,7 @@ def test_folder_without_partition_number_is_accepted() -> None:
     assert list(next_life(log).image.topic_ids) == ["t"]
 
 
-def test_log_that_begins_after_zero_without_snapshot_is_refused_until_repaired() -> None:
+def test_log_starting_after_zero_without_snapshot_needs_repair() -> None:
     log = fresh()
     gone = Uuid(bytes([1] * 16))
     records: list[Message] = [
@@ -424,7 +424,7 @@ def damage_batch(log: MetadataLog, number: int, *, offset: int = 0) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 3, 7, 10, 15, 18], ids=["value", "base", "base-low", "length", "epoch", "crc"])
-def test_damage_before_valid_batches_is_refused_with_what_would_be_lost(offset: int) -> None:
+def test_damage_before_valid_batches_fails_and_names_losses(offset: int) -> None:
     log = log_with_topics()
     damage_batch(log, 2, offset=offset)
     before = log.directory.env.disk.read(f"{FOLDER}/{0:020d}.log")
@@ -434,7 +434,7 @@ def test_damage_before_valid_batches_is_refused_with_what_would_be_lost(offset: 
     assert log.directory.env.disk.read(f"{FOLDER}/{0:020d}.log") == before
 
 
-def test_repair_skip_loses_only_the_damaged_batch_and_keeps_offsets() -> None:
+def test_repair_skip_loses_only_damaged_batch_and_keeps_offsets() -> None:
     log = log_with_topics()
     end = log.next_offset
     damage_batch(log, 2)
@@ -446,7 +446,7 @@ def test_repair_skip_loses_only_the_damaged_batch_and_keeps_offsets() -> None:
     assert log.problems == []
 
 
-def test_repair_truncate_ends_the_metadata_before_the_damage() -> None:
+def test_repair_truncate_ends_log_before_damage() -> None:
     log = log_with_topics()
     damage_batch(log, 2)
     assert repair_metadata(log.directory.env, "/data", MetadataChoice.TRUNCATE, dry_run=True)
@@ -457,7 +457,7 @@ def test_repair_truncate_ends_the_metadata_before_the_damage() -> None:
     assert not log.was_cut
 
 
-def test_torn_tail_is_cut_and_reported() -> None:
+def test_torn_tail_is_truncated_and_reported() -> None:
     log = log_with_topics()
     damage_batch(log, 5)
     log = next_life(log)
@@ -467,7 +467,7 @@ def test_torn_tail_is_cut_and_reported() -> None:
     assert "bytes from there on are dropped" in log.problems[0]
 
 
-def test_emptied_log_of_a_used_cluster_is_refused() -> None:
+def test_emptied_log_of_used_cluster_is_refused() -> None:
     log = log_with_topics()
     log.directory.env.disk.open(f"{FOLDER}/{0:020d}.log").truncate(0)
     with pytest.raises(DamagedMetadataError, match=r"the log is empty.*--metadata truncate"):

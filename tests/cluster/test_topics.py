@@ -95,7 +95,7 @@ def test_topic_records_equal_kafka() -> None:
     assert (results[0].error_code, results[0].num_partitions, results[0].replication_factor) == (0, 2, 1)
 
 
-def test_defaults_come_from_the_broker() -> None:
+def test_topic_defaults_come_from_broker() -> None:
     image = cluster(3)
     result = created(image, topic("t", -1, -1), num_partitions="4", default_replication_factor="2")[0]
     assert (result.num_partitions, result.replication_factor) == (4, 2)
@@ -174,7 +174,7 @@ def test_defaults_come_from_the_broker() -> None:
         ),
     ],
 )
-def test_refusals_have_kafka_messages(wanted: CreatableTopic, code: ErrorCode, message: str) -> None:
+def test_errors_have_kafkas_messages(wanted: CreatableTopic, code: ErrorCode, message: str) -> None:
     image = cluster()
     created(image, topic("there"), topic("a.b"))
     before = dict(image.topic_ids)
@@ -231,7 +231,7 @@ def test_leaders_are_spread_over_brokers_and_replicas_over_racks() -> None:
     assert {leaders.count(broker) for broker in range(6)} == {2}
 
 
-def test_placement_is_the_same_for_the_same_seed() -> None:
+def test_same_seed_gives_same_placement() -> None:
     image = cluster(5)
     assert place_replicas(image, SeededRandom(4), 20, 2) == place_replicas(image, SeededRandom(4), 20, 2)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PAIRS = list(pairs())
 
 
-def test_kio_knows_most_messages() -> None:
+def test_kio_covers_most_messages() -> None:
     assert len(PAIRS) > 150
     assert sum(len(versions) for _, versions in PAIRS) > 550
 
@@ -31,7 +31,7 @@ def test_kio_knows_most_messages() -> None:
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
 @given(data=st.data())
-def test_bytes_and_values_agree_with_kio(cls: type[Message], versions: dict[int, type], data: st.DataObject) -> None:
+def test_bytes_and_values_equal_kios(cls: type[Message], versions: dict[int, type], data: st.DataObject) -> None:
     for version, entity in versions.items():
         message = data.draw(for_kio(cls, entity, version), label=f"v{version}")
         theirs = to_kio(message, entity, version)
@@ -43,7 +43,7 @@ def test_bytes_and_values_agree_with_kio(cls: type[Message], versions: dict[int,
 
 
 @pytest.mark.parametrize(("cls", "versions"), PAIRS, ids=[cls.__name__ for cls, _ in PAIRS])
-def test_nulls_and_defaults_agree_with_kio(cls: type[Message], versions: dict[int, type]) -> None:
+def test_nulls_and_defaults_equal_kios(cls: type[Message], versions: dict[int, type]) -> None:
     for version, entity in versions.items():
         for path, field, theirs in all_fields(cls, entity, version):
             kind = theirs.metadata.get("kafka_type", "")

@@ -35,7 +35,7 @@ frames = st.builds(
 
 
 @given(st.lists(frames))
-def test_what_is_written_is_read_again(written: list[CapturedFrame]) -> None:
+def test_capture_round_trips(written: list[CapturedFrame]) -> None:
     lines = [header_line(target="x:1"), *map(to_line, written)]
     assert is_capture(lines[0].encode())
     assert list(read_capture(lines)) == written
@@ -43,12 +43,12 @@ def test_what_is_written_is_read_again(written: list[CapturedFrame]) -> None:
 
 
 @given(frames)
-def test_a_line_that_was_cut_off_is_left_out(frame: CapturedFrame) -> None:
+def test_truncated_last_line_is_skipped(frame: CapturedFrame) -> None:
     line = to_line(frame)
     assert list(read_capture([header_line(), line, line[: len(line) // 2]])) == [frame]
 
 
-def test_what_is_no_capture_is_refused() -> None:
+def test_other_file_is_refused() -> None:
     for line in ("{}", "[]", "1", '{"frame": "!"}', "\x00"):
         with pytest.raises(ProtocolError, match="a line of a capture"):
             from_line(line)

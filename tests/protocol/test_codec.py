@@ -43,7 +43,7 @@ few = settings(
 @every_message
 @few
 @given(data=st.data())
-def test_a_message_survives_encode_and_decode_with_its_unknown_tags(cls: type[Message], data: st.DataObject) -> None:
+def test_message_round_trip_keeps_unknown_tags(cls: type[Message], data: st.DataObject) -> None:
     for version in cls.__schema__.versions:
         message = data.draw(of_message(cls, version), label=f"v{version}")
         encoded = message.encode(version)
@@ -56,7 +56,7 @@ def test_a_message_survives_encode_and_decode_with_its_unknown_tags(cls: type[Me
 
 
 @every_message
-def test_a_message_of_defaults_fits_every_version(cls: type[Message]) -> None:
+def test_default_message_encodes_in_every_version(cls: type[Message]) -> None:
     for version in cls.__schema__.versions:
         message = cls()
         assert cls.decode(message.encode(version), version) == message
@@ -68,9 +68,7 @@ def test_a_message_of_defaults_fits_every_version(cls: type[Message]) -> None:
 @every_message
 @settings(few, max_examples=2)
 @given(data=st.data())
-def test_a_message_cut_at_any_byte_is_a_protocol_error_that_names_field_and_byte(
-    cls: type[Message], data: st.DataObject
-) -> None:
+def test_truncated_message_error_names_field_and_byte(cls: type[Message], data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(cls.__schema__.versions))
     encoded = data.draw(of_message(cls, version)).encode(version)
     cuts = range(len(encoded)) if len(encoded) < 200 else range(0, len(encoded), len(encoded) // 200)
@@ -86,7 +84,7 @@ def test_a_message_cut_at_any_byte_is_a_protocol_error_that_names_field_and_byte
 
 
 @every_message
-def test_bytes_after_a_message_are_an_error(cls: type[Message]) -> None:
+def test_trailing_bytes_are_an_error(cls: type[Message]) -> None:
     for version in cls.__schema__.versions:
         encoded = cls().encode(version)
         with pytest.raises(ProtocolError) as caught:
@@ -179,7 +177,7 @@ def bad(cls: type[Message], version: int, hexadecimal: str) -> ProtocolError:
         ),
     ],
 )
-def test_bad_bytes_are_blamed_precisely(
+def test_malformed_bytes_error_names_field_and_byte(
     cls: type[Message], version: int, data: str, path: str, position: int, expected: str
 ) -> None:
     error = bad(cls, version, data)
@@ -187,7 +185,7 @@ def test_bad_bytes_are_blamed_precisely(
     assert str(error).startswith(f"{cls.__name__} v{version}")
 
 
-def test_a_version_that_does_not_exist_is_an_error() -> None:
+def test_unknown_version_is_an_error() -> None:
     for version in (-1, 3, 19):
         with pytest.raises(ProtocolError, match="expected a version from 4 to 18"):
             FetchRequest.decode(b"", version)
@@ -195,7 +193,7 @@ def test_a_version_that_does_not_exist_is_an_error() -> None:
             FetchRequest().encode(version)
 
 
-def test_a_lying_count_allocates_nothing() -> None:
+def test_wrong_count_allocates_nothing() -> None:
     import tracemalloc
 
     data = bytes.fromhex("ffffffff07") + bytes(100)
@@ -210,11 +208,11 @@ def test_a_lying_count_allocates_nothing() -> None:
         tracemalloc.stop()
 
 
-def test_bytes_that_are_no_utf8_are_replaced_as_java_does() -> None:
+def test_invalid_utf8_is_replaced_as_in_java() -> None:
     assert HeartbeatRequest.decode(b"\0\2\xff\x61\0\0\0\0\0\0", 0).group_id == "\ufffda"
 
 
-def test_a_varint_may_be_longer_than_it_must() -> None:
+def test_overlong_varint_is_accepted() -> None:
     assert HeartbeatRequest.decode(b"\x82\x80\0g\0\0\0\0\1\x80\0\0", 4).group_id == "g"
     assert HeartbeatRequest.decode(b"\x82\x80\0g\0\0\0\0\1\x80\0\0", 4).group_instance_id is None
 
@@ -231,7 +229,7 @@ def refused(message: Message, version: int) -> ProtocolError:
     return caught.value
 
 
-def test_a_field_that_a_version_lacks_must_have_its_default_unless_ignorable() -> None:
+def test_field_absent_in_version_needs_default_unless_ignorable() -> None:
     assert FetchRequest(rack_id="r", session_id=3).encode(4) == FetchRequest().encode(4)
     error = refused(FetchRequest(replica_id=3), 15)
     assert (error.path, error.expected) == ("replica_id", "expected the default -1 in this version")
@@ -254,12 +252,12 @@ def test_a_field_that_a_version_lacks_must_have_its_default_unless_ignorable() -
         (FetchRequest(replica_state=None), 16, "replica_state", "expected struct, got null, which it may not be"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
-def test_a_value_that_has_no_bytes_is_blamed(message: Message, version: int, path: str, expected: str) -> None:
+def test_unencodable_value_error_names_field(message: Message, version: int, path: str, expected: str) -> None:
     error = refused(message, version)
     assert (error.path, error.expected) == (path, expected)
 
 
-def test_unknown_tags_need_a_flexible_version() -> None:
+def test_unknown_tags_require_flexible_version() -> None:
     message = HeartbeatRequest()
     message.unknown_tags = {7: b"seven"}
     assert HeartbeatRequest.decode(message.encode(4), 4) == message
@@ -274,7 +272,7 @@ def test_known_and_unknown_tags_are_written_in_order() -> None:
     assert ApiVersionsResponse.decode(encoded, 3) == response
 
 
-def test_a_tagged_struct_that_may_be_null_and_is_not_by_default() -> None:
+def test_nullable_tagged_struct_defaults_to_empty() -> None:
     # Its definition has a null without quotes as default, which is none: absent means empty, and null is written.
     absent = ConsumerGroupMemberMetadataValue()
     assert absent.classic_member_metadata == ClassicMemberMetadata()
@@ -305,7 +303,7 @@ def test_records_are_a_view_of_the_frame(version: int, wrap: Any) -> None:
     assert records.obj is (frame.obj if wrap is memoryview else frame)
 
 
-def test_large_records_are_parts_of_their_own_and_small_ones_are_copied() -> None:
+def test_large_records_are_separate_parts_and_small_ones_are_copied() -> None:
     large, small = memoryview(bytes(2000)), b"small"
     response = FetchResponse(
         responses=[
@@ -332,7 +330,7 @@ class Slice:
         return 7
 
 
-def test_a_slice_of_a_file_is_handed_through() -> None:
+def test_file_slice_is_passed_through() -> None:
     piece = Slice()
     message = produce(piece)
     parts = message.encode_parts(11)

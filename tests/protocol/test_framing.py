@@ -42,7 +42,7 @@ API_VERSIONS_REQUEST = bytes.fromhex(
 API_VERSIONS_RESPONSE = bytes.fromhex("00 00 00 13 25 ed c0 ae 00 00 02 00 12 00 00 00 04 00 00 00 00 00 00")
 
 
-def test_the_api_versions_request_of_kafka_cli() -> None:
+def test_api_versions_request_of_kafka_cli_is_decoded() -> None:
     header, request = decode_request(API_VERSIONS_REQUEST[4:])
     assert (header.request_api_key, header.request_api_version) == (18, 4)
     assert (header.correlation_id, header.client_id) == (636338350, "kafka-cli")
@@ -50,14 +50,14 @@ def test_the_api_versions_request_of_kafka_cli() -> None:
     assert encode_request(18, 4, 636338350, "kafka-cli", request) == API_VERSIONS_REQUEST
 
 
-def test_the_api_versions_response_has_the_old_header_in_every_version() -> None:
+def test_api_versions_response_has_header_v0_in_every_version() -> None:
     response = ApiVersionsResponse(api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)])
     assert encode_response(18, 4, 636338350, response) == API_VERSIONS_RESPONSE
     header, decoded = decode_response(API_VERSIONS_RESPONSE[4:], 18, 4)
     assert (header.correlation_id, decoded) == (636338350, response)
 
 
-def test_an_unsupported_api_versions_version_is_answered_in_version_0() -> None:
+def test_unsupported_api_versions_version_is_answered_in_version_0() -> None:
     asked = bytes.fromhex("0012 007b 00000007 ffff 00")
     header, _ = decode_request_header(asked)
     assert (header.request_api_version, header.correlation_id, header.client_id) == (123, 7, None)
@@ -70,7 +70,7 @@ def test_an_unsupported_api_versions_version_is_answered_in_version_0() -> None:
 TOPIC_ID = Uuid(bytes(range(16)))
 
 
-def test_the_layout_of_fetch_request_16() -> None:
+def test_fetch_request_16_layout() -> None:
     request = FetchRequest(
         max_wait_ms=500,
         min_bytes=1,
@@ -108,7 +108,7 @@ def test_the_layout_of_fetch_request_16() -> None:
     assert FetchRequest.decode(bytes.fromhex(expected), 16) == request
 
 
-def test_the_layout_of_fetch_response_16_whose_records_are_prefixed_with_length_plus_one() -> None:
+def test_fetch_response_16_layout() -> None:
     response = FetchResponse(
         throttle_time_ms=1,
         error_code=0,
@@ -146,7 +146,7 @@ def test_the_layout_of_fetch_response_16_whose_records_are_prefixed_with_length_
     assert frame[:9] == (5 + len(bytes.fromhex(expected))).to_bytes(4, "big") + bytes.fromhex("00000009 00")
 
 
-def test_header_versions_follow_the_first_flexible_version() -> None:
+def test_header_version_follows_first_flexible_version() -> None:
     assert [request_header_version(1, version) for version in (11, 12)] == [1, 2]
     assert [response_header_version(1, version) for version in (11, 12)] == [0, 1]
     assert {response_header_version(18, version) for version in range(5)} == {0}
@@ -173,14 +173,14 @@ def test_header_versions_follow_the_first_flexible_version() -> None:
         ),
     ],
 )
-def test_a_bad_request_frame_says_what_and_where(frame: str, message: str) -> None:
+def test_bad_frame_error_names_field_and_byte(frame: str, message: str) -> None:
     for wrap in (bytes, bytearray, memoryview):
         with pytest.raises(ProtocolError) as caught:
             decode_request(wrap(bytes.fromhex(frame)))
         assert message in str(caught.value)
 
 
-def test_unknown_tags_in_a_header_are_kept() -> None:
+def test_unknown_header_tags_are_kept() -> None:
     frame = bytes.fromhex("0012 0003 00000001 0001 61 01 07 02 6869 01 01 00")
     header, _ = decode_request(frame)
     assert header.unknown_tags == {7: b"hi"}
@@ -209,7 +209,7 @@ STREAM = API_VERSIONS_REQUEST + API_VERSIONS_RESPONSE + bytes(4) + API_VERSIONS_
 WHOLE = [API_VERSIONS_REQUEST[4:], API_VERSIONS_RESPONSE[4:], b"", API_VERSIONS_REQUEST[4:]]
 
 
-def test_a_stream_cut_at_every_byte_gives_the_same_frames() -> None:
+def test_stream_split_at_any_byte_gives_same_frames() -> None:
     assert frames(FrameCutter(), STREAM) == WHOLE
     assert frames(FrameCutter(), *(STREAM[i : i + 1] for i in range(len(STREAM)))) == WHOLE
     for cut in range(len(STREAM) + 1):
@@ -221,25 +221,25 @@ def test_a_stream_cut_at_every_byte_gives_the_same_frames() -> None:
 
 @settings(max_examples=100, deadline=None, database=None)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=6))
-def test_a_stream_in_any_pieces_gives_the_same_frames(cuts: list[int]) -> None:
+def test_stream_in_random_pieces_gives_same_frames(cuts: list[int]) -> None:
     borders = [0, *sorted(cuts), len(STREAM)]
     pieces = [STREAM[a:b] for a, b in itertools.pairwise(borders)]
     assert frames(FrameCutter(), *pieces) == WHOLE
 
 
-def test_a_frame_in_one_piece_is_not_copied() -> None:
+def test_frame_in_one_piece_is_not_copied() -> None:
     (frame,) = FrameCutter().feed(API_VERSIONS_REQUEST)
     assert frame.obj is API_VERSIONS_REQUEST
 
 
-def test_memory_follows_the_bytes_that_came_not_the_length_announced() -> None:
+def test_memory_follows_received_bytes_not_announced_length() -> None:
     cutter = FrameCutter()
     assert list(cutter.feed(bytes.fromhex("06400000") + bytes(10))) == []
     assert cutter.waiting == 14
 
 
 @pytest.mark.parametrize("length", ["ffffffff", "80000000", "06400001", "7fffffff"])
-def test_a_length_that_no_frame_may_have_is_an_error(length: str) -> None:
+def test_invalid_frame_length_is_an_error(length: str) -> None:
     data = bytes.fromhex(length)
     for pieces in ([data], [data[:1], data[1:]], [API_VERSIONS_REQUEST + data]):
         cutter = FrameCutter()
@@ -247,7 +247,7 @@ def test_a_length_that_no_frame_may_have_is_an_error(length: str) -> None:
             frames(cutter, *pieces)
 
 
-def test_frames_before_a_bad_length_still_come() -> None:
+def test_frames_before_invalid_length_are_returned() -> None:
     stream = FrameCutter(max_size=64).feed(API_VERSIONS_REQUEST + b"\0\0\0\x41")
     assert next(stream) == API_VERSIONS_REQUEST[4:]
     with pytest.raises(ProtocolError):

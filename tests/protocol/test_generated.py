@@ -21,7 +21,7 @@ ADVERTISED = """
 """
 
 
-def test_every_version_that_kafka_advertises_is_declared() -> None:
+def test_every_version_advertised_by_kafka_is_declared() -> None:
     advertised = {}
     for item in ADVERTISED.split(","):
         key, versions = item.split()
@@ -32,7 +32,7 @@ def test_every_version_that_kafka_advertises_is_declared() -> None:
     assert declared == advertised
 
 
-def test_the_coverage_table_is_up_to_date() -> None:
+def test_coverage_table_is_current() -> None:
     tool = ROOT / "tools" / "protocol_coverage.py"
     done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True)
     assert done.stdout == "up to date\n", done.stdout + done.stderr

@@ -110,7 +110,7 @@ MESSAGES = read_lines("messages.jsonl.gz")
 
 
 @pytest.mark.parametrize("name", sorted({line["name"] for line in RECORDS}))
-def test_kept_records_mean_what_kafka_says_and_encode_to_the_same_bytes(name: str) -> None:
+def test_stored_records_equal_kafkas_json_and_bytes(name: str) -> None:
     cls = record_class(name)
     lines = [line for line in RECORDS if line["name"] == name]
     assert {line["version"] for line in lines} == set(cls.__schema__.versions)
@@ -118,14 +118,14 @@ def test_kept_records_mean_what_kafka_says_and_encode_to_the_same_bytes(name: st
 
 
 @pytest.mark.parametrize("name", sorted({line["name"] for line in MESSAGES}))
-def test_messages_mean_what_kafka_says_and_encode_to_the_same_bytes(name: str) -> None:
+def test_messages_equal_kafkas_json_and_bytes(name: str) -> None:
     lines = [line for line in MESSAGES if line["name"] == name]
     cls = message_class(name, lines[0]["key"])
     assert {line["version"] for line in lines} == set(cls.__schema__.versions)
     assert [problem for line in lines for problem in check(cls, line)] == []
 
 
-def test_the_frame_of_metadata_records_is_kafkas() -> None:
+def test_metadata_record_frame_equals_kafkas() -> None:
     framed = [line for line in RECORDS if "framed" in line]
     assert len({line["name"] for line in framed}) == 26
     for line in framed:

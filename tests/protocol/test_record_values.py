@@ -64,7 +64,7 @@ ID = "000102030405060708090a0b0c0d0e0f"
          f"01 03 01 00000001 {ID} 02 00000001 02 00000001 01 01 00000001 00000000 00000000 02 {ID} 00"),
     ],
 )  # fmt: skip
-def test_metadata_records_open_with_three_varints(record: object, version: int, expected: str) -> None:
+def test_metadata_record_starts_with_three_varints(record: object, version: int, expected: str) -> None:
     data = bytes.fromhex(expected)
     assert decode_versioned_metadata_record(data) == (record, version)
     assert encode_metadata_record(record, version) == data  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def test_all_metadata_records_are_declared() -> None:
     }  # fmt: skip
 
 
-def test_unknown_metadata_records_are_kept_whole() -> None:
+def test_unknown_metadata_records_are_kept() -> None:
     for head in ("01 ac02 00", "01 02 09"):  # a type, and a version, that nobody knows
         data = bytes.fromhex(head) + b"whatever"
         record = decode_metadata_record(data)
@@ -102,18 +102,18 @@ def test_unknown_metadata_records_are_kept_whole() -> None:
         (f"01 02 00 01 {ID} 00 00", "1 byte left after TopicRecord v0"),
     ],
 )
-def test_bad_metadata_records(data: str, message: str) -> None:
+def test_malformed_metadata_record_fails(data: str, message: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         decode_metadata_record(bytes.fromhex(data))
     assert message in str(caught.value)
 
 
-def test_only_metadata_records_have_that_frame() -> None:
+def test_only_metadata_records_have_metadata_frame() -> None:
     with pytest.raises(ProtocolError, match="expected a metadata record"):
         encode_metadata_record(HeartbeatRequest())
 
 
-def test_keys_of_consumer_offsets_open_with_their_type_and_values_with_their_version() -> None:
+def test_offsets_keys_have_type_and_values_version() -> None:
     key = OffsetCommitKey(group="g", topic="t", partition=3)
     assert encode_coordinator_key(key) == bytes.fromhex("0001 0001 67 0001 74 00000003")
     assert decode_offsets_key(encode_coordinator_key(key)) == key
@@ -125,7 +125,7 @@ def test_keys_of_consumer_offsets_open_with_their_type_and_values_with_their_ver
     assert encode_coordinator_value(value)[:2] == b"\0\4"
 
 
-def test_transactions_and_share_groups() -> None:
+def test_transaction_and_share_records_round_trip() -> None:
     key = TransactionLogKey(transactional_id="x")
     assert decode_transaction_key(encode_coordinator_key(key)) == key
     for version in (0, 1):
@@ -137,7 +137,7 @@ def test_transactions_and_share_groups() -> None:
     assert decode_share_value(share, encode_coordinator_value(snapshot, 0)) == snapshot
 
 
-def test_unknown_coordinator_records_are_kept_whole() -> None:
+def test_unknown_coordinator_records_are_kept() -> None:
     key = decode_offsets_key(bytes.fromhex("00ff 6869"))
     assert key == UnknownRecord(255, 0, b"hi")
     assert encode_coordinator_key(key) == bytes.fromhex("00ff 6869")
@@ -148,7 +148,7 @@ def test_unknown_coordinator_records_are_kept_whole() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0"])
-def test_a_prefix_that_is_cut(data: bytes) -> None:
+def test_truncated_prefix_fails(data: bytes) -> None:
     for read in (decode_offsets_key, decode_transaction_key, decode_share_key, decode_transaction_value):
         with pytest.raises(ProtocolError, match=f"to be 2 bytes, got {len(data)}"):
             read(data)
@@ -169,7 +169,7 @@ def test_every_key_has_a_value() -> None:
 # -- control records ------------------------------------------------------------------------------------------------
 
 
-def test_an_end_of_a_transaction() -> None:
+def test_end_txn_marker_layout() -> None:
     assert encode_control_key(ControlRecordType.COMMIT) == bytes.fromhex("0000 0001")
     assert decode_control_key(bytes.fromhex("0000 0000")) is ControlRecordType.ABORT
     assert decode_control_key(bytes.fromhex("0005 0001 ff")) is ControlRecordType.COMMIT
@@ -178,7 +178,7 @@ def test_an_end_of_a_transaction() -> None:
     assert decode_control_value(ControlRecordType.COMMIT, bytes.fromhex("0000 00000003")) == marker
 
 
-def test_control_records_of_the_quorum_have_their_version_inside() -> None:
+def test_quorum_control_record_contains_its_version() -> None:
     voters = [LeaderChangeMessageVoter(voter_id=1)]
     change = LeaderChangeMessage(version=0, leader_id=1, voters=voters, granting_voters=voters)
     data = bytes.fromhex("0000 00000001 02 00000001 00 02 00000001 00 00")
@@ -188,7 +188,7 @@ def test_control_records_of_the_quorum_have_their_version_inside() -> None:
     assert decode_control_value(ControlRecordType.SNAPSHOT_HEADER, encode_control_value(header)) == header
 
 
-def test_bad_control_records() -> None:
+def test_malformed_control_record_fails() -> None:
     assert decode_control_key(bytes.fromhex("0000 0063")) == UnknownRecord(99, 0, b"")
     for key in ("0000", "ffff 0001"):
         with pytest.raises(ProtocolError):
@@ -201,7 +201,7 @@ def test_bad_control_records() -> None:
 # -- others ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_producer_snapshot_is_read_in_one_sweep() -> None:
+def test_producer_snapshot_round_trips() -> None:
     entries = [ProducerEntry(producer_id=n, epoch=1, last_sequence=n, timestamp=2**40) for n in range(5)]
     snapshot = ProducerSnapshot(crc=2**32 - 1, producer_entries=entries)
     data = snapshot.encode(1)
@@ -209,6 +209,6 @@ def test_a_producer_snapshot_is_read_in_one_sweep() -> None:
     assert ProducerSnapshot.decode(data, 1) == snapshot
 
 
-def test_a_subscription_is_read_in_the_version_it_claims() -> None:
+def test_subscription_is_decoded_in_its_own_version() -> None:
     subscription = ConsumerProtocolSubscription(topics=["a", "b"], generation_id=4, rack_id="r")
     assert ConsumerProtocolSubscription.decode(subscription.encode(3), 3) == subscription

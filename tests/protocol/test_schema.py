@@ -39,7 +39,7 @@ class Example(Message, api_key=999, kind="request", versions="1-3", flexible="2+
     id: Uuid = uuid(versions="3+", tag=0, default=ZERO_UUID)
 
 
-def test_a_message_is_made_with_keywords_and_compares_by_value() -> None:
+def test_message_takes_keywords_and_compares_by_value() -> None:
     message = Example(name="x", inners=[Inner(number=1)])
     assert message == Example(name="x", inners=[Inner(number=1)])
     assert message != Example(name="x")
@@ -53,25 +53,25 @@ def test_a_message_is_made_with_keywords_and_compares_by_value() -> None:
         hash(message)
 
 
-def test_each_message_has_its_own_defaults() -> None:
+def test_messages_do_not_share_defaults() -> None:
     first, second = Example(), Example()
     assert first.inners is not second.inners
     assert first.inner is not second.inner
 
 
-def test_a_message_has_no_room_for_anything_else() -> None:
+def test_unknown_attribute_fails() -> None:
     with pytest.raises(AttributeError):
         Example().other = 1  # type: ignore[attr-defined]
 
 
-def test_a_message_can_be_copied_and_sent_to_another_process() -> None:
+def test_message_can_be_copied_and_pickled() -> None:
     message = FetchRequest(topics=[FetchTopic(topic_id=Uuid(b"x" * 16), partitions=[FetchPartition(partition=3)])])
     for other in (copy.deepcopy(message), pickle.loads(pickle.dumps(message))):
         assert other == message
         assert type(other.topics[0].topic_id) is Uuid
 
 
-def test_what_is_declared_can_be_read() -> None:
+def test_schema_describes_declaration() -> None:
     schema = Example.__schema__
     assert (schema.name, schema.api_key, schema.kind) == ("Example", 999, "request")
     assert list(schema.versions) == [1, 2, 3]
@@ -83,13 +83,13 @@ def test_what_is_declared_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("text", "first", "last"), [("4-18", 4, 18), ("12+", 12, 32767), ("3", 3, 3), ("0+", 0, 32767)]
 )
-def test_versions_are_written_as_kafka_writes_them(text: str, first: int, last: int) -> None:
+def test_versions_are_formatted_as_in_kafka(text: str, first: int, last: int) -> None:
     versions = parse_versions(text)
     assert (versions[0], versions[-1]) == (first, last)
     assert format_versions(versions) == text
 
 
-def test_no_versions() -> None:
+def test_none_is_an_empty_version_range() -> None:
     assert not parse_versions("none")
     assert format_versions(parse_versions("none")) == "none"
 
@@ -97,7 +97,7 @@ def test_no_versions() -> None:
 # -- Uuid -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_uuid_is_bytes_that_print_as_kafka_prints_them() -> None:
+def test_uuid_prints_as_in_kafka() -> None:
     value = Uuid(bytes.fromhex("942ca2f2d3354a55a427b6eb4abf5d7f"))
     assert str(value) == "lCyi8tM1SlWkJ7brSr9dfw"
     assert f"{value}" == str(value)
@@ -108,7 +108,7 @@ def test_a_uuid_is_bytes_that_print_as_kafka_prints_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short", "lCyi8tM1SlWkJ7brSr9dfwAA", "!!!!", "lCyi8tM1SlWkJ7brSr9df", "é"])
-def test_what_is_no_uuid(text: str) -> None:
+def test_malformed_uuid_fails(text: str) -> None:
     with pytest.raises(ValueError, match="not a Uuid"):
         Uuid.parse(text)
     with pytest.raises(ValueError, match="16 bytes"):
@@ -118,7 +118,7 @@ def test_what_is_no_uuid(text: str) -> None:
 # -- errors ---------------------------------------------------------------------------------------------------------
 
 
-def test_error_codes_know_whether_a_client_may_retry() -> None:
+def test_error_code_has_retriable_flag() -> None:
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER == 6
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER.retriable
     assert not ErrorCode.UNSUPPORTED_VERSION.retriable
@@ -127,7 +127,7 @@ def test_error_codes_know_whether_a_client_may_retry() -> None:
     assert sorted(ErrorCode) == list(range(-1, max(ErrorCode) + 1))
 
 
-def test_a_kafka_error_carries_its_code() -> None:
+def test_kafka_error_has_code() -> None:
     error = KafkaError(3, "no such topic")
     assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert str(error) == "UNKNOWN_TOPIC_OR_PARTITION (3): no such topic"
@@ -137,7 +137,7 @@ def test_a_kafka_error_carries_its_code() -> None:
     assert str(KafkaError(999)) == "UNKNOWN_SERVER_ERROR (-1): error code 999"
 
 
-def test_a_protocol_error_tells_its_place() -> None:
+def test_protocol_error_has_position() -> None:
     error = ProtocolError("expected a", message="M", version=3, path="b[0].c", position=9)
     assert str(error) == "M v3, b[0].c at byte 9: expected a"
     assert str(ProtocolError("expected a")) == "expected a"
@@ -148,7 +148,7 @@ def test_a_protocol_error_tells_its_place() -> None:
 # -- the registry ---------------------------------------------------------------------------------------------------
 
 
-def test_an_api_is_found_by_its_key() -> None:
+def test_api_is_found_by_key() -> None:
     assert request_class(1) is FetchRequest
     assert response_class(ApiKey.FETCH).__name__ == "FetchResponse"
     assert find_api(4) is None
@@ -167,7 +167,7 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_importing_loads_no_message_and_compiles_nothing() -> None:
+def test_import_loads_and_compiles_no_message() -> None:
     code = """
 import sys
 from ottla.protocol import ApiKey, request_class
@@ -181,7 +181,7 @@ print(list(request.__schema__.encoders), list(request.__schema__.decoders))
     assert run(code) == "[] False False\n[4] []"
 
 
-def test_the_generated_source_can_be_read() -> None:
+def test_generated_source_compiles() -> None:
     compile(decoder_source(FetchRequest, 16), "decoder", "exec")
     compile(encoder_source(FetchRequest, 16), "encoder", "exec")
     assert "U_iiqiqiB" in decoder_source(FetchRequest, 16)  # a partition is read with one call

@@ -88,7 +88,7 @@ def test_iter_batches_stops_at_partial_batch() -> None:
         assert whole == [end for end in (len(pieces[0]), len(pieces[0] + pieces[1])) if end <= cut]
 
 
-def test_walk_can_start_and_end_inside_a_buffer() -> None:
+def test_walk_starts_and_ends_inside_buffer() -> None:
     one = batch()
     data = b"xyz" + one + one + one[:-1]
     assert [h.position for h in iter_batches(data, 3)] == [3, 3 + len(one)]
@@ -96,7 +96,7 @@ def test_walk_can_start_and_end_inside_a_buffer() -> None:
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 48])
-def test_walk_refuses_a_length_that_no_batch_has(length: int) -> None:
+def test_walk_refuses_invalid_batch_length(length: int) -> None:
     data = batch()
     struct.pack_into(">i", data, 8, length)
     with pytest.raises(InvalidRecords) as caught:
@@ -112,7 +112,7 @@ def test_walk_refuses_a_length_that_no_batch_has(length: int) -> None:
         (3, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_walk_refuses_another_magic(magic: int, code: int) -> None:
+def test_walk_refuses_other_magic(magic: int, code: int) -> None:
     data = batch()
     data[16] = magic
     with pytest.raises(InvalidRecords) as caught:
@@ -120,13 +120,13 @@ def test_walk_refuses_another_magic(magic: int, code: int) -> None:
     assert caught.value.code == code
 
 
-def test_header_that_is_not_there_is_corrupt() -> None:
+def test_missing_header_is_corrupt() -> None:
     with pytest.raises(InvalidRecords) as caught:
         read_header(batch()[: HEADER_SIZE - 1])
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_crc_covers_everything_behind_it() -> None:
+def test_crc_covers_all_later_bytes() -> None:
     data = batch()
     header = read_header(data)
     for position in range(21, len(data)):
@@ -136,7 +136,7 @@ def test_crc_covers_everything_behind_it() -> None:
     assert check_crc(data, header)
 
 
-def test_stamping_offset_and_epoch_leaves_the_crc_as_it_was() -> None:
+def test_stamping_offset_and_epoch_keeps_crc() -> None:
     data = bytearray(b"..") + batch()
     before = read_header(data, 2)
     stamp_offset(data, 2, 2**40, 17)
@@ -145,7 +145,7 @@ def test_stamping_offset_and_epoch_leaves_the_crc_as_it_was() -> None:
     assert check_crc(data, after)
 
 
-def test_stamping_log_append_time_sets_the_bit_the_maximum_and_the_crc() -> None:
+def test_stamping_log_append_time_sets_bit_max_timestamp_and_crc() -> None:
     data = batch(transactional=True, compression=1)
     assert stamp_timestamp(data, 0, TimestampType.LOG_APPEND_TIME, 5555)
     header = read_header(data)
@@ -157,7 +157,7 @@ def test_stamping_log_append_time_sets_the_bit_the_maximum_and_the_crc() -> None
     assert [record.timestamp for record in iter_records(data)] == [5555] * 3
 
 
-def test_stamping_what_stands_there_writes_nothing() -> None:
+def test_stamping_same_values_writes_nothing() -> None:
     data = batch()
     before = bytes(data)
     assert not stamp_timestamp(data, 0, TimestampType.CREATE_TIME, 1002)

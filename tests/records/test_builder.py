@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("either_kernel")
 
 
 @given(record_lists, codecs)
-def test_what_was_built_is_read_back(records: list[Record], codec: int) -> None:
+def test_built_batch_round_trips(records: list[Record], codec: int) -> None:
     data = build_batch(records, 500, compression=codec)
     header = read_header(data)
     assert check_crc(data, header)
@@ -39,14 +39,14 @@ def test_gaps_in_offsets_are_kept() -> None:
 
 
 @pytest.mark.parametrize("offset", [9, 10, 10 + 2**31])
-def test_offsets_that_do_not_fit_are_refused(offset: int) -> None:
+def test_offsets_out_of_range_are_refused(offset: int) -> None:
     builder = BatchBuilder(10)
     builder.append(b"k", b"v", offset=10)
     with pytest.raises(ValueError, match="offset"):
         builder.append(b"k", b"v", offset=offset)
 
 
-def test_negative_timestamps_and_a_last_offset_too_low_are_refused() -> None:
+def test_negative_timestamp_and_low_last_offset_are_refused() -> None:
     builder = BatchBuilder()
     builder.append(b"k", b"v")
     with pytest.raises(ValueError, match="timestamp"):
@@ -55,14 +55,14 @@ def test_negative_timestamps_and_a_last_offset_too_low_are_refused() -> None:
         builder.build(last_offset=-1)
 
 
-def test_uncompressed_size_is_the_size_without_compression() -> None:
+def test_uncompressed_size_equals_size_without_codec() -> None:
     builder = BatchBuilder()
     builder.append(b"k", b"v" * 100, [("h", b"x")], 12)
     assert builder.uncompressed_size == len(builder.build())
 
 
 @pytest.mark.parametrize("control_type", [ControlType.COMMIT, ControlType.ABORT])
-def test_end_transaction_marker(control_type: ControlType) -> None:
+def test_end_transaction_marker_layout(control_type: ControlType) -> None:
     data = build_end_transaction_marker(
         control_type, producer_id=4, producer_epoch=3, coordinator_epoch=8, timestamp=99, base_offset=6
     )
@@ -90,7 +90,7 @@ def test_bad_control_keys_are_invalid(key: bytes | None) -> None:
     assert caught.value.code == ErrorCode.INVALID_RECORD
 
 
-def test_unknown_control_types_and_later_versions_are_passed_over() -> None:
+def test_unknown_control_types_are_skipped() -> None:
     assert parse_control_key(b"\0\0\0\x63") is ControlType.UNKNOWN
     assert parse_control_key(b"\0\x01\0\x02\0") is ControlType.LEADER_CHANGE
     with pytest.raises(ValueError, match="unknown"):

@@ -35,7 +35,7 @@ def rows_of(batch: pa.RecordBatch) -> list[Record]:
 
 
 @given(st.lists(st.tuples(record_lists, codecs), max_size=4), st.integers(1, 400))
-def test_columns_hold_what_the_iterator_reads(groups: list[tuple[list[Record], int]], target: int) -> None:
+def test_columns_equal_iterated_records(groups: list[tuple[list[Record], int]], target: int) -> None:
     offset = 7
     log = bytearray()
     for records, codec in groups:
@@ -51,7 +51,7 @@ def test_columns_hold_what_the_iterator_reads(groups: list[tuple[list[Record], i
 
 
 @given(record_lists, st.integers(0, 20), st.integers(0, 20))
-def test_offsets_from_first_to_last_are_taken(records: list[Record], first: int, last: int) -> None:
+def test_offset_range_selects_rows(records: list[Record], first: int, last: int) -> None:
     log = build_batch(records[:5], 5) + build_batch(records, 10, compression=CompressionType.LZ4)
     found = to_arrow(log, first_offset=first, last_offset=last)
     found.validate(full=True)
@@ -59,7 +59,7 @@ def test_offsets_from_first_to_last_are_taken(records: list[Record], first: int,
 
 
 @given(st.lists(st.tuples(record_lists, codecs, st.booleans()), max_size=5), st.integers(1, 400), st.integers(0, 20))
-def test_runs_of_plain_batches_hold_the_same(
+def test_runs_of_plain_batches_equal_single_batches(
     groups: list[tuple[list[Record], int, bool]], target: int, first: int
 ) -> None:
     offset = 7
@@ -81,7 +81,7 @@ def test_runs_of_plain_batches_hold_the_same(
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_damage_within_a_run_is_found_and_named(number: int) -> None:
+def test_damage_within_run_is_reported_with_position(number: int) -> None:
     batches = [build_batch([Record(0, 1, None, b"value" * 9)] * 3, 10 * base) for base in range(3)]
     assert to_arrow(log_of(*batches), headers=False).num_rows == 9
     batches[number][-2] ^= 1
@@ -92,7 +92,7 @@ def test_damage_within_a_run_is_found_and_named(number: int) -> None:
         list(iter_arrow(log_of(*batches), headers=False))
 
 
-def test_a_batch_that_is_cut_off_ends_a_run() -> None:
+def test_truncated_batch_ends_run() -> None:
     one, two = (build_batch([Record(0, 1, None, b"value" * 9)] * 3, base) for base in (0, 3))
     for length in range(len(two)):
         assert to_arrow(one + two[:length], headers=False).num_rows == 3
@@ -100,7 +100,7 @@ def test_a_batch_that_is_cut_off_ends_a_run() -> None:
     assert to_arrow(one + two, headers=False).num_rows == 3
 
 
-def test_batch_columns_repeat_what_the_header_says() -> None:
+def test_batch_columns_equal_header() -> None:
     log = log_of(
         build_batch([Record(0, 1, None, b"a")] * 2, 0, partition_leader_epoch=3, compression=4),
         build_batch(
@@ -118,7 +118,7 @@ def test_batch_columns_repeat_what_the_header_says() -> None:
     assert "headers" not in table
 
 
-def test_log_append_time_is_the_batchs_maximum() -> None:
+def test_log_append_time_is_batch_max_timestamp() -> None:
     log = log_of(
         build_batch([Record(0, 1000, None, None)] * 2, log_append_time=5000), build_batch([Record(0, 7, None, None)], 2)
     )
@@ -127,7 +127,7 @@ def test_log_append_time_is_the_batchs_maximum() -> None:
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [5000, 5000, 7]
 
 
-def test_timestamps_in_microseconds() -> None:
+def test_timestamps_can_be_microseconds() -> None:
     table = to_arrow(build_batch([Record(0, NOW, None, None)]), timestamp_unit="us")
     assert table.schema == schema(timestamp_unit="us")
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [NOW * 1000]
@@ -159,7 +159,7 @@ TRANSACTIONS = log_of(
 
 
 @pytest.mark.parametrize("last_offset", [None, 4])
-def test_aborted_transactions_are_left_out_up_to_their_end(last_offset: int | None) -> None:
+def test_aborted_transaction_is_skipped_up_to_its_marker(last_offset: int | None) -> None:
     everything = to_arrow(TRANSACTIONS).column("value").to_pylist()
     assert everything == [b"aborted", b"committed", b"plain", b"aborted", b"later"]
     committed = to_arrow(TRANSACTIONS, aborted=[AbortedTransaction(1, 0, last_offset)])
@@ -174,20 +174,20 @@ def test_aborted_transaction_ends_by_index_without_marker() -> None:
     assert to_arrow(log, aborted=[AbortedTransaction(1, 0, 4)]).column("value").to_pylist() == [b"later"]
 
 
-def test_an_empty_log_has_columns_and_no_rows() -> None:
+def test_empty_log_has_columns_and_no_rows() -> None:
     assert to_arrow(b"").num_rows == 0
     assert to_arrow(b"").schema == schema()
     assert list(iter_arrow(b"")) == []
     assert to_arrow(build_batch([], 5)).num_rows == 0
 
 
-def test_a_header_name_that_is_not_utf8_is_replaced() -> None:
+def test_header_name_with_invalid_utf8_is_replaced() -> None:
     body = body_of(b"\0", varint(0), varint(0), varint(-1), varint(-1), varint(1), field(b"a\xffb"), field(b"v"))
     (row,) = to_arrow(sealed(body)).column("headers").to_pylist()
     assert row == [{"key": "a\ufffdb", "value": b"v"}]
 
 
-def test_a_wrong_crc_is_found_unless_it_was_checked_before() -> None:
+def test_wrong_crc_is_found_unless_already_checked() -> None:
     log = build_batch([Record(0, 1, None, b"value")])
     log[-2] ^= 1
     with pytest.raises(InvalidRecords) as caught:
@@ -197,13 +197,13 @@ def test_a_wrong_crc_is_found_unless_it_was_checked_before() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 2, 1000, 2**31 - 1])
-def test_counts_that_lie_allocate_nothing_and_are_refused(count: int) -> None:
+def test_wrong_count_is_refused_without_allocation(count: int) -> None:
     log = sealed(body_of(b"\0", b"\0" * 40), record_count=count)
     with pytest.raises(InvalidRecords):
         to_arrow(log)
 
 
-def test_importing_it_imports_no_part_of_a_broker() -> None:
+def test_import_loads_no_part_of_broker() -> None:
     script = (
         "import sys, ottla.records.columnar\n"
         "parts = {name.split('.')[1] for name in sys.modules if name.startswith('ottla.')}\n"

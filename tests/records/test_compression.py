@@ -41,12 +41,12 @@ def test_decompress_undoes_compress(codec: CompressionType, data: bytes) -> None
         (CompressionType.ZSTD, 19),
     ],
 )
-def test_levels_change_the_effort_and_not_the_content(codec: CompressionType, level: int) -> None:
+def test_every_level_round_trips(codec: CompressionType, level: int) -> None:
     data = b"".join(b"%d:%d;" % (i, i * i) for i in range(20_000))
     assert decompress(codec, compress(codec, data, level)) == data
 
 
-def test_other_libraries_read_what_is_written() -> None:
+def test_output_is_read_by_other_libraries() -> None:
     data = b"some records " * 20_000
     assert gzip.decompress(compress(CompressionType.GZIP, data)) == data
     assert snappy_decode(compress(CompressionType.SNAPPY, data)) == data
@@ -55,7 +55,7 @@ def test_other_libraries_read_what_is_written() -> None:
     assert zstandard.ZstdDecompressor().decompressobj().decompress(compress(CompressionType.ZSTD, data)) == data
 
 
-def test_what_other_libraries_write_is_read() -> None:
+def test_output_of_other_libraries_is_read() -> None:
     data = b"some records " * 20_000
     unsized = zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress(data)
     assert decompress(CompressionType.GZIP, gzip.compress(data)) == data
@@ -72,7 +72,7 @@ def test_snappy_without_framing_is_read_as_one_block() -> None:
     assert decompress(CompressionType.SNAPPY, bytes(cramjam.snappy.compress_raw(data))) == data
 
 
-def test_frames_put_one_behind_the_other_are_read_where_kafka_reads_them() -> None:
+def test_concatenated_frames_are_read_as_in_kafka() -> None:
     for codec in (CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.ZSTD):
         assert decompress(codec, compress(codec, b"first ") + compress(codec, b"second")) == b"first second"
     skippable = struct.pack("<II", 0x184D2A51, 3) + b"abc"
@@ -80,7 +80,7 @@ def test_frames_put_one_behind_the_other_are_read_where_kafka_reads_them() -> No
 
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
-def test_more_than_the_limit_is_refused(codec: CompressionType) -> None:
+def test_output_over_limit_is_refused(codec: CompressionType) -> None:
     data = b"0123456789" * 20_000
     packed = compress(codec, data)
     assert decompress(codec, packed, limit=len(data)) == data
@@ -91,7 +91,7 @@ def test_more_than_the_limit_is_refused(codec: CompressionType) -> None:
 
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
-def test_a_bomb_costs_no_more_memory_than_the_limit(codec: CompressionType) -> None:
+def test_decompression_bomb_stays_within_limit(codec: CompressionType) -> None:
     packed = compress(codec, bytes(64 << 20))
     limit = 1 << 20
     tracemalloc.start()
@@ -105,7 +105,7 @@ def test_a_bomb_costs_no_more_memory_than_the_limit(codec: CompressionType) -> N
     assert peak < 4 * limit + len(packed)
 
 
-def test_a_frame_that_claims_an_absurd_size_allocates_nothing() -> None:
+def test_frame_with_absurd_size_allocates_nothing() -> None:
     snappy = b"\xff\xff\xff\xff\x07" + bytes(10)
     zstd = bytes.fromhex("28b52ffd e0 ffffffffffffff7f 010000".replace(" ", ""))
     block = struct.pack("<I", 3) + b"\x30ab"  # three bytes that might be the start of 4 MiB
@@ -123,7 +123,7 @@ def test_a_frame_that_claims_an_absurd_size_allocates_nothing() -> None:
 
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
-def test_a_frame_cut_at_any_byte_is_refused(codec: CompressionType) -> None:
+def test_truncated_frame_is_refused(codec: CompressionType) -> None:
     packed = compress(codec, bytes(range(256)) * 3)
     for cut in range(len(packed)):
         if codec == CompressionType.SNAPPY and cut == 16:
@@ -143,14 +143,14 @@ def test_random_bytes_decompress_or_are_refused(codec: CompressionType, data: st
         assert len(decompress(codec, packed, limit=1 << 20)) <= 1 << 20
 
 
-def test_linked_lz4_blocks_are_refused_as_kafka_refuses_them() -> None:
+def test_linked_lz4_blocks_are_refused_as_in_kafka() -> None:
     frame = lz4.frame.compress(bytes(200_000), block_linked=True)
     with pytest.raises(InvalidRecords, match="dependent"):
         decompress(CompressionType.LZ4, frame)
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_codecs_that_do_not_exist(codec: int) -> None:
+def test_unknown_codec_fails(codec: int) -> None:
     with pytest.raises(InvalidRecords, match="unknown compression type"):
         decompress(codec, b"")
     with pytest.raises(InvalidRecords, match="unknown compression type"):

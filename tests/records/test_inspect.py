@@ -27,14 +27,14 @@ def _text(value: object) -> str:
     return bytes(value).hex() if isinstance(value, memoryview) else str(value)
 
 
-def test_a_metadata_record_is_opened_to_its_fields() -> None:
+def test_metadata_record_is_decoded_to_fields() -> None:
     lines = shown(bytes(build_batch([Record(0, 5, None, TOPIC_RECORD)])), "metadata")
     assert "      TopicRecord v0" in lines
     assert "        name (abc)" in lines
     assert f"        topic_id ({Uuid(TOPIC_ID)})" in lines
 
 
-def test_offset_commits_are_opened_key_and_value() -> None:
+def test_offset_commit_key_and_value_are_decoded() -> None:
     key = (1).to_bytes(2, "big") + OffsetCommitKey(group="g", topic="t", partition=3).encode(0)
     value = (3).to_bytes(2, "big") + OffsetCommitValue(offset=42, metadata="m", commit_timestamp=7).encode(3)
     lines = [line.strip() for line in shown(bytes(build_batch([Record(0, 5, key, value)])), "offsets")]
@@ -44,16 +44,16 @@ def test_offset_commits_are_opened_key_and_value() -> None:
 
 
 @pytest.mark.parametrize("compression", [1, 2, 3, 4])
-def test_compressed_records_are_opened_too(compression: int) -> None:
+def test_compressed_records_are_decoded(compression: int) -> None:
     data = bytes(build_batch([Record(0, 5, b"k", b"v" * 100)], compression=compression))
     assert "    key (6b)" in shown(data)
 
 
-def test_values_stay_closed_unless_asked_for() -> None:
+def test_values_are_decoded_only_on_request() -> None:
     assert not any("TopicRecord" in line for line in shown(bytes(build_batch([Record(0, 5, None, TOPIC_RECORD)]))))
 
 
-def test_positions_point_into_the_frame() -> None:
+def test_positions_point_into_frame() -> None:
     data = b"##" + bytes(build_batch([Record(0, 5, b"key", b"value")]))
     lines = {line.label: line for line in batch_lines(data, 2, len(data))}
     assert data[lines["value"].position : lines["value"].end] == b"value"
@@ -61,13 +61,13 @@ def test_positions_point_into_the_frame() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 30, 60])
-def test_a_part_of_a_batch_at_the_end_is_shown_as_such(cut: int) -> None:
+def test_partial_last_batch_is_shown_as_partial(cut: int) -> None:
     whole = bytes(build_batch([Record(0, 5, b"key", b"value")]))
     lines = shown(whole + whole[:cut])
     assert lines[-1].strip().startswith("PartOf")
 
 
-def test_every_cut_within_records_is_a_protocol_error_with_a_place() -> None:
+def test_truncated_records_raise_protocol_error_with_position() -> None:
     whole = bytearray(build_batch([Record(0, 5, b"key", b"value", (("h", b"x"),))]))
     for cut in range(62, len(whole)):
         data = bytearray(whole[:cut])
@@ -78,7 +78,7 @@ def test_every_cut_within_records_is_a_protocol_error_with_a_place() -> None:
         assert 61 <= caught.value.position <= cut
 
 
-def test_a_batch_that_claims_less_than_a_header_is_named() -> None:
+def test_batch_shorter_than_its_header_is_reported() -> None:
     data = bytearray(build_batch([Record(0, 5, b"key", b"value")]))
     data[8:12] = (5).to_bytes(4, "big")
     with pytest.raises(ProtocolError, match="batch of 61 bytes or more, got 17"):

@@ -27,13 +27,13 @@ def walk_over(kernel: ModuleType, data: bytes | bytearray) -> Any:
     return kernel.RecordWalk(data, HEADER_SIZE, len(data), read_header(data).record_count)
 
 
-def test_compiled_flag_names_the_running_form() -> None:
+def test_compiled_flag_matches_loaded_kernel() -> None:
     assert whichever.COMPILED is (whichever.RecordWalk.__module__ == "ottla.records.kernel._compiled")
     assert load_uncompiled_kernel().COMPILED is False
 
 
 @given(records=record_lists)
-def test_the_index_points_at_every_field(either_kernel: ModuleType, records: list[Record]) -> None:
+def test_index_points_at_every_field(either_kernel: ModuleType, records: list[Record]) -> None:
     data = build_batch(records)
     table = array("q", bytes(8 * either_kernel.INDEX_WIDTH * len(records)))
     assert either_kernel.index_records(walk_over(either_kernel, data), table) == len(records)
@@ -44,7 +44,7 @@ def test_the_index_points_at_every_field(either_kernel: ModuleType, records: lis
         assert (None if value_size < 0 else data[value : value + value_size]) == record.value
 
 
-def test_a_walk_starts_anew_when_it_is_rewound(either_kernel: ModuleType) -> None:
+def test_rewound_walk_restarts(either_kernel: ModuleType) -> None:
     walk = walk_over(either_kernel, build_batch([Record(0, 1, b"a", None), Record(0, 1, b"b", None)]))
     while walk.advance():
         pass
@@ -72,7 +72,7 @@ def the_long_way(body: bytes, count: int) -> tuple[int, int, list[int]]:
 
 @pytest.mark.parametrize("body", INVALID_BODIES.values(), ids=INVALID_BODIES)
 @pytest.mark.parametrize("before", [0, 1, 64])
-def test_invalid_records_are_found_wherever_they_stand(either_kernel: ModuleType, body: bytes, before: int) -> None:
+def test_invalid_record_is_found_at_any_index(either_kernel: ModuleType, body: bytes, before: int) -> None:
     good = b"".join(a_record(i, b"key", b"v" * 100) for i in range(before))
     for behind in (b"", b"\0" * 20, b"\x80" * 20, b"\xff" * 20, a_record(before + 1, b"k" * 100)):
         for count in (before + 1, before + 2):
@@ -88,7 +88,7 @@ def test_invalid_records_are_found_wherever_they_stand(either_kernel: ModuleType
     cut=st.integers(0, 12),
     count=st.integers(1, 3),
 )
-def test_the_short_way_over_a_record_ends_where_the_long_way_does(
+def test_fast_and_slow_path_end_at_same_byte(
     either_kernel: ModuleType, numbers: list[int], padded: int, cut: int, count: int
 ) -> None:
     fields = [varint(number) for number in numbers]
@@ -102,7 +102,7 @@ def test_the_short_way_over_a_record_ends_where_the_long_way_does(
             assert walked(either_kernel, data, count) == the_long_way(data, count)
 
 
-def test_a_record_that_is_not_plain_is_read_between_plain_ones(either_kernel: ModuleType) -> None:
+def test_slow_path_record_is_read_between_fast_path_ones(either_kernel: ModuleType) -> None:
     records = [
         Record(0, NOW, b"a", b"1" * 100),
         Record(1, NOW + 10_000_000, b"b", b"2"),
@@ -118,20 +118,22 @@ def test_a_record_that_is_not_plain_is_read_between_plain_ones(either_kernel: Mo
 
 
 @given(records=record_lists, latest=st.integers(-(2**62), 2**62))
-def test_records_are_later_when_each_of_them_is(either_kernel: ModuleType, records: list[Record], latest: int) -> None:
+def test_is_later_requires_every_record_to_be_later(
+    either_kernel: ModuleType, records: list[Record], latest: int
+) -> None:
     earliest = min(record.timestamp for record in records)
     for time in (latest, earliest - 1, earliest, records[0].timestamp - 1):
         walk = walk_over(either_kernel, build_batch(records))
         assert walk.is_later(records[0].timestamp, time) == (earliest > time)
 
 
-def test_a_time_that_wraps_around_is_not_later(either_kernel: ModuleType) -> None:
+def test_wrapped_timestamp_is_not_later(either_kernel: ModuleType) -> None:
     body = a_record(0, timestamp_delta=5)
     assert either_kernel.RecordWalk(body, 0, len(body), 1).is_later(2**63 - 6, NOW)
     assert not either_kernel.RecordWalk(body, 0, len(body), 1).is_later(2**63 - 5, NOW)
 
 
-def test_what_cannot_be_read_is_not_later(either_kernel: ModuleType) -> None:
+def test_malformed_records_are_not_later(either_kernel: ModuleType) -> None:
     good = b"".join(a_record(number, timestamp_delta=number) for number in range(3))
     for length in range(len(good)):
         assert not either_kernel.RecordWalk(good[:length], 0, length, 3).is_later(NOW, NOW - 1)
@@ -146,7 +148,7 @@ def test_what_cannot_be_read_is_not_later(either_kernel: ModuleType) -> None:
         assert not either_kernel.RecordWalk(body, 0, len(body), 1).is_later(NOW, NOW - 1)
 
 
-def test_batches_of_a_time_are_found_by_headers_and_by_records(either_kernel: ModuleType) -> None:
+def test_batches_are_found_by_timestamp_in_headers_and_records(either_kernel: ModuleType) -> None:
     batches = [
         build_batch([Record(0, NOW, None, b"early")]),
         build_batch([Record(0, NOW + 10, None, b""), Record(0, NOW + 20, None, b"")], 1),
@@ -210,7 +212,7 @@ def test_key_hashes_are_siphash(either_kernel: ModuleType, size: int, expected: 
     assert (low.to_bytes(8, "little") + high.to_bytes(8, "little")).hex() == expected
 
 
-def test_a_seed_has_sixteen_bytes(either_kernel: ModuleType) -> None:
+def test_seed_must_have_16_bytes(either_kernel: ModuleType) -> None:
     with pytest.raises(ValueError, match="16 bytes"):
         either_kernel.KeyHash(b"short")
 
@@ -258,7 +260,7 @@ def test_key_map_stops_when_full(either_kernel: ModuleType) -> None:
 
 
 @given(records=record_lists, shift=st.integers(-(2**61), 2**61), data=st.data())
-def test_copied_records_are_the_marked_ones_with_shifted_timestamps(
+def test_marked_records_are_copied_with_shifted_timestamps(
     either_kernel: ModuleType, records: list[Record], shift: int, data: st.DataObject
 ) -> None:
     marks = bytes(data.draw(st.lists(st.integers(0, 2), min_size=len(records), max_size=len(records))))
@@ -272,7 +274,7 @@ def test_copied_records_are_the_marked_ones_with_shifted_timestamps(
     ]
 
 
-def test_a_shift_of_nothing_copies_byte_for_byte(either_kernel: ModuleType) -> None:
+def test_zero_shift_copies_identical_bytes(either_kernel: ModuleType) -> None:
     batch = build_batch([Record(0, NOW + i, b"k", b"v") for i in range(3)])
     out = bytearray(1000)
     size = either_kernel.copy_records(walk_over(either_kernel, batch), b"\1\1\1", 0, out)

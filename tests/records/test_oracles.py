@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("either_kernel")
 
 
 @KAFKA_LOGS
-def test_kafkas_batches_are_whole_and_their_crcs_are_right(path: Path) -> None:
+def test_kafkas_batches_are_complete_with_valid_crcs(path: Path) -> None:
     log = path.read_bytes()
     headers = list(iter_batches(log))
     assert headers[-1].end == len(log)
@@ -45,7 +45,7 @@ def test_kafkas_batches_are_whole_and_their_crcs_are_right(path: Path) -> None:
 
 
 @KAFKA_LOGS
-def test_kafkas_uncompressed_batches_are_built_byte_for_byte(path: Path) -> None:
+def test_built_batches_equal_kafkas_uncompressed_batches(path: Path) -> None:
     log = path.read_bytes()
     for header in iter_batches(log):
         if header.compression:
@@ -108,7 +108,7 @@ def rows_of(batch: pa.RecordBatch) -> list[Record]:
 
 
 @pytest.mark.parametrize("partition", sorted(consumed()), ids=lambda partition: "-".join(map(str, partition)))
-def test_records_and_columns_are_what_kafkas_consumer_saw(partition: tuple[str, int]) -> None:
+def test_records_and_columns_equal_kafkas_consumer(partition: tuple[str, int]) -> None:
     expected = consumed()[partition]
     log, aborted = partition_log(*partition)
     start = expected[0]["offset"]
@@ -161,7 +161,7 @@ def test_kio_reads_and_writes_the_same_bytes(records: list[Record], base_offset:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_aiokafka_and_we_read_each_others_batches(codec: int) -> None:
+def test_batches_are_exchanged_with_aiokafka(codec: int) -> None:
     builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 20)
     sent = []
     for i in range(40):
@@ -178,7 +178,7 @@ def test_aiokafka_and_we_read_each_others_batches(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1, 3, 4])  # it needs another package for snappy
-def test_kafka_python_and_we_read_each_others_batches(codec: int) -> None:
+def test_batches_are_exchanged_with_kafka_python(codec: int) -> None:
     builder = PythonBuilder(magic=2, compression_type=codec, batch_size=1 << 20)
     sent = []
     for i in range(40):

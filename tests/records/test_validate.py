@@ -37,7 +37,7 @@ def accepted(data: bytes | bytearray, rules: LogRules = RULES, now: int = NOW) -
 
 
 @ALL_CODECS
-def test_a_good_batch_is_taken_and_stamped_in_place(codec: CompressionType) -> None:
+def test_valid_batch_is_stamped_in_place(codec: CompressionType) -> None:
     data = build_batch(good_records(5), compression=codec, producer_id=3, producer_epoch=1, base_sequence=0)
     crc = read_header(data).crc
     valid = accepted(data)
@@ -52,7 +52,7 @@ def test_a_good_batch_is_taken_and_stamped_in_place(codec: CompressionType) -> N
     assert list(iter_records(data)) == [r._replace(offset=1000 + i) for i, r in enumerate(good_records(5))]
 
 
-def test_a_batch_in_a_read_only_buffer_is_stamped_in_a_copy() -> None:
+def test_batch_in_read_only_buffer_is_copied_and_stamped() -> None:
     data = bytes(build_batch(good_records()))
     stamped = accepted(data).stamp(5, 0)
     assert read_header(stamped).base_offset == 5
@@ -60,7 +60,7 @@ def test_a_batch_in_a_read_only_buffer_is_stamped_in_a_copy() -> None:
 
 
 @ALL_CODECS
-def test_log_append_time_replaces_type_and_maximum(codec: CompressionType) -> None:
+def test_log_append_time_sets_type_and_max_timestamp(codec: CompressionType) -> None:
     rules = LogRules(timestamp_type=TimestampType.LOG_APPEND_TIME)
     data = build_batch(good_records(), compression=codec)
     valid = accepted(data, rules, now=NOW + 500)
@@ -74,7 +74,7 @@ def test_log_append_time_replaces_type_and_maximum(codec: CompressionType) -> No
 
 
 @ALL_CODECS
-def test_a_wrong_maximum_in_the_header_is_put_right(codec: CompressionType) -> None:
+def test_wrong_max_timestamp_is_corrected(codec: CompressionType) -> None:
     body = record(0, timestamp_delta=5) + record(1, timestamp_delta=-3)
     valid = accepted(sealed(body, 2, codec, max_timestamp=12))
     assert (valid.max_timestamp, valid.max_timestamp_delta) == (NOW + 5, 0)
@@ -83,7 +83,7 @@ def test_a_wrong_maximum_in_the_header_is_put_right(codec: CompressionType) -> N
     assert check_crc(stamped, read_header(stamped))
 
 
-def test_records_without_timestamps_are_taken_whatever_the_time() -> None:
+def test_records_without_timestamps_are_always_accepted() -> None:
     valid = accepted(build_batch([Record(0, -1, None, b"v")]), LogRules(timestamp_before_max_ms=0))
     assert (valid.max_timestamp, valid.max_timestamp_delta) == (-1, -1)
 
@@ -103,12 +103,12 @@ def test_null_empty_and_negative_lengths_are_accepted() -> None:
     assert accepted(sealed(body), LogRules(compacted=True)).record_count == 1
 
 
-def test_bits_beyond_a_numbers_size_are_dropped_as_in_java() -> None:
+def test_varint_overflow_bits_are_dropped_as_in_java() -> None:
     zero_in_five, zero_in_ten = b"\x80" * 4 + b"\x70", b"\x80" * 9 + b"\x7e"
     assert accepted(sealed(body_of(b"\0", zero_in_ten, zero_in_five, NULL, NULL, zero_in_five))).record_count == 1
 
 
-def test_bytes_behind_the_batch_that_are_no_whole_batch_are_left_out() -> None:
+def test_trailing_partial_batch_is_ignored() -> None:
     data = build_batch(good_records())
     for tail in (b"\xff" * 11, bytes(8) + struct.pack(">i", 500) + bytes(3), bytes(data[:-1])):
         assert len(accepted(data + tail).batch) == len(data)
@@ -118,54 +118,54 @@ def test_bytes_behind_the_batch_that_are_no_whole_batch_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 11, 16])
-def test_no_batch(size: int) -> None:
+def test_missing_batch_is_refused(size: int) -> None:
     refused(bytes(build_batch(good_records()))[:size], ErrorCode.INVALID_RECORD)
 
 
-def test_a_batch_that_is_cut_off() -> None:
+def test_truncated_batch_is_refused() -> None:
     data = build_batch(good_records())
     for cut in range(17, len(data)):
         refused(data[:cut], ErrorCode.INVALID_RECORD)
 
 
-def test_more_than_one_batch() -> None:
+def test_more_than_one_batch_is_refused() -> None:
     data = build_batch(good_records())
     refused(data + data, ErrorCode.INVALID_RECORD)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_message_formats(magic: int) -> None:
+def test_old_message_format_is_refused(magic: int) -> None:
     data = build_batch(good_records())
     data[16] = magic
     refused(data, ErrorCode.INVALID_RECORD)
 
 
 @pytest.mark.parametrize("magic", [3, 127, 128, 255])
-def test_unknown_magic(magic: int) -> None:
+def test_unknown_magic_is_refused(magic: int) -> None:
     data = build_batch(good_records())
     data[16] = magic
     refused(data, ErrorCode.CORRUPT_MESSAGE)
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 14, 48])
-def test_lengths_that_no_batch_has(length: int) -> None:
+def test_invalid_batch_length_is_refused(length: int) -> None:
     data = build_batch(good_records())
     struct.pack_into(">i", data, 8, length)
     refused(data, ErrorCode.CORRUPT_MESSAGE)
 
 
-def test_bad_bytes_behind_the_batch() -> None:
+def test_invalid_trailing_bytes_are_refused() -> None:
     refused(build_batch(good_records()) + bytes(12), ErrorCode.CORRUPT_MESSAGE)
 
 
-def test_size_limit() -> None:
+def test_batch_over_size_limit_is_refused() -> None:
     data = build_batch(good_records())
     assert accepted(data, LogRules(max_message_bytes=len(data)))
     refused(data, ErrorCode.MESSAGE_TOO_LARGE, LogRules(max_message_bytes=len(data) - 1))
 
 
 @ALL_CODECS
-def test_every_flipped_bit_behind_the_crc_is_found(codec: CompressionType) -> None:
+def test_flipped_bit_after_crc_is_found(codec: CompressionType) -> None:
     data = build_batch(good_records(), compression=codec)
     for position in range(17, len(data)):
         data[position] ^= 1 << position % 8
@@ -173,7 +173,7 @@ def test_every_flipped_bit_behind_the_crc_is_found(codec: CompressionType) -> No
         data[position] ^= 1 << position % 8
 
 
-def test_base_offset_of_a_client_is_zero() -> None:
+def test_client_base_offset_must_be_zero() -> None:
     data = build_batch(good_records(), 1)
     refused(data, ErrorCode.INVALID_RECORD)
     assert accepted(data, LogRules(from_client=False))
@@ -192,7 +192,7 @@ def test_negative_record_count_is_refused(count: int) -> None:
     refused(sealed(record(), record_count=count), ErrorCode.INVALID_RECORD, LogRules(from_client=False))
 
 
-def test_clients_write_no_control_records_and_coordinators_do() -> None:
+def test_only_coordinators_write_control_records() -> None:
     data = build_end_transaction_marker(
         ControlType.COMMIT, producer_id=1, producer_epoch=1, coordinator_epoch=0, timestamp=NOW
     )
@@ -200,13 +200,13 @@ def test_clients_write_no_control_records_and_coordinators_do() -> None:
     assert accepted(data, LogRules(from_client=False)).header.is_control
 
 
-def test_an_idempotent_producer_counts_from_zero() -> None:
+def test_idempotent_batch_without_sequence_is_refused() -> None:
     refused(sealed(record(), producer_id=5, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD)
     assert accepted(sealed(record(), producer_id=5, producer_epoch=0, base_sequence=0))
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_unknown_codecs(codec: int) -> None:
+def test_unknown_codec_is_refused(codec: int) -> None:
     refused(sealed(record(), attributes=codec), ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -215,29 +215,29 @@ def test_unknown_codecs(codec: int) -> None:
 
 @ALL_CODECS
 @pytest.mark.parametrize("body", INVALID_BODIES.values(), ids=INVALID_BODIES)
-def test_records_that_are_none(body: bytes, codec: CompressionType) -> None:
+def test_malformed_records_are_refused(body: bytes, codec: CompressionType) -> None:
     refused(sealed(body, codec=codec), ErrorCode.INVALID_RECORD)
 
 
 @ALL_CODECS
-def test_fewer_records_than_counted(codec: CompressionType) -> None:
+def test_fewer_records_than_count_are_refused(codec: CompressionType) -> None:
     refused(sealed(record(0) + record(1), 3, codec), ErrorCode.INVALID_RECORD)
 
 
 @ALL_CODECS
 @pytest.mark.parametrize("deltas", [(0, 2), (0, 0), (1, 0), (0, 1, 3)])
-def test_gaps_and_repeats_in_offset_deltas(deltas: tuple[int, ...], codec: CompressionType) -> None:
+def test_offset_delta_gaps_and_repeats_are_refused(deltas: tuple[int, ...], codec: CompressionType) -> None:
     body = b"".join(record(delta) for delta in deltas)
     refused(sealed(body, len(deltas), codec), ErrorCode.INVALID_RECORD)
 
 
 @pytest.mark.parametrize("codec", list(CompressionType)[1:], ids=lambda codec: codec.name.lower())
-def test_records_that_do_not_decompress(codec: CompressionType) -> None:
+def test_records_failing_decompression_are_refused(codec: CompressionType) -> None:
     refused(sealed(record(), attributes=codec), ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 @pytest.mark.parametrize("codec", list(CompressionType)[1:], ids=lambda codec: codec.name.lower())
-def test_a_decompression_bomb(codec: CompressionType) -> None:
+def test_decompression_bomb_is_refused(codec: CompressionType) -> None:
     data = sealed(record(value=bytes(300_000)), codec=codec)
     assert accepted(data, LogRules(max_decompressed=400_000))
     refused(data, ErrorCode.MESSAGE_TOO_LARGE, LogRules(max_decompressed=200_000))
@@ -298,7 +298,7 @@ def test_int64_timestamps_wrap_as_in_java(base: int, delta: int, taken: bool) ->
         refused(data, ErrorCode.INVALID_TIMESTAMP)
 
 
-def test_clients_do_not_set_log_append_time_on_a_topic_that_has_it() -> None:
+def test_client_log_append_time_is_refused_by_log_append_time_topic() -> None:
     rules = LogRules(timestamp_type=TimestampType.LOG_APPEND_TIME)
     error = refused(build_batch(good_records(), log_append_time=NOW), ErrorCode.INVALID_TIMESTAMP, rules)
     assert [e.batch_index for e in error.record_errors] == [0, 1, 2]
@@ -320,7 +320,7 @@ def test_structural_error_outranks_rejected_records() -> None:
 
 @ALL_CODECS
 @pytest.mark.parametrize("wanted", list(CompressionType), ids=lambda codec: f"to {codec.name.lower()}")
-def test_the_topics_codec_replaces_the_producers(codec: CompressionType, wanted: CompressionType) -> None:
+def test_topic_codec_replaces_producers_codec(codec: CompressionType, wanted: CompressionType) -> None:
     data = build_batch(
         good_records(), compression=codec, producer_id=8, producer_epoch=2, base_sequence=4, transactional=True
     )
@@ -335,7 +335,7 @@ def test_the_topics_codec_replaces_the_producers(codec: CompressionType, wanted:
     assert list(iter_records(stamped)) == [r._replace(offset=50 + i) for i, r in enumerate(good_records())]
 
 
-def test_a_rewritten_batch_has_the_logs_timestamp_type() -> None:
+def test_rewritten_batch_has_timestamp_type_of_log() -> None:
     rules = LogRules(compression=CompressionType.LZ4, timestamp_type=TimestampType.LOG_APPEND_TIME)
     stamped = accepted(build_batch(good_records(), compression=CompressionType.ZSTD), rules, NOW + 9).stamp(0, 0)
     header = read_header(stamped)
@@ -343,7 +343,7 @@ def test_a_rewritten_batch_has_the_logs_timestamp_type() -> None:
     assert check_crc(stamped, header)
 
 
-def test_a_batch_that_grows_past_the_limit_when_rewritten_is_refused() -> None:
+def test_batch_rewritten_past_size_limit_is_refused() -> None:
     data = build_batch([Record(0, NOW, None, bytes(5000))], compression=CompressionType.ZSTD)
     rules = LogRules(compression=CompressionType.NONE, max_message_bytes=1000)
     refused(data, ErrorCode.MESSAGE_TOO_LARGE, rules)
@@ -357,5 +357,5 @@ def test_control_batches_stay_uncompressed() -> None:
     assert not valid.rewritten
 
 
-def test_limits_of_int64_are_the_defaults() -> None:
+def test_timestamp_before_max_is_unlimited_by_default() -> None:
     assert RULES.timestamp_before_max_ms == MAX_INT64

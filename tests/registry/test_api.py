@@ -166,7 +166,7 @@ def test_deletion_is_soft_first_and_permanent_then(http: Http) -> None:
     assert http.register("a", record("z")).body["id"] == 3, "ids of deleted schemas are not given again"
 
 
-def test_references_are_resolved_and_protect_what_they_refer_to(http: Http) -> None:
+def test_references_are_resolved_and_block_deletion(http: Http) -> None:
     http.register("item", {"type": "record", "name": "Item", "namespace": "shop", "fields": []})
     order = {"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "item", "type": "Item"}]}
     references = [{"name": "shop.Item", "subject": "item", "version": 1}]
@@ -180,7 +180,7 @@ def test_references_are_resolved_and_protect_what_they_refer_to(http: Http) -> N
     assert http("DELETE", "/subjects/item/versions/1").body == 1
 
 
-def test_modes_decide_who_may_register(http: Http) -> None:
+def test_mode_controls_registration(http: Http) -> None:
     assert http("GET", "/mode").body == {"mode": "READWRITE"}
     assert http("PUT", "/mode", {"mode": "IMPORT"}).body == {"mode": "IMPORT"}
     imported = http.register("a", record("x"), id=100, version=5)

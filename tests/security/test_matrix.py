@@ -29,7 +29,7 @@ def answers() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", [each.name for each in CASES])
-def test_the_answers_are_kafkas(answers: dict[str, dict[str, Any]], case: str) -> None:
+def test_acl_errors_equal_kafkas(answers: dict[str, dict[str, Any]], case: str) -> None:
     assert answers[case] == RECORDED[case]
 
 

@@ -33,7 +33,7 @@ CASES = FIXTURES.parent.parent / "docs" / "debugging"
         ("lag", [KAFKA], {}),
     ],
 )
-def test_spark_says_what_one_process_says(spark, name, paths, options):
+def test_spark_and_local_reports_are_equal(spark, name, paths, options):
     texts = [str(path) for path in paths]
     here = run_here(ANALYSES[name], find_pieces(texts), options)
     there = run_in_spark(ANALYSES[name], spark, texts, options)
@@ -43,13 +43,13 @@ def test_spark_says_what_one_process_says(spark, name, paths, options):
     assert [each.events for each in there.inputs] == [each.events for each in here.inputs]
 
 
-def test_a_file_in_many_pieces_is_read_once(spark):
+def test_split_file_is_read_once(spark):
     path = LOGS / "kgo.log"
     pieces = spark.read.format("ottla-analysis").option("pieceBytes", "20000").load(str(path))
     assert pieces.select("position").distinct().count() == sum(1 for line in path.open() if line.strip())
 
 
-def test_questions_of_ones_own(spark):
+def test_events_are_queried_with_sql(spark):
     from ottla.analysis.spark_source import read_events
 
     read_events(spark, [str(LOGS / "kgo.log")]).createOrReplaceTempView("events")
@@ -72,7 +72,7 @@ def history(seed: int) -> list[Operation]:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_history_has_the_same_anomalies_partition_by_partition(spark, tmp_path, seed):
+def test_partitioned_history_has_same_anomalies(spark, tmp_path, seed):
     path = tmp_path / "history.jsonl"
     path.write_text("".join(write_history(history(seed))))
     expected = check_history(history(seed))

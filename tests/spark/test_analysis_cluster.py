@@ -79,7 +79,7 @@ def run(*words: str, code: int) -> str:
     return result.output
 
 
-def test_exactly_once_of_a_cluster_and_of_its_directory(spark, world):
+def test_exactly_once_accepts_cluster_and_its_directory(spark, world):
     live = run("exactly-once", world.bootstrap, "--input", "orders", "--output", "bills", code=0)
     assert live.startswith(f"bills holds each of the {RECORDS} records of orders exactly once")
     assert "does not tell who wrote a record" in live.replace("\n", " ")
@@ -96,7 +96,7 @@ def test_exactly_once_of_a_cluster_and_of_its_directory(spark, world):
     assert any("20 more records were aborted" in note for note in report["notes"])
 
 
-def test_what_is_not_exactly_once_in_a_cluster(spark, world):
+def test_exactly_once_reports_wrong_output_of_cluster(spark, world):
     said = run("exactly-once", world.bootstrap, "--input", "orders", "--output", "twice", "--by", "value", code=1)
     assert "does not hold each record" in said
     rows = run("exactly-once", world.bootstrap, "--input", "orders", "--output", "bills", "--json", "--sql",
@@ -104,7 +104,7 @@ def test_what_is_not_exactly_once_in_a_cluster(spark, world):
     assert json.loads(rows) == {"bills": RECORDS}
 
 
-def test_a_cluster_next_to_its_directory_and_a_topic_next_to_its_mirror(spark, world):
+def test_diff_compares_cluster_with_directory_and_topic_with_mirror(spark, world):
     same = run("diff", world.directory, world.bootstrap, code=0)
     assert "hold the same" in same
     mirror = run("diff", f"{world.bootstrap}#orders", f"{world.directory}#mirror", code=0)
@@ -115,7 +115,7 @@ def test_a_cluster_next_to_its_directory_and_a_topic_next_to_its_mirror(spark, w
     assert "value" in other
 
 
-def test_what_cannot_be_asked_of_a_cluster(spark, world):
+def test_invalid_cluster_arguments_exit_2(spark, world):
     assert "nowhere" in run("diff", f"{world.bootstrap}#nowhere", f"{world.bootstrap}#orders", code=2)
     assert "nothing" in run("exactly-once", world.directory, "--input", "nothing", "--output", "bills", code=2)
     assert "127.0.0.1:1" in run("diff", "127.0.0.1:1#t", f"{world.bootstrap}#orders", code=2)
@@ -130,7 +130,7 @@ EVENTS = ["dual-assign", "txn-timeout", "client-trace", "rebalances", "lag", "ho
 
 
 @pytest.mark.parametrize("command", EVENTS)
-def test_a_question_of_ones_own_for_every_command(spark, command):
+def test_every_command_accepts_sql(spark, command):
     words = [command, str(LOGS / "kgo.log"), *(["-p", "1"] if command == "client-trace" else [])]
     said = run(*words, "--sql", "select event, count(*) as times from events group by event order by event", code=0)
     assert "group.heartbeat" in said
@@ -138,7 +138,7 @@ def test_a_question_of_ones_own_for_every_command(spark, command):
     assert json.loads(row)["lines"] > 400
 
 
-def test_questions_that_cannot_be_answered(spark, world, tmp_path):
+def test_invalid_sql_exits_2(spark, world, tmp_path):
     log = str(LOGS / "kgo.log")
     assert "the query failed" in run("dual-assign", log, "--sql", "selekt", code=2)
     assert "nobody" in run("dual-assign", log, "--sql", "select nobody from events", code=2)
@@ -147,7 +147,7 @@ def test_questions_that_cannot_be_answered(spark, world, tmp_path):
     assert "does not exist" in run("dual-assign", "/not/there", "--sql", "select 1", code=2)
 
 
-def test_directories_that_hold_nothing_or_are_cut_off(spark, world, tmp_path):
+def test_empty_and_truncated_directories_are_reported(spark, world, tmp_path):
     empty, folder = tmp_path / "empty", tmp_path / "folder"
     empty.mkdir()
     folder.mkdir()

@@ -36,7 +36,7 @@ def audit(spark, path: Path, faults: dict[int, str]):
     return report, {number: found for number, found in broken.items() if found is not None}
 
 
-def test_a_hundred_healthy_applications_are_exactly_once(spark, tmp_path):
+def test_healthy_applications_are_exactly_once(spark, tmp_path):
     report, broken = audit(spark, tmp_path / "logs", {})
     assert not broken
     assert not report.found, report.verdict
@@ -55,7 +55,7 @@ def test_a_hundred_healthy_applications_are_exactly_once(spark, tmp_path):
             assert proof.endswith(f"for billing-{number}")
 
 
-def test_applications_that_break_a_rule_are_found_among_others(spark, tmp_path):
+def test_faulty_applications_are_found_among_healthy_ones(spark, tmp_path):
     chance = random.Random(FIRST)
     faults = {number: EXACTLY_ONCE_FAULTS[place % 3] for place, number in enumerate(chance.sample(range(RUNS), 9))}
     report, broken = audit(spark, tmp_path / "logs", faults)
@@ -102,14 +102,14 @@ def copies(path: Path, changes: dict[int, str]) -> None:
         writer.close()
 
 
-def test_a_hundred_copies_are_the_same(spark, tmp_path):
+def test_equal_copies_have_no_difference(spark, tmp_path):
     copies(tmp_path, {})
     report = diff.run(spark, TopicLocation(str(tmp_path / "a")), TopicLocation(str(tmp_path / "b")))
     assert not report.found, report.verdict
     assert len(report.tables[0].rows) == RUNS
 
 
-def test_a_record_that_is_other_missing_or_too_much_is_found_where_it_is(spark, tmp_path):
+def test_changed_missing_or_extra_record_is_found_at_its_offset(spark, tmp_path):
     chance = random.Random(FIRST)
     kinds = ("different", "only in A", "only in B")
     changes = {number: kinds[place % 3] for place, number in enumerate(chance.sample(range(RUNS), 9))}
@@ -124,7 +124,7 @@ def test_a_record_that_is_other_missing_or_too_much_is_found_where_it_is(spark, 
     assert len(report.findings) == len(changes)
 
 
-def test_each_anomaly_in_one_large_history(spark, tmp_path):
+def test_every_anomaly_is_found_in_large_history(spark, tmp_path):
     path = tmp_path / "history.jsonl"
     planted = set()
     with path.open("w") as file:
@@ -145,7 +145,7 @@ def test_each_anomaly_in_one_large_history(spark, tmp_path):
     assert {partition for _, partition in found} == {partition for _, partition in planted}
 
 
-def test_a_copy_of_a_directory_is_the_same(spark, tmp_path):
+def test_copied_directory_has_no_difference(spark, tmp_path):
     writer = Writer(tmp_path / "a")
     writer.write("t", 0, ["a", "b"])
     writer.close()

@@ -66,9 +66,7 @@ def batches(checkpoint: Path, log: str) -> list[int]:
 
 
 @pytest.mark.parametrize("step", ["after first row", "after record", PARTLY])
-def test_a_task_that_dies_leaves_each_row_once(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path, step: str
-) -> None:
+def test_killed_task_writes_each_row_once(spark: SparkSession, cluster: Cluster, tmp_path: Path, step: str) -> None:
     topic = f"died-{step.replace(' ', '-')}"
     cluster.create_topic(topic, 3)
     register_crashing(spark)
@@ -84,7 +82,7 @@ def test_a_task_that_dies_leaves_each_row_once(
     assert keys(cluster, topic) == list(range(ROWS * done))
 
 
-def test_a_driver_that_dies_before_the_commit_log_leaves_each_row_once(
+def test_driver_killed_before_commit_log_writes_each_row_once(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.create_topic("driver", 2)
@@ -98,7 +96,7 @@ def test_a_driver_that_dies_before_the_commit_log_leaves_each_row_once(
     assert keys(cluster, "driver") == list(range(ROWS * done))
 
 
-def test_a_batch_of_files_is_not_finished_on_another_number_of_cores(
+def test_file_batch_retry_with_other_parallelism_is_refused(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.create_topic("files", 2)
@@ -125,7 +123,7 @@ def test_a_batch_of_files_is_not_finished_on_another_number_of_cores(
     assert keys(cluster, "files") == list(range(ROWS))
 
 
-def test_rows_that_are_not_the_same_again_stop_the_query(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_rows_that_change_on_retry_stop_query(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create_topic("changed", 1)
     checkpoint = tmp_path / "checkpoint"
     run(rate(spark), cluster, "changed", checkpoint)

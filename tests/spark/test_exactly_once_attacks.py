@@ -72,7 +72,7 @@ def keys(cluster: Cluster) -> list[int]:
 
 @pytest.mark.parametrize("api", ["InitProducerId", "AddPartitionsToTxn", "Produce", "TxnOffsetCommit", "EndTxn"])
 @pytest.mark.parametrize("handled", [True, False])
-def test_an_answer_that_is_lost_loses_and_repeats_nothing(cluster: Cluster, api: str, handled: bool) -> None:
+def test_lost_response_neither_loses_nor_repeats_rows(cluster: Cluster, api: str, handled: bool) -> None:
     control = cluster.on(api, times=1).drop_connection(after_handling=handled)
     assert attempt(cluster, rows(range(20))).rows == 20
     assert control.wait()
@@ -80,13 +80,13 @@ def test_an_answer_that_is_lost_loses_and_repeats_nothing(cluster: Cluster, api:
     assert keys(cluster) == list(range(20))
 
 
-def test_a_broker_that_goes_away_in_the_middle_of_a_batch_and_comes_back(cluster: Cluster) -> None:
+def test_broker_restart_during_batch_neither_loses_nor_repeats_rows(cluster: Cluster) -> None:
     assert attempt(cluster, rows(range(20), then=lambda: cluster.restart_node(1))).rows == 20
     assert keys(cluster) == list(range(20))
 
 
 @pytest.mark.parametrize("step", ["flush", "record", "commit"])
-def test_a_broker_that_is_killed_in_the_commit_and_comes_back(tmp_path: Path, step: str) -> None:
+def test_broker_killed_during_commit_neither_loses_nor_repeats_rows(tmp_path: Path, step: str) -> None:
     """SIGKILL of the broker's process before a step of the task, which waits for it and goes on."""
     with OttlaNode(tmp_path / "data") as node:
         with Client(node.bootstrap) as client:
@@ -109,7 +109,7 @@ def test_a_broker_that_is_killed_in_the_commit_and_comes_back(tmp_path: Path, st
         assert sorted(int(seen.key or b"") for seen in consume(node.bootstrap, "orders")) == list(range(20))
 
 
-def test_expired_transaction_is_reported_and_written_by_the_next_attempt(cluster: Cluster) -> None:
+def test_transaction_timeout_is_reported_and_retried(cluster: Cluster) -> None:
     first_attempt = TaskAttempt(QUERY, 0, 0)
 
     class Slow(ExactlyOnceTask):
@@ -124,7 +124,7 @@ def test_expired_transaction_is_reported_and_written_by_the_next_attempt(cluster
     assert keys(cluster) == list(range(20))
 
 
-def test_of_two_attempts_at_once_one_is_told_that_the_other_took_over(cluster: Cluster) -> None:
+def test_concurrent_attempt_is_fenced(cluster: Cluster) -> None:
     done = []
     with pytest.raises(TakenOverError, match="another attempt took over"):
         attempt(cluster, rows(range(20), then=lambda: done.append(attempt(cluster, rows(range(20)), run="two"))))
@@ -132,7 +132,7 @@ def test_of_two_attempts_at_once_one_is_told_that_the_other_took_over(cluster: C
     assert keys(cluster) == list(range(20))
 
 
-def test_a_checkpoint_that_was_copied_or_put_back_is_refused(cluster: Cluster) -> None:
+def test_copied_or_restored_checkpoint_is_refused(cluster: Cluster) -> None:
     attempt(cluster, rows(range(10)))
     attempt(cluster, rows(range(10, 20)), batch=1)
     with pytest.raises(
@@ -148,7 +148,7 @@ def test_a_checkpoint_that_was_copied_or_put_back_is_refused(cluster: Cluster) -
     assert keys(cluster) == list(range(20))
 
 
-def test_other_values_of_the_same_keys_are_reported(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
+def test_changed_values_of_same_keys_are_reported(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
     attempt(cluster, rows(range(5)))
     attempt(cluster, rows(range(5)), run="two")
     assert "other values" not in capfd.readouterr().err
@@ -157,7 +157,7 @@ def test_other_values_of_the_same_keys_are_reported(cluster: Cluster, capfd: pyt
     assert keys(cluster) == list(range(5))
 
 
-def test_fewer_tasks_than_in_an_earlier_run_are_detected(cluster: Cluster) -> None:
+def test_fewer_tasks_than_in_earlier_run_are_detected(cluster: Cluster) -> None:
     """Of four tasks the last had committed; cut into two, its rows are in another task, and nobody else would know."""
     attempt(cluster, rows(range(15, 20)), task=3)
     again = [attempt(cluster, rows(range(10 * task, 10 * task + 10)), task=task, run="two") for task in (0, 1)]
@@ -172,7 +172,7 @@ def test_fewer_tasks_than_in_an_earlier_run_are_detected(cluster: Cluster) -> No
     ExactlyOnceWriter(sink(cluster.bootstrap)).commit(list(later), 1)
 
 
-def test_deleting_the_topic_deletes_rows_and_bookkeeping(cluster: Cluster) -> None:
+def test_recreated_topic_holds_only_new_rows(cluster: Cluster) -> None:
     attempt(cluster, rows(range(20)))
     with Client(cluster.bootstrap) as client:
         delete_topic(client, "orders")
@@ -183,6 +183,6 @@ def test_deleting_the_topic_deletes_rows_and_bookkeeping(cluster: Cluster) -> No
     assert keys(cluster) == list(range(20, 40))
 
 
-def test_a_partition_that_is_not_there_is_not_taken_for_a_topic(cluster: Cluster) -> None:
+def test_missing_partition_is_not_a_missing_topic(cluster: Cluster) -> None:
     with pytest.raises(KafkaError, match="orders-7"), sink(cluster.bootstrap).connected():
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "orders-7")

@@ -91,7 +91,7 @@ def read_back(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_each_run_adds_what_is_new_and_a_killed_run_leaves_nothing(
+def test_run_appends_new_records_and_killed_run_leaves_nothing(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     plan = ExportPlan("orders", str(tmp_path), bootstrap=cluster.bootstrap, value="json", by="hour")
@@ -160,7 +160,7 @@ def as_avro(schema: dict[str, Any], row: dict[str, Any]) -> bytes:
     return written.getvalue()
 
 
-def test_unwritable_target_is_an_error_with_the_reason(command: Command, cluster: Cluster, tmp_path: Path) -> None:
+def test_unwritable_target_fails_with_reason(command: Command, cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     cluster.create_topic("unwritable", 1)
     send_values(cluster, "unwritable", b"x")
@@ -171,7 +171,7 @@ def test_unwritable_target_is_an_error_with_the_reason(command: Command, cluster
     assert f"{tmp_path}/file" in output.partition("failed: ")[2]
 
 
-def test_avro_values_by_schema_file(command: Command, cluster: Cluster, tmp_path: Path) -> None:
+def test_avro_values_are_decoded_with_schema_file(command: Command, cluster: Cluster, tmp_path: Path) -> None:
     path, out = tmp_path / "order.avsc", tmp_path / "out"
     path.write_text(json.dumps(AVRO))
     at, price = datetime(2027, 1, 15, tzinfo=UTC), Decimal("2.50")
@@ -206,7 +206,7 @@ def test_avro_values_by_schema_file(command: Command, cluster: Cluster, tmp_path
     assert sorted(out.rglob("*")) == before
 
 
-def test_protobuf_values_by_descriptor_set(command: Command, cluster: Cluster, tmp_path: Path) -> None:
+def test_protobuf_values_are_decoded_with_descriptor_set(command: Command, cluster: Cluster, tmp_path: Path) -> None:
     path, out = tmp_path / "shop.desc", tmp_path / "out"
     path.write_bytes(descriptor_set())
     decode, columns = protobuf_decoder(str(path), "shop.Order")
@@ -264,9 +264,7 @@ def test_invalid_schema_file_exits_2_and_writes_nothing(
     assert not out.exists()
 
 
-def test_json_that_changes_its_type_ends_the_run_before_anything_is_written(
-    command: Command, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_json_type_change_fails_before_write(command: Command, cluster: Cluster, tmp_path: Path) -> None:
     out = tmp_path / "out"
     send_values(cluster, "json", b'{"n": 1}', b'{"n": 2.5}')
     assert command("json", out, "--value", "json")[0] == 0
@@ -284,9 +282,7 @@ def test_json_that_changes_its_type_ends_the_run_before_anything_is_written(
     assert not (tmp_path / "none").exists()
 
 
-def test_records_deleted_before_they_were_exported_are_told_and_passed_over_only_if_asked(
-    command: Command, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_deleted_records_fail_export_unless_allowed(command: Command, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create_topic("short")
     send_values(cluster, "short", b"a")
     assert command("short", tmp_path)[0] == 0
@@ -320,15 +316,13 @@ def descriptor_set() -> bytes:
     return descriptor_pb2.FileDescriptorSet(file=[*imported, file]).SerializeToString()
 
 
-def test_iceberg_without_a_runtime_for_this_spark_is_refused_in_one_sentence(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_iceberg_without_runtime_for_spark_version_fails(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"Iceberg has no runtime for Spark 4\.[2-9]"):
         export(spark, ExportPlan("orders", str(tmp_path), bootstrap=cluster.bootstrap, format="iceberg"))
 
 
 @pytest.mark.parametrize("appended", [False, True])
-def test_a_run_killed_about_its_append_to_a_table_is_finished_by_the_next_and_new_records_follow(
+def test_killed_table_append_is_completed_by_next_run(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appended: bool
 ) -> None:
     """With a table that, as Delta and Iceberg do, takes the append of a run once."""
@@ -360,7 +354,7 @@ def test_a_run_killed_about_its_append_to_a_table_is_finished_by_the_next_and_ne
     assert export(spark, plan).rows == 0
 
 
-def test_a_schema_may_grow_and_not_change() -> None:
+def test_schema_may_gain_columns_but_not_change_types() -> None:
     known = StructType().add("n", "long").add("price", "double").add("tags", "string")
     grown = _merge(known, StructType().add("n", "long").add("price", "long").add("new", "string"), "")
     assert grown.simpleString() == "struct<n:bigint,price:double,tags:string,new:string>"
@@ -382,12 +376,12 @@ def test_a_schema_may_grow_and_not_change() -> None:
         ({"target_bytes": 5}, "--target-size must be at least 64k"),
     ],
 )
-def test_contradictory_options_fail_before_spark_starts(wrong: dict[str, Any], problem: str) -> None:
+def test_contradicting_options_fail_before_spark_starts(wrong: dict[str, Any], problem: str) -> None:
     with pytest.raises(ExportError, match=problem):
         ExportPlan(**{"topic": "t", "target": "d", "bootstrap": "b", **wrong}).check()
 
 
-def test_a_reason_is_one_sentence() -> None:
+def test_error_reason_is_one_sentence() -> None:
     wrapped = RuntimeError(
         "[STREAM_FAILED] Query failed: Traceback (most recent call last):\n  File x\n"
         "ottla.spark.options.OptionError: no broker answers at a:1\n SQLSTATE: 38000"

@@ -96,7 +96,7 @@ def _transactions(cluster: Cluster) -> None:
     completed(cluster, "one", "two")
 
 
-def test_all_rows_are_there_once_however_the_scan_is_cut(directory: str) -> None:
+def test_each_row_is_read_once_for_any_split(directory: str) -> None:
     whole = table(LogSource, {"path": directory, "subscribe": "events"}).sort_by([("partition", "ascending")])
     assert whole.num_rows == RECORDS
     assert sorted(int(key) for key in whole["key"].to_pylist()) == list(range(RECORDS))
@@ -108,13 +108,13 @@ def test_all_rows_are_there_once_however_the_scan_is_cut(directory: str) -> None
         assert table(LogSource, options).sort_by([("partition", "ascending")]) == whole
 
 
-def test_tasks_are_the_same_in_the_same_order_each_time(directory: str) -> None:
+def test_tasks_are_deterministic(directory: str) -> None:
     options = {"path": directory, "minPartitions": "12"}
     pieces = [[task.pieces for task in plan(LogSource, options)[1]] for _ in range(2)]
     assert pieces[0] == pieces[1]
 
 
-def test_read_committed_is_exact_however_the_scan_is_cut(directory: str) -> None:
+def test_read_committed_is_exact_for_any_split(directory: str) -> None:
     for least in ("1", "40"):
         found = rows(
             LogSource,
@@ -132,7 +132,7 @@ def test_read_committed_is_exact_however_the_scan_is_cut(directory: str) -> None
     assert len(everything) == 12 * 40 > len(COMMITTED) > 0
 
 
-def test_filters_open_only_what_they_leave(directory: str) -> None:
+def test_filters_limit_opened_files(directory: str) -> None:
     def at(number: int) -> datetime:
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=START + number * 10)
 
@@ -163,7 +163,7 @@ def test_filters_open_only_what_they_leave(directory: str) -> None:
     assert len(rows(LogSource, options, cases[-1][0])) <= 102
 
 
-def test_a_late_record_among_later_ones_is_not_lost_to_a_filter(tmp_path: Path) -> None:
+def test_timestamp_filter_keeps_out_of_order_record(tmp_path: Path) -> None:
     """Producers may send times in any order: a batch that begins late can hold a record that is wanted."""
     with Cluster(topics=["mixed"], data_dir=str(tmp_path), configs=FOREVER) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 50, "compression.type": "gzip"})
@@ -178,13 +178,13 @@ def test_a_late_record_among_later_ones_is_not_lost_to_a_filter(tmp_path: Path) 
     assert [row["value"] for row in found] == [b"0", b"10"]
 
 
-def test_filters_are_not_taken_where_spark_would_mix_them_up(directory: str) -> None:
+def test_filters_are_not_pushed_without_ottlas_rule(directory: str) -> None:
     for given in ({}, {PUSHED: "true", "filterPushdown": "false"}):
         reader, _ = plan(LogSource, {"path": directory, **given})
         assert type(reader).pushFilters is filters.DataSourceReader.pushFilters
 
 
-def test_offsets_and_times_bound_a_read(directory: str) -> None:
+def test_offsets_and_timestamps_bound_read(directory: str) -> None:
     base = {"path": directory, "subscribe": "events"}
     found = rows(
         LogSource,
@@ -199,7 +199,7 @@ def test_offsets_and_times_bound_a_read(directory: str) -> None:
     assert len(rows(LogSource, base | by_partition)) == 50 + 25
 
 
-def test_columns_option_and_schema_narrow_the_read(directory: str) -> None:
+def test_columns_option_and_schema_select_columns(directory: str) -> None:
     from pyspark.sql.types import LongType, StringType, StructType
 
     found = table(LogSource, {"path": directory, "subscribe": "events", "columns": "offset,Headers"})
@@ -232,13 +232,13 @@ def damage(copy: Path, topic: str, batch: int) -> tuple[int, int]:
     return base, end
 
 
-def test_damage_fails_the_read_and_says_where(copy: Path) -> None:
+def test_damaged_batch_fails_read_with_position(copy: Path) -> None:
     damage(copy, "events", 7)
     with pytest.raises(DamagedLogError, match=r"events-0/0{20}\.log is damaged at or behind byte \d+: .*CRC"):
         rows(LogSource, {"path": str(copy), "subscribe": "events"})
 
 
-def test_damage_can_be_dropped_or_shown(copy: Path) -> None:
+def test_damaged_batch_can_be_dropped_or_shown(copy: Path) -> None:
     base, end = damage(copy, "events", 7)
     kept = rows(LogSource, {"path": str(copy), "subscribe": "events", "badRecords": "drop"})
     assert {r["offset"] for r in kept if r["partition"] == 0} == set(range(RECORDS // 2)) - set(range(base, end))
@@ -250,7 +250,7 @@ def test_damage_can_be_dropped_or_shown(copy: Path) -> None:
     assert len(shown) == len(kept) + 1
 
 
-def test_a_length_that_lies_costs_only_what_lies_before_the_next_indexed_batch(copy: Path) -> None:
+def test_wrong_batch_length_loses_only_rows_up_to_next_index_entry(copy: Path) -> None:
     path = copy / "events-0" / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
     data[8:12] = (2**31 - 1).to_bytes(4, "big")
@@ -261,7 +261,7 @@ def test_a_length_that_lies_costs_only_what_lies_before_the_next_indexed_batch(c
     assert RECORDS - 400 < len(kept) < RECORDS
 
 
-def test_a_missing_or_damaged_offset_index_is_done_without(copy: Path) -> None:
+def test_read_works_without_offset_index(copy: Path) -> None:
     for index in (copy / "events-0").glob("*.index"):
         index.unlink()
     for index in (copy / "events-1").glob("*.index"):
@@ -269,7 +269,7 @@ def test_a_missing_or_damaged_offset_index_is_done_without(copy: Path) -> None:
     assert len(rows(LogSource, {"path": str(copy), "subscribe": "events", "minPartitions": "8"})) == RECORDS
 
 
-def test_an_index_with_room_behind_it_is_read_as_a_running_kafka_has_it(copy: Path) -> None:
+def test_preallocated_index_of_running_kafka_is_read(copy: Path) -> None:
     for index in (*(copy / "events-0").glob("*.index"), *(copy / "events-0").glob("*.timeindex")):
         index.write_bytes(index.read_bytes() + bytes(10 << 20))
     options = {"path": str(copy), "assign": '{"events": [0]}', "minPartitions": "6"}
@@ -279,7 +279,7 @@ def test_an_index_with_room_behind_it_is_read_as_a_running_kafka_has_it(copy: Pa
     assert len(rows(LogSource, late)) == 50
 
 
-def test_a_torn_tail_of_a_crash_is_not_read(copy: Path) -> None:
+def test_torn_tail_is_not_read(copy: Path) -> None:
     (copy / ".kafka_cleanshutdown").unlink()
     last = sorted((copy / "events-0").glob("*.log"))[-1]
     whole = rows(LogSource, {"path": str(copy), "subscribe": "events"})
@@ -290,7 +290,7 @@ def test_a_torn_tail_of_a_crash_is_not_read(copy: Path) -> None:
     assert rows(LogSource, {"path": str(copy), "subscribe": "events"}) == torn
 
 
-def test_the_high_watermark_of_the_checkpoint_bounds_a_replicated_log(copy: Path) -> None:
+def test_checkpointed_high_watermark_bounds_replicated_log(copy: Path) -> None:
     checkpoint = copy / "replication-offset-checkpoint"
     lines = checkpoint.read_text().splitlines()
     checkpoint.write_text("\n".join("events 0 100" if line.startswith("events 0 ") else line for line in lines) + "\n")
@@ -300,7 +300,7 @@ def test_the_high_watermark_of_the_checkpoint_bounds_a_replicated_log(copy: Path
     assert len(rows(LogSource, base)) == RECORDS // 2
 
 
-def test_a_compaction_or_a_deletion_between_plan_and_read_loses_nothing_silently(copy: Path) -> None:
+def test_file_removed_after_planning_is_reported(copy: Path) -> None:
     options = {"path": str(copy), "assign": '{"events": [0]}'}
     before = rows(LogSource, options)
     reader, tasks = plan(LogSource, options)
@@ -317,7 +317,7 @@ def test_a_compaction_or_a_deletion_between_plan_and_read_loses_nothing_silently
     assert 0 < len(left) < len(before)
 
 
-def test_a_directory_that_is_being_written_gives_what_was_whole_at_the_time(tmp_path: Path) -> None:
+def test_directory_in_use_is_read_up_to_last_stable_offset(tmp_path: Path) -> None:
     topics = {"live": {"partitions": 1, "configs": SMALL_SEGMENTS}}
     with Cluster(topics=topics, data_dir=str(tmp_path), configs=FOREVER) as cluster:
         seen = 0
@@ -345,7 +345,7 @@ def test_a_directory_that_is_being_written_gives_what_was_whole_at_the_time(tmp_
         assert len(decided) == 2005
 
 
-def test_several_brokers_directories_are_read_at_once(tmp_path: Path) -> None:
+def test_directories_of_several_brokers_are_read_together(tmp_path: Path) -> None:
     with Cluster(3, topics=["spread:6"], data_dir=str(tmp_path), configs=FOREVER) as cluster:
         produce(cluster, "spread", 60, partitions=6)
     found = rows(LogSource, {"path": str(tmp_path)})
@@ -385,20 +385,20 @@ def test_several_brokers_directories_are_read_at_once(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_options_are_named_with_a_correct_value(directory: str, options: dict[str, str], message: str) -> None:
+def test_invalid_option_error_shows_valid_value(directory: str, options: dict[str, str], message: str) -> None:
     given = options if not options else {"path": directory, **options}
     with pytest.raises(OptionError) as raised:
         rows(LogSource, given)
     assert message in str(raised.value)
 
 
-def test_folders_that_only_have_names_like_partitions_are_no_log_directory(tmp_path: Path) -> None:
+def test_folder_named_like_partition_is_not_a_log_directory(tmp_path: Path) -> None:
     (tmp_path / "llvm-14" / "lib").mkdir(parents=True)
     with pytest.raises(OptionError, match=r"is no log directory: it has neither meta\.properties nor folders such as"):
         make_source(LogSource, {"path": str(tmp_path)})
 
 
-def test_a_directory_behind_a_url_is_read_through_fsspec(directory: str) -> None:
+def test_url_is_read_through_fsspec(directory: str) -> None:
     fsspec = pytest.importorskip("fsspec")
     store = fsspec.filesystem("memory")
     store.put(directory, "/lake", recursive=True)
@@ -418,9 +418,7 @@ def test_a_directory_behind_a_url_is_read_through_fsspec(directory: str) -> None
         store.rm("/lake", recursive=True)
 
 
-def test_a_url_that_nobody_can_read_is_refused_with_what_to_install(
-    directory: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsupported_url_names_package_to_install(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(OptionError, match="fsspec cannot read nonsense:// paths here"):
         rows(LogSource, {"path": "nonsense://bucket/logs"})

@@ -49,12 +49,12 @@ def seen_by_kafka(*, committed: bool) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
-def test_every_record_is_there_as_kafkas_consumer_saw_it(level: str) -> None:
+def test_rows_equal_records_of_kafkas_consumer(level: str) -> None:
     found = rows(LogSource, {"path": DATA, "includeHeaders": "true", "kafka.isolation.level": level})
     assert found == seen_by_kafka(committed=level == "read_committed")
 
 
-def test_records_that_read_committed_hides_are_those_of_open_and_aborted_transactions() -> None:
+def test_read_committed_hides_open_and_aborted_transactions() -> None:
     everything = rows(LogSource, {"path": DATA, "subscribePattern": "transactional|open"})
     committed = rows(
         LogSource, {"path": DATA, "subscribePattern": "transactional|open", "isolation.level": "read_committed"}
@@ -63,7 +63,7 @@ def test_records_that_read_committed_hides_are_those_of_open_and_aborted_transac
     assert all(row in everything for row in committed)
 
 
-def test_batch_columns_say_what_kafkas_dump_tool_says() -> None:
+def test_batch_columns_equal_kafkas_dump() -> None:
     found = rows(LogSource, {"path": DATA, "subscribe": "segmented,codec-zstd,transactional", "includeBatch": "true"})
     segments = {row["segment"] for row in found if row["topic"] == "segmented"}
     assert segments == {0, 8, 16}
@@ -78,7 +78,7 @@ def test_batch_columns_say_what_kafkas_dump_tool_says() -> None:
         assert not row["control"]
 
 
-def test_control_records_come_on_request() -> None:
+def test_control_records_are_included_on_request() -> None:
     found = rows(LogSource, {"path": DATA, "subscribe": "transactional", "includeControl": "true"})
     markers = [row for row in found if row["control"]]
     assert {row["key"] for row in markers} == {b"COMMIT", b"ABORT"}
@@ -86,20 +86,20 @@ def test_control_records_come_on_request() -> None:
     assert len(found) == len(plain) + len(markers)
 
 
-def test_a_deleted_topics_folder_is_not_read_and_internal_topics_only_by_name() -> None:
+def test_deleted_topic_is_skipped_and_internal_topics_need_name() -> None:
     topics = {row["topic"] for row in rows(LogSource, {"path": DATA})}
     assert "deleted" not in topics
     assert not any(topic.startswith("__") for topic in topics)
     assert rows(LogSource, {"path": DATA, "subscribe": "__consumer_offsets"})
 
 
-def test_records_before_the_log_start_are_not_shown() -> None:
+def test_records_before_log_start_offset_are_skipped() -> None:
     facts = json.loads((KAFKA / "facts.json").read_text())
     first = min(row["offset"] for row in rows(LogSource, {"path": DATA, "subscribe": "trimmed"}))
     assert first == facts["offsets"]["earliest"]["trimmed:0"]["offset"] > 0
 
 
-def test_times_are_found_as_kafka_finds_them() -> None:
+def test_offsets_for_timestamps_equal_kafkas() -> None:
     facts = json.loads((KAFKA / "facts.json").read_text())
     for time, answers in facts["offsets"].items():
         if not time.isdigit():
@@ -121,7 +121,7 @@ def test_times_are_found_as_kafka_finds_them() -> None:
             assert found == later, name
 
 
-def test_partitions_are_left_out_before_a_file_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filtered_partitions_are_skipped_without_opening_files(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = []
     import ottla.spark.log.files as log_files
 

@@ -47,7 +47,7 @@ def produce(cluster: Cluster, numbers: range) -> None:
     assert producer.flush(60) == 0
 
 
-def test_a_directory_is_a_table(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
+def test_directory_is_read_as_table(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
     frame = spark.read.format("ottla-log").option("includeHeaders", "true").load(cluster[1])
     assert frame.dtypes == [
         ("key", "binary"),
@@ -70,20 +70,20 @@ def test_a_directory_is_a_table(spark: SparkSession, cluster: tuple[Cluster, str
     ]
 
 
-def test_a_view_can_be_made_in_sql_alone(spark: SparkSession) -> None:
+def test_view_is_created_by_sql(spark: SparkSession) -> None:
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW kafka_log USING `ottla-log` OPTIONS (path '{KAFKA}', subscribe 'orders')"
     )
     assert spark.sql("SELECT count(*) AS n FROM kafka_log").collect()[0].n == 9
 
 
-def test_workers_read_through_fsspec_too(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
+def test_workers_read_through_fsspec(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
     pytest.importorskip("fsspec")
     frame = spark.read.format("ottla-log").option("subscribe", "orders").load(f"local://{cluster[1]}")
     assert frame.count() == 1000
 
 
-def test_over_the_network_in_a_batch(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
+def test_batch_reads_over_network(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
     frame = (
         spark.read.format("ottla")
         .option("kafka.bootstrap.servers", cluster[0].bootstrap)
@@ -96,7 +96,7 @@ def test_over_the_network_in_a_batch(spark: SparkSession, cluster: tuple[Cluster
     assert (row.n, row.keys, row.last) == (1000, 7, 499)
 
 
-def test_a_stream_reads_each_row_once_over_restarts_and_its_group_follows(
+def test_restarted_stream_reads_rows_once_and_commits_to_group(
     spark: SparkSession, cluster: tuple[Cluster, str], tmp_path: Path
 ) -> None:
     running = cluster[0]
@@ -132,7 +132,7 @@ def test_a_stream_reads_each_row_once_over_restarts_and_its_group_follows(
     assert found == list(range(1200))
 
 
-def test_errors_come_at_load_and_say_what_would_be_right(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
+def test_invalid_options_fail_at_load_with_valid_values(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
     with pytest.raises(Exception, match=r"ottla-log has no option startingoffset; did you mean startingOffsets\?"):
         spark.read.format("ottla-log").option("startingOffset", "earliest").load(KAFKA)
     source = spark.read.format("ottla").option("kafka.bootstrap.servers", cluster[0].bootstrap)

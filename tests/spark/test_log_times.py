@@ -71,7 +71,7 @@ def write(folder: Path, written: list[tuple[list[int], int, int | None, bool]]) 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "compiled" if form.COMPILED else "uncompiled")
 @given(written=batches, low=times, high=times)
 @settings(max_examples=60, deadline=None)
-def test_a_filter_takes_the_rows_of_its_times_and_no_others(
+def test_timestamp_filter_returns_exactly_matching_rows(
     form: object, written: list[tuple[list[int], int, int | None, bool]], low: int, high: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -93,7 +93,7 @@ def test_a_filter_takes_the_rows_of_its_times_and_no_others(
             assert [row["offset"] for row in rows(LogSource, options, given)] == wanted
 
 
-def test_what_is_likely_too_late_is_read_in_few_large_tasks(tmp_path: Path) -> None:
+def test_batches_probably_too_late_are_read_in_few_large_tasks(tmp_path: Path) -> None:
     """Going over it costs a fraction of decoding it, and a task has its price."""
     there = write(tmp_path, [([30 * number] * 50, CompressionType.NONE, None, True) for number in range(40)])
     options = {"path": str(tmp_path), "columns": "offset", "minPartitions": "4"}
@@ -106,7 +106,7 @@ def test_what_is_likely_too_late_is_read_in_few_large_tasks(tmp_path: Path) -> N
     assert [row["offset"] for row in rows(LogSource, options, until)] == [n for n, time in there.items() if time <= 600]
 
 
-def test_damage_behind_the_last_offset_is_no_matter_of_a_filter_on_time(tmp_path: Path) -> None:
+def test_timestamp_filter_ignores_damage_after_last_offset(tmp_path: Path) -> None:
     """Where no index says in which bytes offsets end, batches of other times are gone over up to the last offset."""
     write(tmp_path, [([100], CompressionType.NONE, None, number == 4) for number in range(6)])
     segment = tmp_path / "shuffled-0" / f"{0:020d}.log"

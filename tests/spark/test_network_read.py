@@ -83,7 +83,7 @@ def expected(numbers: Any) -> list[dict[str, Any]]:
     ]
 
 
-def test_rows_are_as_produced_however_they_are_cut(cluster: Cluster) -> None:
+def test_rows_equal_produced_records_for_any_split(cluster: Cluster) -> None:
     for more in ({}, {"minPartitions": "11"}, {"maxRecordsPerPartition": "50"}):
         given = options(cluster, includeHeaders="true", **more)
         assert rows(NetworkSource, given) == expected(range(RECORDS))
@@ -92,12 +92,12 @@ def test_rows_are_as_produced_however_they_are_cut(cluster: Cluster) -> None:
         assert tasks >= 11 or not more
 
 
-def test_fetches_smaller_than_the_data_lose_nothing(cluster: Cluster) -> None:
+def test_small_fetch_size_loses_no_rows(cluster: Cluster) -> None:
     found = rows(NetworkSource, options(cluster, **{"kafka.max.partition.fetch.bytes": "1k"}))
     assert len(found) == RECORDS
 
 
-def test_offsets_and_times_bound_a_read(cluster: Cluster) -> None:
+def test_offsets_and_timestamps_bound_read(cluster: Cluster) -> None:
     found = rows(
         NetworkSource,
         options(
@@ -119,13 +119,13 @@ def test_offsets_and_times_bound_a_read(cluster: Cluster) -> None:
     assert len(rows(NetworkSource, per_partition)) == 100
 
 
-def test_patterns_and_assignments_choose(cluster: Cluster) -> None:
+def test_subscribe_pattern_and_assign_select_partitions(cluster: Cluster) -> None:
     assert {r["partition"] for r in rows(NetworkSource, options(cluster, assign='{"orders": [0, 2]}'))} == {0, 2}
     assert len(rows(NetworkSource, options(cluster, subscribePattern="ord.*"))) == RECORDS
     assert rows(NetworkSource, options(cluster, subscribePattern="nothing.*")) == []
 
 
-def test_filters_ask_only_for_what_they_leave(cluster: Cluster) -> None:
+def test_filters_limit_fetched_offsets(cluster: Cluster) -> None:
     given = options(cluster)
     everything = rows(NetworkSource, given)
     cases: list[tuple[list[Any], Any, int]] = [
@@ -144,7 +144,7 @@ def test_filters_ask_only_for_what_they_leave(cluster: Cluster) -> None:
     assert len(rows(NetworkSource, given, cases[-1][0])) == 1
 
 
-def test_filters_leave_records_without_a_time(cluster: Cluster) -> None:
+def test_filters_keep_records_without_timestamp(cluster: Cluster) -> None:
     """Their time is -1, the last millisecond of 1969; which a broker cannot be asked for."""
     cluster.create_topic("timeless", 1)
     with Client(cluster.bootstrap) as client:
@@ -160,7 +160,7 @@ def test_filters_leave_records_without_a_time(cluster: Cluster) -> None:
     assert [row["offset"] for row in rows(NetworkSource, given, [none])] == [0, 2]
 
 
-def test_read_committed_leaves_out_what_was_aborted_and_what_is_open(cluster: Cluster) -> None:
+def test_read_committed_skips_aborted_and_open_transactions(cluster: Cluster) -> None:
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -192,7 +192,7 @@ def test_read_committed_leaves_out_what_was_aborted_and_what_is_open(cluster: Cl
     producer.abort_transaction()
 
 
-def test_records_deleted_since_planning_are_reported_or_fail(cluster: Cluster) -> None:
+def test_records_deleted_after_planning_are_reported_or_fail(cluster: Cluster) -> None:
     cluster.create_topic("trimmed")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "batch.num.messages": 10})
     for number in range(100):
@@ -216,7 +216,7 @@ def test_records_deleted_since_planning_are_reported_or_fail(cluster: Cluster) -
         rows(NetworkSource, given | {"startingOffsets": '{"trimmed": {"0": 3}}'})
 
 
-def test_a_topic_that_was_recreated_since_the_plan_is_not_read(cluster: Cluster) -> None:
+def test_topic_recreated_after_planning_is_not_read(cluster: Cluster) -> None:
     cluster.create_topic("again")
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     producer.produce("again", value="old")
@@ -231,7 +231,7 @@ def test_a_topic_that_was_recreated_since_the_plan_is_not_read(cluster: Cluster)
         list(reader.read(tasks[0]))
 
 
-def test_a_broker_that_asks_for_a_login_gets_one() -> None:
+def test_read_authenticates_with_sasl() -> None:
     with Cluster(topics=["secret"], users={"ada": "ada-secret"}) as cluster:
         login = {
             "kafka.security.protocol": "SASL_PLAINTEXT",
@@ -289,16 +289,14 @@ def test_a_broker_that_asks_for_a_login_gets_one() -> None:
         ({"kafka.security.protocol": "SAFE"}, "kafka.security.protocol"),
     ],
 )
-def test_wrong_options_are_named_with_a_correct_value(
-    cluster: Cluster, given: dict[str, str | None], message: str
-) -> None:
+def test_invalid_option_error_shows_valid_value(cluster: Cluster, given: dict[str, str | None], message: str) -> None:
     merged = {**options(cluster), **given}
     with pytest.raises(OptionError) as raised:
         rows(NetworkSource, {name: value for name, value in merged.items() if value is not None})
     assert message in str(raised.value)
 
 
-def test_executors_import_no_broker() -> None:
+def test_executors_do_not_import_broker() -> None:
     """What a worker unpickles brings neither server nor broker nor coordinators with it."""
     code = (
         "import importlib, pkgutil, sys\n"

@@ -71,7 +71,7 @@ class Query:
         return found
 
 
-def test_batches_follow_each_other_without_gap_or_repetition(cluster: Cluster) -> None:
+def test_batches_have_no_gaps_and_no_duplicates(cluster: Cluster) -> None:
     produce(cluster, "orders", range(10))
     query = Query(stream(cluster))
     assert query.batch() == list(range(10))
@@ -85,7 +85,7 @@ def test_batches_follow_each_other_without_gap_or_repetition(cluster: Cluster) -
     assert again.batch() == [15]
 
 
-def test_a_stream_begins_at_the_end_unless_told_otherwise(cluster: Cluster) -> None:
+def test_stream_starts_at_latest_by_default(cluster: Cluster) -> None:
     produce(cluster, "orders", range(5))
     given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "orders"}
     source, schema = make_source(NetworkSource, given)
@@ -97,7 +97,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise(cluster: Cluster) -> N
     assert Query(stream(cluster, startingOffsets=offsets)).batch() == [2, 3, 4, 5]
 
 
-def test_limits_are_shared_out_in_proportion_and_all_is_read(cluster: Cluster) -> None:
+def test_offset_limit_is_divided_in_proportion_to_lag(cluster: Cluster) -> None:
     produce(cluster, "orders", range(90))
     produce(cluster, "orders", range(90, 100), partition=1)
     query = Query(stream(cluster, maxOffsetsPerTrigger="20"))
@@ -115,7 +115,7 @@ def test_limits_are_shared_out_in_proportion_and_all_is_read(cluster: Cluster) -
     assert Query(stream(cluster, maxOffsetsPerTrigger="20")).batch(ReadAllAvailable()) is not None
 
 
-def test_available_now_stops_where_the_topic_ended_at_the_start(cluster: Cluster) -> None:
+def test_available_now_stops_at_initial_end_offset(cluster: Cluster) -> None:
     produce(cluster, "orders", range(10))
     query = Query(stream(cluster, maxOffsetsPerTrigger="4"))
     query.reader.prepareForTriggerAvailableNow()
@@ -128,7 +128,7 @@ def test_available_now_stops_where_the_topic_ended_at_the_start(cluster: Cluster
     assert Query(stream(cluster), query.at).batch() == list(range(10, 20))
 
 
-def test_few_offsets_wait_for_more(cluster: Cluster) -> None:
+def test_min_offsets_per_trigger_delays_batch(cluster: Cluster) -> None:
     query = Query(stream(cluster, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="100", maxTriggerDelay="1h"))
     produce(cluster, "orders", range(3))
     assert query.batch() is None
@@ -138,7 +138,7 @@ def test_few_offsets_wait_for_more(cluster: Cluster) -> None:
     assert hasty.batch() == list(range(6))
 
 
-def test_new_partitions_and_topics_are_read_from_their_beginning(cluster: Cluster) -> None:
+def test_new_partitions_and_topics_are_read_from_earliest(cluster: Cluster) -> None:
     query = Query(stream(cluster, subscribePattern="orders.*"))
     produce(cluster, "orders", [1])
     assert query.batch() == [1]
@@ -152,7 +152,7 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(cluster: Cluste
     assert query.batch() == [2, 3]
 
 
-def test_a_recreated_topic_is_found_by_its_id(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
+def test_recreated_topic_is_detected_by_topic_id(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
     query = Query(stream(cluster))
     produce(cluster, "orders", range(5))
     assert query.batch() == list(range(5))
@@ -168,7 +168,7 @@ def test_a_recreated_topic_is_found_by_its_id(cluster: Cluster, capfd: pytest.Ca
     assert lenient.batch() is None
 
 
-def test_a_topic_that_is_gone_is_said(cluster: Cluster) -> None:
+def test_deleted_topic_is_reported(cluster: Cluster) -> None:
     cluster.create_topic("second")
     query = Query(stream(cluster, subscribe="orders,second"))
     produce(cluster, "orders", [1])
@@ -186,21 +186,21 @@ def test_a_topic_that_is_gone_is_said(cluster: Cluster) -> None:
     assert lenient.batch() == [3]
 
 
-def test_offsets_that_retention_took_are_said(cluster: Cluster) -> None:
+def test_expired_offsets_are_reported(cluster: Cluster) -> None:
     produce(cluster, "orders", range(10))
     query = Query(stream(cluster), '{"orders": {"0": 50, "1": 0}}')
     with pytest.raises(DataLossError, match="orders-0 has offsets 0 to 10, and the stream is at 50"):
         query.batch()
 
 
-def test_a_checkpoint_of_sparks_own_source_is_understood(cluster: Cluster) -> None:
+def test_checkpoint_of_spark_kafka_source_is_accepted(cluster: Cluster) -> None:
     produce(cluster, "orders", range(10))
     query = Query(stream(cluster), '{"orders": {"1": 0, "0": 7}}')
     assert query.batch() == [7, 8, 9]
     assert query.batch() is None
 
 
-def test_a_group_follows_the_stream(cluster: Cluster) -> None:
+def test_stream_commits_offsets_to_group(cluster: Cluster) -> None:
     produce(cluster, "orders", range(10))
     query = Query(stream(cluster, groupId="job", maxOffsetsPerTrigger="6"))
     with Client(cluster.bootstrap) as client:
@@ -216,7 +216,7 @@ def test_a_group_follows_the_stream(cluster: Cluster) -> None:
     query.reader.stop()
 
 
-def test_a_stream_outlives_a_restart_of_its_broker(tmp_path: Path) -> None:
+def test_stream_survives_broker_restart(tmp_path: Path) -> None:
     kept = {"ports": free_ports(1), "data_dir": str(tmp_path), "topics": ["orders:2"]}
     with Cluster(**kept) as before:
         produce(before, "orders", range(3))
@@ -230,7 +230,7 @@ def test_a_stream_outlives_a_restart_of_its_broker(tmp_path: Path) -> None:
             assert query.batch() == [3]
 
 
-def test_what_a_stream_may_not_have_is_said(cluster: Cluster) -> None:
+def test_unsupported_stream_option_fails(cluster: Cluster) -> None:
     """Said by the reader's first answer, because Spark hides an error of `streamReader` itself."""
     refused = stream(cluster, endingOffsets="latest")
     for ask in (refused.initialOffset, lambda: refused.latestOffset({}, ReadAllAvailable())):

@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 
 
 @pytest.mark.usefixtures("spark")
-def test_every_snippet_of_the_page_runs(spark_kafka: SparkKafka, tmp_path: Path) -> None:
+def test_page_snippets_run(spark_kafka: SparkKafka, tmp_path: Path) -> None:
     snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(snippets) >= 6
     spark_kafka.create_topic("orders", 2)
@@ -36,7 +36,7 @@ def test_every_snippet_of_the_page_runs(spark_kafka: SparkKafka, tmp_path: Path)
     names["test_orders_are_counted"](spark_kafka)  # type: ignore[operator]
 
 
-def test_every_command_and_option_of_the_page_is_there() -> None:
+def test_page_names_existing_commands_and_options() -> None:
     commands = re.findall(r"^ottla (export|pipeline [a-z-]+)(.*)$", PAGE.read_text(), re.MULTILINE)
     assert {name for name, _ in commands} == {
         "export",
@@ -50,7 +50,7 @@ def test_every_command_and_option_of_the_page_is_there() -> None:
         assert set(re.findall(r" (--[a-z-]+)", rest.partition("#")[0])) <= known, name
 
 
-def test_a_pipeline_is_found_made_and_asked_for_its_status(tmp_path: Path) -> None:
+def test_pipeline_is_created_found_and_reports_status(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="there is no folder"):
         find_pipeline(tmp_path / "nothing")
     with pytest.raises(PipelineError, match=r"has neither spark-pipeline\.yml nor pipeline\.py"):
@@ -70,7 +70,7 @@ def test_a_pipeline_is_found_made_and_asked_for_its_status(tmp_path: Path) -> No
         assert read_status(found)["state"] == "died"
 
 
-def test_progress_is_rows_per_second_and_lag_per_source() -> None:
+def test_progress_has_rows_per_second_and_lag_per_source() -> None:
     source = {
         "description": "ottla",
         "numInputRows": 9,

@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 
 
 @pytest.mark.parametrize("name", ["sessions", "enrichment", "changes"])
-def test_an_example_agrees_with_plain_python_after_kills(name: str, spark_kafka: SparkKafka) -> None:
+def test_example_equals_plain_python_after_kills(name: str, spark_kafka: SparkKafka) -> None:
     module = load(EXAMPLES / name)
     # As outside of our tests: time that has gone on ends sessions without another click.
     spark_kafka.spark.conf.set(NO_DATA, "true")

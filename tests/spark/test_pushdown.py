@@ -58,7 +58,7 @@ def tasks(frame: DataFrame) -> int:
     return int(frame.rdd.getNumPartitions())
 
 
-def test_only_what_filters_leave_is_read(spark: SparkSession, frame: DataFrame) -> None:
+def test_pushed_filters_limit_rows_read(spark: SparkSession, frame: DataFrame) -> None:
     assert tasks(frame) == 3
     assert tasks(frame.filter("partition = 1")) == 1
     assert tasks(frame.filter("topic IN ('orders')")) == 2
@@ -76,7 +76,7 @@ def scanned(frame: DataFrame) -> list[set[str]]:
     return [{output.apply(at).name() for at in range(output.size())} for output in outputs]
 
 
-def test_only_columns_that_are_used_are_read(spark: SparkSession, frame: DataFrame) -> None:
+def test_only_used_columns_are_read(spark: SparkSession, frame: DataFrame) -> None:
     assert scanned(frame) == [set(frame.columns)]
     assert scanned(frame.groupBy().count()) == [{"partition"}], "one that tells of rows"
     assert scanned(frame.select("value")) == [{"value"}]
@@ -89,7 +89,7 @@ def test_only_columns_that_are_used_are_read(spark: SparkSession, frame: DataFra
     assert scanned(left.join(right, "offset")) == [{"offset", "value"}, {"offset", "key", "partition"}]
 
 
-def test_what_is_made_of_some_columns_is_right(spark: SparkSession, frame: DataFrame) -> None:
+def test_queries_on_some_columns_are_correct(spark: SparkSession, frame: DataFrame) -> None:
     assert frame.count() == ROWS + 1
     assert frame.filter("length(value) = 3").count() == ROWS - 100
     ends = functions.min("offset").alias("least"), functions.max("offset").alias("most")
@@ -110,7 +110,7 @@ def test_what_is_made_of_some_columns_is_right(spark: SparkSession, frame: DataF
     assert [row.offset for row in found] == [0]
 
 
-def test_a_frame_filtered_again_has_all_rows(spark: SparkSession, frame: DataFrame) -> None:
+def test_frame_filtered_twice_returns_all_rows(spark: SparkSession, frame: DataFrame) -> None:
     even, odd = frame.filter("topic = 'orders' AND partition = 0"), frame.filter("partition = 1")
     assert numbers(even) == list(range(0, ROWS, 2))
     assert numbers(odd) == list(range(1, ROWS, 2))
@@ -132,7 +132,7 @@ def test_a_frame_filtered_again_has_all_rows(spark: SparkSession, frame: DataFra
     assert (found.everything, found.late, found.odd, found.zero) == (ROWS + 1, 10, 5, 3)
 
 
-def test_a_cached_frame_keeps_its_rows(frame: DataFrame) -> None:
+def test_cached_frame_keeps_its_rows(frame: DataFrame) -> None:
     odd = frame.filter("partition = 1").cache()
     try:
         assert odd.count() == ROWS // 2
@@ -143,7 +143,7 @@ def test_a_cached_frame_keeps_its_rows(frame: DataFrame) -> None:
         odd.unpersist()
 
 
-def test_the_table_in_a_join_with_a_stream_has_all_rows_in_every_batch(
+def test_stream_static_join_reads_all_table_rows_in_every_batch(
     spark: SparkSession, frame: DataFrame, cluster: tuple[Cluster, str], tmp_path: Path
 ) -> None:
     stream = (
@@ -168,13 +168,13 @@ def test_the_table_in_a_join_with_a_stream_has_all_rows_in_every_batch(
     assert numbers(spark.read.parquet(str(tmp_path / "out"))) == list(range(1, ROWS, 2))
 
 
-def test_push_down_can_be_switched_off(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
+def test_push_down_can_be_disabled(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:
     whole = load(spark, cluster, "ottla", filterPushdown="false").filter("partition = 1")
     assert tasks(whole) == 3
     assert whole.count() == ROWS // 2
 
 
-def test_rows_are_right_where_spark_pushes_filters_itself(spark: SparkSession, frame: DataFrame) -> None:
+def test_rows_are_correct_when_spark_pushes_filters(spark: SparkSession, frame: DataFrame) -> None:
     spark.conf.set(pushdown_rule.SETTING, "true")
     try:
         assert frame.filter("partition = 1 AND offset < 7").count() == 7
@@ -183,14 +183,14 @@ def test_rows_are_right_where_spark_pushes_filters_itself(spark: SparkSession, f
         spark.conf.unset(pushdown_rule.SETTING)
 
 
-def test_what_python_cannot_take_is_not_pushed(frame: DataFrame) -> None:
+def test_unsupported_filter_is_not_pushed(frame: DataFrame) -> None:
     """It knows no time after the year 9999 and none before the first: Spark does."""
     assert frame.filter("timestamp < timestamp'+20000-01-01 00:00:00' AND partition = 1").count() == ROWS // 2
     assert frame.filter("timestamp < timestamp'-0100-01-01 00:00:00'").count() == 0
 
 
 @pytest.mark.parametrize("source", [None, "public class NarrowScans { public int wrong() { return } }"])
-def test_without_the_rule_rows_are_right(
+def test_rows_are_correct_without_optimizer_rule(
     spark: SparkSession,
     cluster: tuple[Cluster, str],
     tmp_path: Path,
@@ -214,7 +214,7 @@ def test_without_the_rule_rows_are_right(
         replace(rules)
 
 
-def test_a_session_has_the_rule_once(spark: SparkSession) -> None:
+def test_optimizer_rule_is_registered_once_per_session(spark: SparkSession) -> None:
     assert pushdown_rule.install(spark)
     rules = spark._jsparkSession.experimental().extraOptimizations()
     assert rules.size() == 1

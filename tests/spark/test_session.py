@@ -28,7 +28,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     os.environ.update(before)
 
 
-def test_workers_run_this_interpreter_with_the_installed_pyspark_and_not_with_its_sources_in_a_zip(
+def test_local_workers_use_installed_pyspark(
     spark: SparkSession,
 ) -> None:
     def found(_: object) -> list[tuple[str, str, list[str]]]:
@@ -42,7 +42,7 @@ def test_workers_run_this_interpreter_with_the_installed_pyspark_and_not_with_it
     assert not [each for each in zips if "pyspark" in each]
 
 
-def test_an_interpreter_that_was_chosen_is_kept_and_a_cluster_gets_one_by_its_path(clean: pytest.MonkeyPatch) -> None:
+def test_configured_python_is_kept(clean: pytest.MonkeyPatch) -> None:
     _choose_interpreter("spark://host:7077")
     assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
     _choose_interpreter("local[2]")

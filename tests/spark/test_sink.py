@@ -36,7 +36,7 @@ def write(frame: DataFrame, cluster: Cluster, **options: str) -> None:
     writer.mode("append").save()
 
 
-def test_columns_choose_topic_partition_key_and_headers(spark: SparkSession, cluster: Cluster) -> None:
+def test_columns_set_topic_partition_key_and_headers(spark: SparkSession, cluster: Cluster) -> None:
     rows: list[Any] = [
         ("left", 1, "k", "v1", [("h", b"1"), ("h", None)]),
         ("right", 2, None, "v2", None),
@@ -53,7 +53,7 @@ def test_columns_choose_topic_partition_key_and_headers(spark: SparkSession, clu
     assert (keyed.partition, keyed.value) == (partition_for_key(b"some key", 3), None)
 
 
-def test_many_rows_from_many_tasks_arrive_once_each(spark: SparkSession, cluster: Cluster) -> None:
+def test_rows_of_many_tasks_are_written_once(spark: SparkSession, cluster: Cluster) -> None:
     frame = spark.range(20_000, numPartitions=4).selectExpr("cast(id as string) as value", "id as ignored")
     write(frame, cluster, topic="many")
     assert sorted(int(seen.value or b"") for seen in consume(cluster.bootstrap, "many")) == list(range(20_000))
@@ -61,7 +61,7 @@ def test_many_rows_from_many_tasks_arrive_once_each(spark: SparkSession, cluster
     assert all(record.producer_id >= 0 for record in cluster.records("many"))
 
 
-def test_a_stream_appends_its_batches(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_stream_appends_batches(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).option("numPartitions", 2).load()
     for _ in range(2):
         query = (
@@ -93,7 +93,7 @@ def test_a_stream_appends_its_batches(spark: SparkSession, cluster: Cluster, tmp
         ("value string", {"kafka.bootstrap.servers": "nonsense:port", "topic": "left"}, "kafka.bootstrap.servers"),
     ],
 )
-def test_wrong_sink_options_fail_before_the_first_row(
+def test_invalid_sink_options_fail_before_first_row(
     spark: SparkSession, cluster: Cluster, schema: str, options: dict[str, str], problem: str
 ) -> None:
     columns = _parse_datatype_string(schema)
@@ -102,13 +102,13 @@ def test_wrong_sink_options_fail_before_the_first_row(
         make_writer({"kafka.bootstrap.servers": cluster.bootstrap, **options}, columns, False)
 
 
-def test_a_topic_is_not_overwritten(cluster: Cluster) -> None:
+def test_overwrite_mode_is_refused(cluster: Cluster) -> None:
     columns = StructType().add("value", "string")
     options = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": "left"}
     with pytest.raises(OptionError, match="cannot be overwritten"):
         make_writer(options, columns, True)
 
 
-def test_a_row_that_cannot_be_sent_ends_the_job_with_its_reason(spark: SparkSession, cluster: Cluster) -> None:
+def test_unsendable_row_fails_job_with_reason(spark: SparkSession, cluster: Cluster) -> None:
     with pytest.raises(Exception, match="left has partitions 0 to 1, not 9"):
         write(spark.range(1).selectExpr("'x' as value", "9 as partition"), cluster, topic="left")

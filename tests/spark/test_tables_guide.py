@@ -24,7 +24,7 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 RECORDS = 300
 
 
-def test_the_guide_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_guide_examples_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, lake = tmp_path / "data", tmp_path / "lake"
     with Cluster(topics=["orders:2"], data_dir=str(data), configs={"log.retention.ms": "-1"}) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5})

@@ -36,7 +36,7 @@ DATA = {"path": str(KAFKA / "data")}
 FACTS = json.loads((KAFKA / "facts.json").read_text())
 
 
-def test_commits_end_where_kafka_says_the_groups_are() -> None:
+def test_last_commits_equal_kafkas_group_offsets() -> None:
     latest: dict[str, dict[str, Any]] = {}
     for row in rows(OffsetsTable, DATA):
         assert row["error"] is None
@@ -53,7 +53,7 @@ def test_commits_end_where_kafka_says_the_groups_are() -> None:
     assert {group: found for group, found in latest.items() if group in said} == said
 
 
-def test_commits_of_a_transaction_count_when_it_is_committed() -> None:
+def test_transactional_commits_apply_when_committed() -> None:
     committed = rows(OffsetsTable, DATA)
     everything = rows(OffsetsTable, DATA | {"isolation.level": "read_uncommitted"})
     assert len(committed) < len(everything)
@@ -74,7 +74,7 @@ def test_groups_have_kafkas_types_and_members() -> None:
     assert any(row["epoch"] for row in found)
 
 
-def test_transactions_end_in_the_states_that_kafka_reports() -> None:
+def test_transaction_states_equal_kafkas() -> None:
     latest = {row["transactionalId"]: row for row in rows(TransactionsTable, DATA)}
     for name, said in FACTS["transactions"].items():
         row = latest[name]
@@ -100,7 +100,7 @@ def test_metadata_names_every_topic_and_hides_secrets() -> None:
     )
 
 
-def test_a_directory_without_the_topic_gives_an_empty_table(tmp_path: Path) -> None:
+def test_directory_without_topic_gives_empty_table(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\n")
     for table in (OffsetsTable, GroupsTable, TransactionsTable, MetadataTable):
         assert rows(table, {"path": str(tmp_path)}) == []
@@ -145,7 +145,7 @@ EVENTS = [
 ]
 
 
-def test_events_are_rows_however_their_file_is_cut(tmp_path: Path) -> None:
+def test_event_rows_are_equal_for_any_split(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text("".join(to_line(event) for event in EVENTS * 50))
     whole = rows(EventsTable, {"path": str(path)})
@@ -163,7 +163,7 @@ def test_events_are_rows_however_their_file_is_cut(tmp_path: Path) -> None:
     assert len(plan(EventsTable, {"path": str(tmp_path), "minPartitions": "6"})[1]) == 6
 
 
-def test_what_a_cluster_writes_down_is_read(tmp_path: Path) -> None:
+def test_event_log_of_cluster_is_read(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with Cluster(topics=["orders:2"], events=str(path)) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "writer", "linger.ms": 0})
@@ -188,7 +188,7 @@ def test_what_a_cluster_writes_down_is_read(tmp_path: Path) -> None:
     assert {each["topic"] for row in committed for each in row["offsets"]} == {"orders"}
 
 
-def test_a_line_that_is_no_event_is_said_and_one_being_written_is_not_read(tmp_path: Path) -> None:
+def test_invalid_line_is_reported_and_partial_line_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text(to_line(EVENTS[0]) + to_line(EVENTS[1])[:20])
     assert len(rows(EventsTable, {"path": str(path)})) == 1
@@ -233,14 +233,14 @@ def test_every_format_is_registered() -> None:
 
 
 @pytest.mark.parametrize("table", PATHED, ids=lambda each: each.name())
-def test_every_table_says_what_it_needs(table: Any, tmp_path: Path) -> None:
+def test_missing_path_error_shows_example_for_every_table(table: Any, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=rf'spark.read.format\("{table.name()}"\).load\("/path/to/'):
         table({}).schema()
     with pytest.raises(OptionError, match=f"{table.name()} has no option nonsense"):
         table({"path": str(tmp_path), "nonsense": "1"}).schema()
 
 
-def test_tables_are_there_in_sql(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_are_available_in_sql(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text("".join(to_line(event) for event in EVENTS))
     views = {table.name(): str(KAFKA / "data") for table in (OffsetsTable, TransactionsTable)}

@@ -24,12 +24,12 @@ def test_offset_checkpoint_has_version_count_and_lines() -> None:
 
 
 @given(OFFSETS)
-def test_offset_checkpoints_come_back(offsets: dict[TopicPartition, int]) -> None:
+def test_offset_checkpoint_round_trips(offsets: dict[TopicPartition, int]) -> None:
     assert checkpoints.decode_offsets(checkpoints.encode_offsets(offsets)) == offsets
 
 
 @given(OFFSETS, st.data())
-def test_torn_offset_checkpoint_is_refused_or_whole(offsets: dict[TopicPartition, int], data: st.DataObject) -> None:
+def test_torn_offset_checkpoint_is_refused_or_complete(offsets: dict[TopicPartition, int], data: st.DataObject) -> None:
     encoded = checkpoints.encode_offsets(offsets)
     cut = data.draw(st.integers(0, len(encoded)))
     try:
@@ -48,12 +48,12 @@ def test_invalid_offset_checkpoint_is_refused(data: bytes) -> None:
         checkpoints.decode_offsets(data)
 
 
-def test_an_empty_checkpoint_has_no_entries() -> None:
+def test_empty_checkpoint_has_no_entries() -> None:
     assert checkpoints.decode_offsets(b"") == {}
     assert checkpoints.decode_offsets(b"0\n") == {}
 
 
-def test_leader_epochs() -> None:
+def test_leader_epoch_checkpoint_round_trips() -> None:
     data = b"0\n2\n0 0\n3 120\n"
     assert checkpoints.encode_epochs([(0, 0), (3, 120)]) == data
     assert checkpoints.decode_epochs(data) == [(0, 0), (3, 120)]
@@ -61,7 +61,7 @@ def test_leader_epochs() -> None:
         checkpoints.decode_epochs(b"0\n1\n3\n")
 
 
-def test_partition_metadata() -> None:
+def test_partition_metadata_round_trips() -> None:
     topic_id = Uuid(bytes(range(16)))
     data = b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
     assert checkpoints.encode_partition_metadata(topic_id) == data

@@ -27,7 +27,7 @@ def test_new_epoch_removes_contradicting_entries() -> None:
     assert not cache.assign(-1, 5)
 
 
-def test_truncation_from_both_ends() -> None:
+def test_epochs_are_truncated_from_both_ends() -> None:
     cache = LeaderEpochCache(CACHE)
     cache.truncate_from_end(30)
     assert cache.entries() == [(0, 0), (2, 10)]

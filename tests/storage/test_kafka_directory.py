@@ -104,7 +104,7 @@ def contents(disk: MemoryDisk, folder: str = "/data") -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("path", files(".index"))
-def test_an_offset_index_is_read_and_written_as_kafka_does(path: str) -> None:
+def test_offset_index_round_trip_equals_kafkas(path: str) -> None:
     data = (DATA / path).read_bytes()
     index = OffsetIndex.decode(base_offset(path), data, (DATA / path).with_suffix(".log").stat().st_size)
     expected = [tuple(numbers(line)) for line in dump("indexes.txt.gz")[path] if line.startswith("offset:")]
@@ -115,7 +115,7 @@ def test_an_offset_index_is_read_and_written_as_kafka_does(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", files(".timeindex"))
-def test_a_time_index_is_read_and_written_as_kafka_does(path: str) -> None:
+def test_time_index_round_trip_equals_kafkas(path: str) -> None:
     data = (DATA / path).read_bytes()
     index = TimeIndex.decode(base_offset(path), data)
     expected = [tuple(numbers(line)) for line in dump("indexes.txt.gz")[path] if line.startswith("timestamp:")]
@@ -126,7 +126,7 @@ def test_a_time_index_is_read_and_written_as_kafka_does(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", files(".txnindex"))
-def test_a_transaction_index_is_read_and_written_as_kafka_does(path: str) -> None:
+def test_transaction_index_round_trip_equals_kafkas(path: str) -> None:
     data = (DATA / path).read_bytes()
     index = TransactionIndex.decode(base_offset(path), data)
     expected = [numbers(line)[1:] for line in dump("indexes.txt.gz")[path]]
@@ -137,7 +137,7 @@ def test_a_transaction_index_is_read_and_written_as_kafka_does(path: str) -> Non
 
 
 @pytest.mark.parametrize("path", files(".snapshot"))
-def test_a_producer_snapshot_is_read_and_written_as_kafka_does(path: str) -> None:
+def test_producer_snapshot_round_trip_equals_kafkas(path: str) -> None:
     data = (DATA / path).read_bytes()
     state = ProducerState()
     state.load(decode_snapshot(data), base_offset(path), now_ms=0)  # at a time when none has expired
@@ -147,13 +147,13 @@ def test_a_producer_snapshot_is_read_and_written_as_kafka_does(path: str) -> Non
 
 
 @pytest.mark.parametrize("name", [path.name for path in DATA.iterdir() if path.name.endswith("-checkpoint")])
-def test_an_offset_checkpoint_is_written_as_kafka_does(name: str) -> None:
+def test_offset_checkpoint_equals_kafkas(name: str) -> None:
     data = (DATA / name).read_bytes()
     assert checkpoints.encode_offsets(checkpoints.decode_offsets(data)) == data
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_partitions_small_files_are_written_as_kafka_does(folder: str) -> None:
+def test_epochs_and_partition_metadata_equal_kafkas(folder: str) -> None:
     epochs = (DATA / folder / "leader-epoch-checkpoint").read_bytes()
     assert checkpoints.encode_epochs(checkpoints.decode_epochs(epochs)) == epochs
     metadata = (DATA / folder / "partition.metadata").read_bytes()
@@ -173,7 +173,7 @@ def test_clean_shutdown_file_equals_kafkas() -> None:
 
 
 @pytest.mark.parametrize("path", files(".log"))
-def test_batches_are_what_the_dump_says(path: str) -> None:
+def test_batches_equal_kafkas_dump(path: str) -> None:
     name = path.rpartition("-")[0] if path.startswith("__") else "records"
     lines = [line for line in dump(f"{name}.txt.gz")[path] if line.startswith("baseOffset:")]
     data = (DATA / path).read_bytes()
@@ -258,7 +258,7 @@ def open_directory(keep: Callable[[str], bool] = lambda name: True) -> tuple[Log
     return directory, disk
 
 
-def test_every_record_is_what_kafkas_consumer_read() -> None:
+def test_records_equal_kafkas_consumer() -> None:
     expected = [json.loads(line) for line in (KAFKA / "records.jsonl").read_text().splitlines()]
     directory, _ = open_directory()
     topics = {line["topic"] for line in expected}
@@ -272,7 +272,7 @@ def test_every_record_is_what_kafkas_consumer_read() -> None:
 
 
 @pytest.mark.parametrize("unclean", [False, True], ids=["clean", "unclean"])
-def test_offsets_are_what_kafka_answers(unclean: bool) -> None:
+def test_offsets_equal_kafkas(unclean: bool) -> None:
     directory, _ = open_directory(lambda name: not (unclean and name == ".kafka_cleanshutdown"))
     facts = FACTS["offsets"]
     assert {f"{partition.topic}:{partition.partition}" for partition in directory.logs} == set(facts["latest"])
@@ -291,7 +291,7 @@ def test_offsets_are_what_kafka_answers(unclean: bool) -> None:
                 assert (found.timestamp, found.offset) == (expected["timestamp"], expected["offset"]), name
 
 
-def test_opening_and_closing_changes_no_byte() -> None:
+def test_open_and_close_change_no_byte() -> None:
     directory, disk = open_directory()
     for log in directory.logs.values():
         log.load()
@@ -316,7 +316,7 @@ def test_opening_and_closing_changes_no_byte() -> None:
 
 
 @pytest.mark.parametrize("folder", PARTITIONS)
-def test_indexes_and_snapshots_that_are_rebuilt_are_kafkas(folder: str) -> None:
+def test_rebuilt_indexes_and_snapshots_equal_kafkas(folder: str) -> None:
     def kept(name: str) -> bool:
         return not name.endswith((".index", ".timeindex", ".txnindex", ".snapshot", ".deleted"))
 
@@ -348,7 +348,7 @@ def test_indexes_and_snapshots_that_are_rebuilt_are_kafkas(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", [name for name in PARTITIONS if name not in COMPACTED])
-def test_the_same_batches_appended_give_the_same_files(folder: str) -> None:
+def test_same_appended_batches_give_same_files(folder: str) -> None:
     found = parse_partition_dir(folder)
     assert found is not None
     partition = found.topic_partition

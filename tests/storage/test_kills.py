@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 
-def test_what_was_acknowledged_survives_kills() -> None:
+def test_acknowledged_records_survive_kills() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.storage.killed", "--kills", "6"],
         capture_output=True,

@@ -31,7 +31,7 @@ def read_all(log: Log, start: int | None = None, max_bytes: int = 1 << 30) -> li
     return found
 
 
-def test_appended_batches_get_consecutive_offsets_and_come_back(opener: Opener) -> None:
+def test_appended_batches_get_consecutive_offsets_and_are_read(opener: Opener) -> None:
     log = opener.log()
     first = log.append_as_leader(batch("a", "b"), 3)
     second = log.append_as_leader(batch("c"), 3)
@@ -65,7 +65,7 @@ def test_log_reopens_unchanged_after_any_stop(opener: Opener, clean: bool) -> No
     assert again.end_offset_for_epoch(0) == (0, 50)
 
 
-def test_reads_end_on_batch_borders_and_have_at_least_one_batch(opener: Opener) -> None:
+def test_read_ends_at_batch_boundary_with_at_least_one_batch(opener: Opener) -> None:
     log = opener.log(LogConfig(index_interval_bytes=200))
     size = 0
     for number in range(100):
@@ -86,7 +86,7 @@ def test_reads_end_on_batch_borders_and_have_at_least_one_batch(opener: Opener) 
     assert log.read(100, 1 << 20).records is None
 
 
-def test_reads_stop_below_the_upper_bound(opener: Opener) -> None:
+def test_read_stops_below_upper_bound(opener: Opener) -> None:
     log = opener.log(LogConfig(segment_bytes=500))
     for number in range(30):
         log.append_as_leader(batch(f"{number:04d}", "x"), 0)
@@ -100,7 +100,7 @@ def test_reads_stop_below_the_upper_bound(opener: Opener) -> None:
             assert values(records.read_all())[-1][0] < bound
 
 
-def test_read_outside_the_log_is_out_of_range(opener: Opener) -> None:
+def test_read_outside_log_is_out_of_range(opener: Opener) -> None:
     log = opener.log()
     log.append_as_leader(batch("a"), 0)
     for offset in (-1, 2):

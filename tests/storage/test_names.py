@@ -6,7 +6,7 @@ from ottla.storage import names
 from ottla.storage.names import NumberedFile, PartitionDir, TopicPartition
 
 
-def test_files_are_named_by_twenty_digits() -> None:
+def test_file_names_have_twenty_digits() -> None:
     assert names.offset_name(0, ".log") == "00000000000000000000.log"
     assert names.offset_name(2**63 - 1, ".snapshot") == "09223372036854775807.snapshot"
 
@@ -26,7 +26,7 @@ def test_files_are_named_by_twenty_digits() -> None:
         ("00000000000000000012-0000000003.checkpoint", None),
     ],
 )
-def test_what_a_file_name_says(name: str, expected: NumberedFile | None) -> None:
+def test_file_name_is_parsed(name: str, expected: NumberedFile | None) -> None:
     assert names.parse_numbered(name) == expected
 
 
@@ -45,11 +45,11 @@ def test_what_a_file_name_says(name: str, expected: NumberedFile | None) -> None
         ("remote-log-index-cache", None),
     ],
 )
-def test_what_a_folder_name_says(name: str, expected: PartitionDir | None) -> None:
+def test_folder_name_is_parsed(name: str, expected: PartitionDir | None) -> None:
     assert names.parse_partition_dir(name) == expected
 
 
-def test_a_long_topic_to_be_deleted_is_cut_to_a_file_name() -> None:
+def test_long_deleted_topic_name_is_truncated() -> None:
     partition = TopicPartition("t" * 249, 12)
     name = names.marked_dir_name(partition, "0" * 32, names.DELETE_DIR_SUFFIX)
     assert len(name) == 255

@@ -162,7 +162,7 @@ def test_transaction_v2_marker_bumps_epoch_and_may_repeat(memory_opener: Opener)
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: produce(log, 1, transactional=True))
 
 
-def test_a_snapshot_is_kafkas_bytes() -> None:
+def test_snapshot_equals_kafkas_bytes() -> None:
     state = ProducerState()
     append = state.prepare(5, AppendOrigin.CLIENT)
     header = read_header(batch("a", "b", producer_id=5, producer_epoch=3, base_sequence=0, transactional=True))
@@ -242,9 +242,7 @@ def test_snapshot_of_many_producers_is_encoded_in_pieces(
     assert by_id(recovered.producers.encode_snapshot()) == by_id(log.producers.encode_snapshot())
 
 
-def test_snapshot_in_progress_is_given_up_when_the_log_is_truncated(
-    memory_opener: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_truncation_cancels_snapshot_in_progress(memory_opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.storage.log.rolling.INLINE_PRODUCERS", 30)
     log = memory_opener.log()
     for pid in range(100):

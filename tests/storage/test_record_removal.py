@@ -114,6 +114,6 @@ def test_unknown_record_is_an_error(env: StorageEnvironment, place: RecordPlace,
 
 
 @pytest.mark.parametrize("text", ["", "t-0", "t@5", "t-0@", "t-0@-1", "t-0@x", "t-0.1234-delete@5"])
-def test_place_that_cannot_be_parsed_is_an_error(text: str) -> None:
+def test_malformed_topic_partition_offset_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="TOPIC-PARTITION@OFFSET"):
         RecordPlace.parse(text)

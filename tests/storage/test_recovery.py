@@ -134,7 +134,7 @@ def test_log_ending_before_its_start_is_reset(opener: Opener) -> None:
     assert again.append_as_leader(batch("x"), 0).first_offset == 100
 
 
-def test_a_directory_made_by_hand_is_served_as_it_is(opener: Opener) -> None:
+def test_directory_with_gaps_and_wrong_count_is_served_unchanged(opener: Opener) -> None:
     folder = f"{opener.root}/foo-0"
     opener.disk.make_dirs(folder)
     odd = batch("one", base_offset=7)
@@ -161,7 +161,7 @@ def test_a_directory_made_by_hand_is_served_as_it_is(opener: Opener) -> None:
     directory.close()
 
 
-def test_old_message_formats_are_walked_over_and_served(opener: Opener) -> None:
+def test_old_message_formats_are_recovered_and_served(opener: Opener) -> None:
     import struct
     import zlib
 

@@ -30,7 +30,7 @@ def filled(opener: Opener, config: LogConfig, count: int = 40) -> Log:
     return log
 
 
-def test_a_segment_rolls_before_it_grows_past_segment_bytes(memory_opener: Opener) -> None:
+def test_segment_rolls_before_exceeding_segment_bytes(memory_opener: Opener) -> None:
     log = filled(memory_opener, LogConfig(segment_bytes=300))
     assert all(segment.size <= 300 for segment in log.segments)
     assert log.bases == list(range(0, 40, 4))
@@ -39,7 +39,7 @@ def test_a_segment_rolls_before_it_grows_past_segment_bytes(memory_opener: Opene
     assert error.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_a_segment_rolls_by_the_timestamps_of_its_batches(memory_opener: Opener) -> None:
+def test_segment_rolls_by_batch_timestamps(memory_opener: Opener) -> None:
     log = memory_opener.log(LogConfig(segment_ms=1000))
     for timestamp in (NOW, NOW + 500, NOW + 1000, NOW + 1001, NOW + 1, NOW + 2001, NOW + 2002):
         log.append_as_leader(batch("x", timestamp=timestamp), 0)
@@ -49,7 +49,7 @@ def test_a_segment_rolls_by_the_timestamps_of_its_batches(memory_opener: Opener)
     assert log.bases == [0, 3, 6]
 
 
-def test_first_timestamp_is_known_without_reading_back(memory_opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_timestamp_is_known_without_reading_log(memory_opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     log = memory_opener.log(LogConfig(segment_ms=1000))
     log.append_as_leader(batch("a"), 0)
     monkeypatch.setattr(Segment, "batches", None)
@@ -68,13 +68,13 @@ def test_jitter_makes_segments_roll_earlier(memory_opener: Opener) -> None:
     assert log.bases == [0, 2]
 
 
-def test_a_segment_rolls_when_an_index_is_full(memory_opener: Opener) -> None:
+def test_segment_rolls_when_index_is_full(memory_opener: Opener) -> None:
     log = filled(memory_opener, LogConfig(segment_index_bytes=48, index_interval_bytes=0))
     assert len(log.segments) > 4
     assert max(len(segment.offset_index) for segment in log.segments) <= 48 // 8
 
 
-def test_a_segment_rolls_when_an_offset_would_not_fit_its_index(memory_opener: Opener) -> None:
+def test_segment_rolls_when_relative_offset_overflows_index(memory_opener: Opener) -> None:
     log = memory_opener.log()
     log.append_raw(batch("a", base_offset=5))
     log.append_raw(batch("b", base_offset=2**31 - 1))
@@ -123,7 +123,7 @@ def test_delete_records_moves_log_start_and_deletes_segments(memory_opener: Open
     assert read_all(log)[0][0] == 10
 
 
-def test_files_are_renamed_first_and_deleted_after_the_delay(opener: Opener) -> None:
+def test_files_are_renamed_then_deleted_after_delay(opener: Opener) -> None:
     log = filled(opener, LogConfig(segment_bytes=300, file_delete_delay_ms=60_000))
     log.advance_log_start(9)
     log.delete_old_segments()
@@ -182,7 +182,7 @@ def test_pinned_file_is_not_closed(opener: Opener) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1, 17, 20, 39, 40])
-def test_truncate_to_deletes_from_offset_on(opener: Opener, offset: int) -> None:
+def test_truncate_to_deletes_from_offset(opener: Opener, offset: int) -> None:
     config = LogConfig(segment_bytes=300, index_interval_bytes=100)
     log = filled(opener, config)
     log.append_as_leader(batch("e", producer_id=3, producer_epoch=0, base_sequence=0), 4)

@@ -118,7 +118,7 @@ def test_flush_messages_and_flush_ms_trigger_flush() -> None:
     assert disk.unsynced_bytes(other.active_segment.log_path) == 0
 
 
-def test_without_sync_the_high_watermark_does_not_wait() -> None:
+def test_high_watermark_does_not_wait_without_sync() -> None:
     directory, _, _, _ = started(False)
     log = directory.logs[A]
     log.append_as_leader(batch("a"), 0)

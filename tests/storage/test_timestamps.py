@@ -76,7 +76,7 @@ def test_special_timestamps_return_offsets_and_epochs(memory_opener: Opener) -> 
     assert log.end_offset_for_epoch(5) == (5, 3)
 
 
-def test_log_append_time_is_the_brokers(memory_opener: Opener) -> None:
+def test_log_append_time_is_broker_time(memory_opener: Opener) -> None:
     log = memory_opener.log(LogConfig(message_timestamp_type="LogAppendTime"))
     result = log.append_as_leader(build_batch([Record(0, 5, None, b"v"), Record(0, 7, None, b"w")]), 0)
     now = memory_opener.clock.now_ms()

@@ -128,14 +128,14 @@ def test_verify_accepts_ottlas_directory(stage: Stage) -> None:
     assert stage.contents() == before
 
 
-def test_verify_reports_only_the_tail_after_a_crash() -> None:
+def test_verify_after_crash_reports_only_tail() -> None:
     stage = Stage()
     stage.fill()
     stage.directory.abandon()
     assert stage.verify().wrong == []
 
 
-def test_progress_adds_up_to_the_bytes_that_are_there(stage: Stage) -> None:
+def test_progress_adds_up_to_total_bytes(stage: Stage) -> None:
     seen: list[int] = []
     verify(stage.disk, "/data", progress=seen.append)
     assert sum(seen) == bytes_to_check(stage.disk, "/data") == stage.verify().bytes
@@ -145,7 +145,7 @@ def test_one_partition_can_be_verified_alone(stage: Stage) -> None:
     assert verify(stage.disk, "/data/t-0").batches == 36
 
 
-def test_a_flipped_bit_in_a_record_is_found_with_file_byte_and_offset(stage: Stage) -> None:
+def test_flipped_bit_in_record_is_found_with_file_byte_and_offset(stage: Stage) -> None:
     log = stage.names(".log")[1]
     base = int(log.rpartition("/")[2].removesuffix(".log"))
     stage.flip(log, 80)
@@ -154,7 +154,7 @@ def test_a_flipped_bit_in_a_record_is_found_with_file_byte_and_offset(stage: Sta
     assert "wrong CRC" in found.reason
 
 
-def test_every_byte_of_a_log_is_covered(stage: Stage) -> None:
+def test_every_byte_of_log_is_covered(stage: Stage) -> None:
     log = stage.names(".log")[0]
     size = stage.disk.size(log)
     for position in range(0, size, 7):
@@ -171,7 +171,7 @@ def test_wrong_offset_is_reported_once(stage: Stage) -> None:
     assert "in a segment that ends before" in found[0].reason
 
 
-def test_a_tail_that_is_cut_off_is_found(stage: Stage) -> None:
+def test_truncated_tail_is_found(stage: Stage) -> None:
     log = stage.names(".log")[-1]
     file = stage.disk.open(log)
     file.truncate(file.size() - 5)
@@ -185,7 +185,7 @@ def test_a_tail_that_is_cut_off_is_found(stage: Stage) -> None:
     ("suffix", "kind"),
     [(".index", FileKind.INDEX), (".timeindex", FileKind.TIME_INDEX), (".txnindex", FileKind.TXN_INDEX)],
 )
-def test_every_byte_of_an_index_is_covered(stage: Stage, suffix: str, kind: FileKind) -> None:
+def test_every_byte_of_index_is_covered(stage: Stage, suffix: str, kind: FileKind) -> None:
     path = next(name for name in stage.names(suffix) if stage.disk.size(name))
     before = stage.disk.read(path)
     missed = []
@@ -203,14 +203,14 @@ def test_every_byte_of_an_index_is_covered(stage: Stage, suffix: str, kind: File
     assert stage.disk.read(path) == before
 
 
-def test_a_damaged_producer_snapshot_is_found(stage: Stage) -> None:
+def test_damaged_producer_snapshot_is_found(stage: Stage) -> None:
     path = stage.names(".snapshot")[0]
     stage.flip(path, 20)
     found = only(stage.verify())
     assert (found.path, found.kind) == (path, FileKind.SNAPSHOT)
 
 
-def test_epochs_that_contradict_the_log_are_found(stage: Stage) -> None:
+def test_epochs_contradicting_log_are_found(stage: Stage) -> None:
     path = "/data/t-0/leader-epoch-checkpoint"
     entries = checkpoints.decode_epochs(stage.disk.read(path))
     assert entries[-1] == (3, 36)
@@ -232,7 +232,7 @@ def test_checkpoint_beyond_log_end_is_found(stage: Stage) -> None:
     assert only(stage.verify()).kind is FileKind.CHECKPOINT
 
 
-def test_a_damaged_topic_id_is_found(stage: Stage) -> None:
+def test_damaged_topic_id_is_found(stage: Stage) -> None:
     stage.write("/data/t-0/partition.metadata", b"version: 0\ntopic_id: !!\n")
     assert only(stage.verify()).kind is FileKind.TOPIC_ID
 
@@ -240,7 +240,7 @@ def test_a_damaged_topic_id_is_found(stage: Stage) -> None:
 # Repair ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_repair_of_what_is_right_changes_nothing(stage: Stage) -> None:
+def test_repair_of_valid_directory_changes_nothing(stage: Stage) -> None:
     before = stage.contents()
     report = stage.repair(truncate=True)
     assert (report.steps, report.left) == ([], [])
@@ -248,7 +248,7 @@ def test_a_repair_of_what_is_right_changes_nothing(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot"])
-def test_a_derived_file_comes_back_from_the_log(stage: Stage, suffix: str) -> None:
+def test_derived_file_is_rebuilt_from_log(stage: Stage, suffix: str) -> None:
     path = next(name for name in stage.names(suffix) if stage.disk.size(name))
     stage.flip(path, 1)
     damaged = stage.contents()
@@ -265,7 +265,7 @@ def test_a_derived_file_comes_back_from_the_log(stage: Stage, suffix: str) -> No
     assert all(stage.contents()[name] == damaged[name] for name in logs)
 
 
-def test_derived_files_of_closed_segments_come_back_byte_for_byte() -> None:
+def test_derived_files_of_closed_segments_are_rebuilt_identically() -> None:
     stage = Stage()
     stage.log.config = LogConfig(segment_bytes=SEGMENT_BYTES, retention_ms=-1)
     stage.fill()
@@ -283,7 +283,7 @@ def test_derived_files_of_closed_segments_come_back_byte_for_byte() -> None:
     }
 
 
-def test_without_truncate_no_record_goes(stage: Stage) -> None:
+def test_repair_without_truncate_removes_no_record(stage: Stage) -> None:
     log = stage.names(".log")[1]
     stage.flip(log, 80)
     before = stage.contents()
@@ -294,7 +294,7 @@ def test_without_truncate_no_record_goes(stage: Stage) -> None:
     assert stage.contents() == before
 
 
-def test_without_truncate_the_checkpoints_of_a_damaged_log_stay(stage: Stage) -> None:
+def test_repair_without_truncate_keeps_checkpoints_of_damaged_log(stage: Stage) -> None:
     file = stage.disk.open(stage.names(".log")[0])
     file.truncate(20)
     file.close()
@@ -327,7 +327,7 @@ def test_repair_with_truncate_ends_log_before_damage(stage: Stage) -> None:
     stage.close()
 
 
-def test_a_cut_corrects_the_checkpoints(stage: Stage) -> None:
+def test_truncation_corrects_checkpoints(stage: Stage) -> None:
     stage.flip(stage.names(".log")[0], 300)
     stage.repair(truncate=True)
     end = next(iter(stage.verify().ends.values()))
@@ -335,7 +335,7 @@ def test_a_cut_corrects_the_checkpoints(stage: Stage) -> None:
     assert points == {TopicPartition("t", 0): end}
 
 
-def test_a_gap_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_gap_is_reported_and_kept(tmp_path: Path) -> None:
     root = tmp_path / "data"
     shutil.copytree(FIXTURE / "data", root)
     gone = root / "segmented-0" / "00000000000000000008.log"
@@ -351,7 +351,7 @@ def test_a_gap_is_told_and_left_alone(tmp_path: Path) -> None:
     assert (root / "segmented-0" / "00000000000000000016.log").exists()
 
 
-def test_a_topic_id_is_taken_from_the_metadata_log(tmp_path: Path) -> None:
+def test_topic_id_is_taken_from_metadata_log(tmp_path: Path) -> None:
     root = tmp_path / "data"
     shutil.copytree(FIXTURE / "data", root)
     path = root / "orders-1" / "partition.metadata"
@@ -389,7 +389,7 @@ def test_missing_transaction_index_entry_is_repaired(tmp_path: Path) -> None:
         assert path.read_bytes() == before
 
 
-def test_a_metadata_snapshot_without_its_footer_is_found(tmp_path: Path) -> None:
+def test_metadata_snapshot_without_footer_is_found(tmp_path: Path) -> None:
     root = tmp_path / "data"
     shutil.copytree(FIXTURE / "data", root)
     path = root / "__cluster_metadata-0" / "00000000000000000254-0000000002.checkpoint"

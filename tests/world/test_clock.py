@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from ottla.world import LoopClock, VirtualClock
 
 
-def test_time_stands_still_until_it_is_moved() -> None:
+def test_virtual_time_moves_only_on_advance() -> None:
     clock = VirtualClock(start_ms=1_000)
     assert (clock.now_ms(), clock.monotonic(), clock.next_due()) == (1_000, 0.0, None)
     clock.advance(0.29)
     assert (clock.now_ms(), clock.monotonic()) == (1_290, 0.29)
 
 
-def test_many_small_steps_add_up_exactly() -> None:
+def test_small_steps_add_up_exactly() -> None:
     clock = VirtualClock(start_ms=0)
     for _ in range(1_000):
         clock.advance(0.001)
@@ -27,7 +27,7 @@ def test_many_small_steps_add_up_exactly() -> None:
     assert clock.monotonic() == 1.0
 
 
-def test_timers_fire_in_order_of_time_then_of_making_each_at_its_own_time() -> None:
+def test_timers_fire_in_order_of_deadline_then_creation() -> None:
     clock = VirtualClock()
     fired: list[tuple[str, float]] = []
 
@@ -46,7 +46,7 @@ def test_timers_fire_in_order_of_time_then_of_making_each_at_its_own_time() -> N
     assert clock.next_due() == 3.5
 
 
-def test_a_timer_made_while_firing_fires_in_the_same_window_at_its_own_time() -> None:
+def test_timer_created_in_callback_fires_within_same_advance() -> None:
     clock = VirtualClock()
     fired: list[float] = []
 
@@ -60,7 +60,7 @@ def test_a_timer_made_while_firing_fires_in_the_same_window_at_its_own_time() ->
     assert clock.next_due() == 1.6
 
 
-def test_what_is_cancelled_does_not_happen_and_is_let_go_at_once() -> None:
+def test_cancelled_timer_never_fires() -> None:
     clock = VirtualClock()
 
     class Held:
@@ -80,7 +80,7 @@ def test_what_is_cancelled_does_not_happen_and_is_let_go_at_once() -> None:
     clock.advance(10)
 
 
-def test_many_cancelled_timers_do_not_stay_in_the_queue() -> None:
+def test_cancelled_timers_leave_queue() -> None:
     clock = VirtualClock()
     clock.call_later(1_000, lambda: None)
     for _ in range(20_000):
@@ -89,7 +89,7 @@ def test_many_cancelled_timers_do_not_stay_in_the_queue() -> None:
     assert len(clock) == 1
 
 
-def test_cancelling_what_has_fired_changes_nothing() -> None:
+def test_cancelling_fired_timer_has_no_effect() -> None:
     clock = VirtualClock()
     timers = [clock.call_later(1, lambda: None) for _ in range(3)]
     clock.advance(1)
@@ -100,7 +100,7 @@ def test_cancelling_what_has_fired_changes_nothing() -> None:
     assert len(clock) == 1
 
 
-def test_a_timer_can_cancel_another_that_is_due_at_the_same_time() -> None:
+def test_timer_can_cancel_timer_due_at_same_time() -> None:
     clock = VirtualClock()
     fired: list[int] = []
     second: Any = None
@@ -111,7 +111,7 @@ def test_a_timer_can_cancel_another_that_is_due_at_the_same_time() -> None:
     assert fired == [3]
 
 
-def test_an_exception_stops_the_clock_at_its_time_and_the_rest_still_happens() -> None:
+def test_callback_error_stops_advance() -> None:
     clock = VirtualClock()
     fired: list[int] = []
     clock.call_later(1, lambda: 1 // 0)
@@ -123,7 +123,7 @@ def test_an_exception_stops_the_clock_at_its_time_and_the_rest_still_happens() -
     assert (fired, clock.monotonic()) == ([2], 5.0)
 
 
-def test_the_clock_cannot_be_moved_backwards_or_by_its_own_callbacks() -> None:
+def test_clock_cannot_move_backwards_or_from_callback() -> None:
     clock = VirtualClock()
     with pytest.raises(ValueError):
         clock.advance(-1)
@@ -134,7 +134,7 @@ def test_the_clock_cannot_be_moved_backwards_or_by_its_own_callbacks() -> None:
         clock.advance(1)
 
 
-def test_run_until_idle_ends_or_says_that_there_is_no_end() -> None:
+def test_run_until_idle_fails_on_endless_timers() -> None:
     clock = VirtualClock()
     clock.call_later(3_600, clock.call_later, 3_600, lambda: None)
     clock.run_until_idle()
@@ -148,7 +148,7 @@ def test_run_until_idle_ends_or_says_that_there_is_no_end() -> None:
         clock.run_until_idle(max_timers=100)
 
 
-def test_a_jump_of_the_wall_clock_moves_no_timer() -> None:
+def test_wall_clock_jump_moves_no_timer() -> None:
     clock = VirtualClock(start_ms=5_000)
     clock.call_later(1, lambda: None)
     clock.set_wall_ms(1_000)
@@ -156,7 +156,7 @@ def test_a_jump_of_the_wall_clock_moves_no_timer() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=60), st.integers(0, 60))
-def test_what_fires_is_what_is_due_and_not_cancelled(plan: list[tuple[int, bool]], until: int) -> None:
+def test_only_due_uncancelled_timers_fire(plan: list[tuple[int, bool]], until: int) -> None:
     clock = VirtualClock()
     fired: list[int] = []
     timers = [clock.call_later(delay, fired.append, index) for index, (delay, _) in enumerate(plan)]
@@ -169,7 +169,7 @@ def test_what_fires_is_what_is_due_and_not_cancelled(plan: list[tuple[int, bool]
     assert len(clock) == sum(not cancel for delay, cancel in plan if delay > until)
 
 
-async def test_the_clock_of_a_loop_calls_back_in_order() -> None:
+async def test_loop_clock_calls_back_in_order() -> None:
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
     done = loop.create_future()

@@ -33,7 +33,7 @@ def test_appended_parts_read_back_at_any_range(disk: Disk, root: str) -> None:
     file.close()
 
 
-def test_more_parts_than_one_system_call_takes(disk: Disk, root: str) -> None:
+def test_append_accepts_more_parts_than_iov_max(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/a.log", create=True)
     parts = [bytes([i % 251]) * (i % 7) for i in range(3000)]
     file.append(b"start", *parts)
@@ -50,7 +50,7 @@ def test_append_copies_its_input(disk: Disk, root: str) -> None:
     file.close()
 
 
-def test_ranges_across_chunk_borders(disk: Disk, root: str) -> None:
+def test_reads_cross_chunk_borders(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/a.log", create=True)
     data = bytes(range(256)) * (CHUNK // 100)
     for start in range(0, len(data), 100_003):
@@ -93,7 +93,7 @@ def test_truncated_bytes_do_not_return(disk: Disk, root: str) -> None:
     file.close()
 
 
-def test_two_handles_see_the_same_file(disk: Disk, root: str) -> None:
+def test_two_handles_share_one_file(disk: Disk, root: str) -> None:
     writer = disk.open(f"{root}/a", create=True)
     reader = disk.open(f"{root}/a", writable=False)
     writer.append(b"abc")
@@ -152,7 +152,7 @@ def test_huge_read_length_allocates_only_file_size(disk: Disk, root: str) -> Non
     file.close()
 
 
-def test_names(disk: Disk, root: str) -> None:
+def test_names_are_created_listed_renamed_and_removed(disk: Disk, root: str) -> None:
     disk.make_dirs(f"{root}/x/y")
     disk.make_dirs(f"{root}/x/y")
     write_atomic(disk, f"{root}/x/b", b"1")

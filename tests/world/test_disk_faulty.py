@@ -101,7 +101,7 @@ def test_process_crash_keeps_completed_writes(seed: int) -> None:
     assert disk.unsynced_bytes("/d/b") == 4
 
 
-def test_name_changes_are_lost_from_the_last() -> None:
+def test_latest_name_changes_are_lost_first() -> None:
     states: set[tuple[str, ...]] = set()
     for seed in range(300):
         disk = made(seed)
@@ -213,7 +213,7 @@ def test_crash_during_write_leaves_prefix() -> None:
     assert lengths == {0, 1, 2, 3, 4, 5}
 
 
-def test_the_torn_byte_can_be_chosen() -> None:
+def test_torn_byte_can_be_chosen() -> None:
     for torn in range(6):
         disk = made(1)
         file = disk.open("/d/a", create=True)
@@ -267,7 +267,7 @@ def test_second_power_loss_changes_nothing() -> None:
             assert {name: disk.read(f"/d/{name}") for name in disk.list("/d")} == before
 
 
-def test_the_same_seed_leaves_the_same_disk() -> None:
+def test_same_seed_leaves_same_disk() -> None:
     def run(seed: int) -> list[tuple[str, bytes]]:
         disk = made(seed)
         for number in range(20):

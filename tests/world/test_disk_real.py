@@ -101,7 +101,7 @@ def test_failed_append_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.close()
 
 
-async def test_calls_during_a_sync_are_served_together_by_the_next(tmp_path: Path, syncs: Syncs) -> None:
+async def test_calls_during_sync_share_the_next_one(tmp_path: Path, syncs: Syncs) -> None:
     loop = asyncio.get_running_loop()
     disk = RealDisk(loop)
     files = [disk.open(str(tmp_path / name), create=True) for name in "abc"]
@@ -125,7 +125,7 @@ async def test_calls_during_a_sync_are_served_together_by_the_next(tmp_path: Pat
         file.close()
 
 
-async def test_a_failed_sync_is_told_to_its_callers_only_and_for_ever(tmp_path: Path, syncs: Syncs) -> None:
+async def test_failed_sync_fails_later_syncs_of_file(tmp_path: Path, syncs: Syncs) -> None:
     loop = asyncio.get_running_loop()
     disk = RealDisk(loop)
     good, bad = (disk.open(str(tmp_path / name), create=True) for name in "ab")
@@ -153,7 +153,7 @@ async def test_a_failed_sync_is_told_to_its_callers_only_and_for_ever(tmp_path: 
         file.close()
 
 
-async def test_a_file_closed_while_it_waits_for_a_sync_is_synced_first(tmp_path: Path, syncs: Syncs) -> None:
+async def test_file_closed_while_waiting_for_sync_is_synced_first(tmp_path: Path, syncs: Syncs) -> None:
     loop = asyncio.get_running_loop()
     disk = RealDisk(loop)
     first, second = (disk.open(str(tmp_path / name), create=True) for name in "ab")
@@ -174,7 +174,7 @@ async def test_a_file_closed_while_it_waits_for_a_sync_is_synced_first(tmp_path:
     first.close()
 
 
-async def test_a_callback_that_raises_does_not_keep_the_next_from_being_called(tmp_path: Path) -> None:
+async def test_callback_error_does_not_block_next_callback(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     told: list[object] = []
     loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
@@ -189,7 +189,7 @@ async def test_a_callback_that_raises_does_not_keep_the_next_from_being_called(t
     file.close()
 
 
-async def test_closing_the_disk_finishes_what_was_asked_for_and_ends_the_thread(tmp_path: Path, syncs: Syncs) -> None:
+async def test_close_completes_pending_syncs_and_ends_thread(tmp_path: Path, syncs: Syncs) -> None:
     disk = RealDisk(asyncio.get_running_loop())
     file = disk.open(str(tmp_path / "a"), create=True)
     results: list[OSError | None] = []
@@ -292,7 +292,7 @@ def _python(code: str, path: str) -> str:
 
 
 @posix
-def test_another_process_is_refused_until_the_lock_is_released(tmp_path: Path) -> None:
+def test_other_process_is_refused_until_lock_is_released(tmp_path: Path) -> None:
     path = f"{tmp_path}/.lock"
     lock = RealDisk().lock(path)
     with pytest.raises(BlockingIOError):  # and this must not give up the lock by closing the file

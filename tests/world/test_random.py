@@ -9,7 +9,7 @@ from ottla.world import Random, SeededRandom, SystemRandom
 
 
 @pytest.mark.parametrize("random", [SystemRandom(), SeededRandom(3)], ids=["system", "seeded"])
-def test_both_kinds_keep_within_their_bounds(random: Random) -> None:
+def test_values_stay_within_bounds(random: Random) -> None:
     assert len(random.bytes(33)) == 33
     assert {random.below(3) for _ in range(200)} == {0, 1, 2}
     assert all(0 <= random.float() < 1 for _ in range(100))
@@ -21,7 +21,7 @@ def test_both_kinds_keep_within_their_bounds(random: Random) -> None:
 
 
 @pytest.mark.parametrize("random", [SystemRandom(), SeededRandom(3)], ids=["system", "seeded"])
-def test_an_id_is_a_version_4_uuid_that_does_not_look_like_an_option(random: Random) -> None:
+def test_id_is_uuid_4_without_leading_dash(random: Random) -> None:
     made = [random.uuid() for _ in range(2_000)]
     assert len(set(made)) == 2_000
     for each in made:
@@ -30,14 +30,14 @@ def test_an_id_is_a_version_4_uuid_that_does_not_look_like_an_option(random: Ran
         assert int.from_bytes(each) >= 100
 
 
-def test_the_same_seed_is_the_same_chance_for_ever() -> None:
+def test_same_seed_gives_same_values() -> None:
     random = SeededRandom(42)
     assert random.bytes(8).hex() == SeededRandom(42).bytes(8).hex() == "5f0d83efbd1c592d"
     assert SeededRandom(43).bytes(8) != SeededRandom(42).bytes(8)
     assert SeededRandom("42").bytes(8) == SeededRandom(42).bytes(8)
 
 
-def test_a_fork_does_not_depend_on_what_was_drawn_before() -> None:
+def test_fork_does_not_depend_on_earlier_draws() -> None:
     one, other = SeededRandom(1), SeededRandom(1)
     other.bytes(1_000)
     assert one.fork("disk").bytes(16) == other.fork("disk").bytes(16)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
-def test_an_hour_of_sleep_takes_no_time_and_tasks_wake_in_order() -> None:
+def test_sleep_takes_no_real_time_and_tasks_wake_in_order() -> None:
     world = World.simulated(1)
     seen: list[tuple[float, str]] = []
 
@@ -32,7 +32,7 @@ def test_an_hour_of_sleep_takes_no_time_and_tasks_wake_in_order() -> None:
     assert world.clock.monotonic() == 7_200
 
 
-def test_a_timeout_of_asyncio_is_virtual() -> None:
+def test_asyncio_timeout_uses_virtual_time() -> None:
     clock = VirtualClock()
 
     async def main() -> float:
@@ -44,7 +44,7 @@ def test_a_timeout_of_asyncio_is_virtual() -> None:
     assert run(clock, main()) == 30
 
 
-def test_timers_of_the_clock_and_of_the_loop_are_one_order() -> None:
+def test_clock_and_loop_timers_share_one_order() -> None:
     clock = VirtualClock()
     seen: list[str] = []
 
@@ -61,7 +61,7 @@ def test_timers_of_the_clock_and_of_the_loop_are_one_order() -> None:
     assert seen == ["loop 0", "clock 0", "loop 1", "clock 1"]
 
 
-def test_waiting_for_what_cannot_happen_is_an_error_and_not_a_hang() -> None:
+def test_deadlock_raises_instead_of_hanging() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
 
@@ -69,7 +69,7 @@ def test_waiting_for_what_cannot_happen_is_an_error_and_not_a_hang() -> None:
         run(VirtualClock(), main())
 
 
-def test_what_is_left_is_cancelled_in_order_of_its_making() -> None:
+def test_remaining_tasks_are_cancelled_in_creation_order() -> None:
     ended: list[int] = []
 
     async def forever(number: int) -> None:
@@ -87,7 +87,7 @@ def test_what_is_left_is_cancelled_in_order_of_its_making() -> None:
     assert ended == list(range(20))
 
 
-def test_generators_that_are_left_are_closed() -> None:
+def test_remaining_async_generators_are_closed() -> None:
     ended: list[str] = []
     kept: list[AsyncIterator[int]] = []
 
@@ -106,7 +106,7 @@ def test_generators_that_are_left_are_closed() -> None:
     assert ended == ["closed"]
 
 
-def test_a_function_for_a_thread_runs_on_the_loop() -> None:
+def test_executor_function_runs_on_loop() -> None:
     async def main() -> tuple[int, str]:
         thread = await asyncio.to_thread(threading.get_ident)
         with pytest.raises(ZeroDivisionError):
@@ -116,7 +116,7 @@ def test_a_function_for_a_thread_runs_on_the_loop() -> None:
     assert run(VirtualClock(), main()) == (threading.get_ident(), "ok")
 
 
-def test_another_thread_is_refused() -> None:
+def test_call_from_other_thread_is_refused() -> None:
     async def main() -> list[BaseException]:
         loop = asyncio.get_running_loop()
         errors: list[BaseException] = []
@@ -147,7 +147,7 @@ def test_sockets_are_refused() -> None:
 
 
 @pytest.mark.parametrize("where", ["task", "callback", "clock", "main"])
-def test_a_simulated_crash_ends_the_run_wherever_it_happens(where: str) -> None:
+def test_simulated_crash_ends_run_from_any_callback(where: str) -> None:
     clock = VirtualClock()
 
     def crash() -> None:
@@ -177,7 +177,7 @@ def test_a_simulated_crash_ends_the_run_wherever_it_happens(where: str) -> None:
     assert run(clock, asyncio.sleep(1, "the clock still works")) == "the clock still works"
 
 
-def test_an_exception_of_a_callback_is_told_of_and_the_loop_goes_on() -> None:
+def test_callback_error_is_reported_and_loop_continues() -> None:
     told: list[dict[str, Any]] = []
     loop = SimulatedLoop(VirtualClock())
     loop.set_exception_handler(lambda _, context: told.append(context))

@@ -70,7 +70,7 @@ class Collect(asyncio.BufferedProtocol):
         self.lost.set_result(exc)
 
 
-def test_a_connection_carries_bytes_both_ways(run: Any) -> None:
+def test_connection_carries_bytes_both_ways(run: Any) -> None:
     async def main(world: LoopTransport) -> None:
         listener = await world.listen(Echo, "127.0.0.1", 0)
         assert listener.addresses == [("127.0.0.1", listener.port)]
@@ -109,7 +109,7 @@ def test_both_ends_send_without_delay(run: Any) -> None:
     run(main)
 
 
-def test_a_free_port_is_the_same_for_all_addresses_of_the_host(run: Any) -> None:
+def test_free_port_is_shared_by_all_host_addresses(run: Any) -> None:
     async def main(world: LoopTransport) -> None:
         for host in ("localhost", None):
             listener = await world.listen(Echo, host, 0)
@@ -124,7 +124,7 @@ def test_a_free_port_is_the_same_for_all_addresses_of_the_host(run: Any) -> None
     run(main)
 
 
-def test_a_port_in_use_is_refused_and_named_and_can_be_had_again_after(run: Any) -> None:
+def test_port_in_use_error_names_port_and_released_port_is_free(run: Any) -> None:
     async def main(world: LoopTransport) -> None:
         first = await world.listen(Echo, "127.0.0.1", free_ports(1)[0])
         with pytest.raises(OSError, match=str(first.port)) as caught:
@@ -144,7 +144,7 @@ def test_a_port_in_use_is_refused_and_named_and_can_be_had_again_after(run: Any)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="port sharing is Linux's")
-def test_a_port_can_be_shared_when_asked_for(run: Any) -> None:
+def test_port_can_be_shared_on_request(run: Any) -> None:
     async def main(world: LoopTransport) -> None:
         first = await world.listen(Echo, "127.0.0.1", 0, reuse_port=True)
         second = await world.listen(Echo, "127.0.0.1", first.port, reuse_port=True)
@@ -154,7 +154,7 @@ def test_a_port_can_be_shared_when_asked_for(run: Any) -> None:
     run(main)
 
 
-def test_nobody_there_is_refused(run: Any) -> None:
+def test_connect_without_listener_is_refused(run: Any) -> None:
     async def main(world: LoopTransport) -> None:
         listener = await world.listen(Echo, "127.0.0.1", free_ports(1)[0])
         listener.close()
@@ -165,7 +165,7 @@ def test_nobody_there_is_refused(run: Any) -> None:
     run(main)
 
 
-def test_tls(run: Any, tmp_path: Path) -> None:
+def test_tls_connection_carries_bytes(run: Any, tmp_path: Path) -> None:
     server, client_context = _contexts(tmp_path)
 
     async def main(world: LoopTransport) -> None:

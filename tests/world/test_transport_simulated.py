@@ -103,7 +103,7 @@ def _finish(coroutine: Any) -> Any:
 
 
 @pytest.mark.parametrize("factory", [Recorder, Buffered])
-def test_bytes_arrive_whole_in_order_late_and_in_pieces(factory: type[Recorder]) -> None:
+def test_bytes_arrive_complete_in_order_delayed_and_split(factory: type[Recorder]) -> None:
     for seed in SEEDS:
         net = Net(seed, factory)
         client, server = net.pair()
@@ -120,7 +120,7 @@ def test_bytes_arrive_whole_in_order_late_and_in_pieces(factory: type[Recorder])
         assert server.transport.get_extra_info("peername") == client.transport.get_extra_info("sockname")
 
 
-def test_what_is_written_is_a_copy() -> None:
+def test_write_copies_its_input() -> None:
     net = Net(1)
     client, server = net.pair()
     data = bytearray(b"before")
@@ -130,7 +130,7 @@ def test_what_is_written_is_a_copy() -> None:
     assert server.got == b"before"
 
 
-def test_closing_delivers_what_was_written_then_the_end() -> None:
+def test_close_delivers_written_bytes_before_eof() -> None:
     for seed in SEEDS:
         net = Net(seed)
         client, server = net.pair()
@@ -148,7 +148,7 @@ def test_closing_delivers_what_was_written_then_the_end() -> None:
         assert len(net.clock) == 0
 
 
-def test_an_end_that_stays_open_after_eof_can_answer() -> None:
+def test_half_closed_connection_can_respond() -> None:
     net = Net(1)
     client, server = net.pair()
     server.stay_open = True
@@ -166,7 +166,7 @@ def test_an_end_that_stays_open_after_eof_can_answer() -> None:
     assert net.network.connections == []
 
 
-def test_an_abort_resets_the_other_end() -> None:
+def test_abort_resets_peer() -> None:
     for seed in SEEDS:
         net = Net(seed)
         client, server = net.pair()
@@ -180,7 +180,7 @@ def test_an_abort_resets_the_other_end() -> None:
         assert net.network.connections == []
 
 
-def test_writing_to_somebody_who_has_gone_is_reset() -> None:
+def test_write_to_closed_peer_resets() -> None:
     net = Net(1)
     client, server = net.pair()
     client.stay_open = True
@@ -193,7 +193,7 @@ def test_writing_to_somebody_who_has_gone_is_reset() -> None:
     assert net.network.connections == []
 
 
-def test_a_reader_that_pauses_makes_the_writer_pause_until_it_resumes() -> None:
+def test_paused_reader_pauses_writer_until_resumed() -> None:
     for seed in SEEDS:
         net = Net(seed)
         client, server = net.pair()
@@ -213,7 +213,7 @@ def test_a_reader_that_pauses_makes_the_writer_pause_until_it_resumes() -> None:
         assert client.events == ["made", "pause", "resume"]
 
 
-def test_the_limits_of_the_write_buffer_are_those_that_were_set() -> None:
+def test_write_buffer_limits_are_applied() -> None:
     net = Net(1)
     net.network.conditions.window_bytes = 0
     client, server = net.pair()
@@ -231,7 +231,7 @@ def test_the_limits_of_the_write_buffer_are_those_that_were_set() -> None:
         client.transport.set_write_buffer_limits(high=1, low=2)
 
 
-def test_closing_with_a_full_buffer_tells_of_the_loss_when_it_is_flushed() -> None:
+def test_connection_lost_is_called_after_close_flushes_buffer() -> None:
     net = Net(1)
     client, server = net.pair()
     server.transport.pause_reading()
@@ -245,7 +245,7 @@ def test_closing_with_a_full_buffer_tells_of_the_loss_when_it_is_flushed() -> No
     assert len(server.got) == 200_000
 
 
-def test_a_partition_holds_bytes_back_and_healing_lets_them_through() -> None:
+def test_partition_delays_bytes_until_healed() -> None:
     for seed in SEEDS:
         net = Net(seed)
         client, server = net.pair()
@@ -266,7 +266,7 @@ def test_a_partition_holds_bytes_back_and_healing_lets_them_through() -> None:
         assert client.got == b"y"
 
 
-def test_a_partition_can_be_one_way_or_from_everybody() -> None:
+def test_partition_may_be_one_way_or_isolate_host() -> None:
     net = Net(1)
     client, server = net.pair()
     net.network.partition("client", "broker", one_way=True)
@@ -284,7 +284,7 @@ def test_a_partition_can_be_one_way_or_from_everybody() -> None:
     assert (server.got, client.got) == (b"x", b"yz")
 
 
-def test_a_reset_does_not_cross_a_partition() -> None:
+def test_reset_does_not_cross_partition() -> None:
     net = Net(1)
     client, server = net.pair()
     net.network.partition("client", "broker")
@@ -296,7 +296,7 @@ def test_a_reset_does_not_cross_a_partition() -> None:
     assert server.events == ["made", "lost"]
 
 
-def test_connecting_through_a_partition_times_out_or_succeeds_when_it_heals() -> None:
+def test_connect_through_partition_times_out_unless_healed() -> None:
     net = Net(1)
     net.network.partition("client", "broker")
     net.dial()
@@ -313,7 +313,7 @@ def test_connecting_through_a_partition_times_out_or_succeeds_when_it_heals() ->
     assert patient.events == ["made"]
 
 
-def test_nobody_there_is_refused_and_a_closed_listener_keeps_its_connections() -> None:
+def test_connect_without_listener_is_refused() -> None:
     net = Net(1)
     client, server = net.pair()
     net.listener.close()
@@ -327,7 +327,7 @@ def test_nobody_there_is_refused_and_a_closed_listener_keeps_its_connections() -
     assert server.got == b"still here"
 
 
-def test_dropped_connections_are_reset_at_both_ends() -> None:
+def test_dropped_connection_resets_both_ends() -> None:
     net = Net(1)
     client, server = net.pair()
     other = net.dial("elsewhere")
@@ -343,7 +343,7 @@ def test_dropped_connections_are_reset_at_both_ends() -> None:
     assert net.network.connections == []
 
 
-def test_a_connection_can_be_cut_at_any_byte() -> None:
+def test_connection_can_be_cut_at_any_byte() -> None:
     for count in range(12):
         net = Net(count)
         net.network.cut_next(count, sender="client", receiver="broker")
@@ -363,7 +363,7 @@ def test_a_connection_can_be_cut_at_any_byte() -> None:
     assert isinstance(client.error, ConnectionResetError)
 
 
-def test_a_protocol_that_raises_loses_its_connection_and_is_found_out() -> None:
+def test_protocol_error_closes_connection_and_is_reported() -> None:
     class Broken(Recorder):
         def data_received(self, data: bytes) -> None:
             raise ZeroDivisionError
@@ -378,7 +378,7 @@ def test_a_protocol_that_raises_loses_its_connection_and_is_found_out() -> None:
     assert net.network.connections == []
 
 
-def test_free_ports_differ_and_taken_ones_are_refused() -> None:
+def test_free_ports_differ_and_port_in_use_is_refused() -> None:
     network = SimulatedTransport(VirtualClock(), SeededRandom(1))
     ports = {_finish(network.listen(Recorder, None, 0)).port for _ in range(10)}
     assert len(ports) == 10
@@ -389,7 +389,7 @@ def test_free_ports_differ_and_taken_ones_are_refused() -> None:
     assert (first.addresses, second.addresses) == ([("a", 9092)], [("b", 9092)])
 
 
-def test_a_server_that_speaks_first_is_not_heard_before_the_connection_is_made() -> None:
+def test_server_bytes_arrive_after_connection_made() -> None:
     class Greeter(Recorder):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
@@ -401,7 +401,7 @@ def test_a_server_that_speaks_first_is_not_heard_before_the_connection_is_made()
         assert (client.got, server.got) == (b"hello", b"hello")
 
 
-def test_a_server_that_hangs_up_at_once_is_an_end_for_the_client() -> None:
+def test_immediate_close_by_server_is_eof_for_client() -> None:
     class Rude(Recorder):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
@@ -416,7 +416,7 @@ def test_a_server_that_hangs_up_at_once_is_an_end_for_the_client() -> None:
         assert net.network.connections == []
 
 
-def test_pretended_tls_must_be_asked_for_at_both_ends() -> None:
+def test_simulated_tls_requires_both_ends() -> None:
     world = World.simulated(1)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -432,7 +432,7 @@ def test_pretended_tls_must_be_asked_for_at_both_ends() -> None:
     run(world, main())
 
 
-def test_streams_of_asyncio_work_on_it() -> None:
+def test_asyncio_streams_work() -> None:
     world = World.simulated(1)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -465,7 +465,7 @@ def test_streams_of_asyncio_work_on_it() -> None:
     assert run(world, main()) == b"".join(b"LINE %d\n" % number for number in range(2_000))
 
 
-def test_giving_up_on_a_connection_leaves_none_behind() -> None:
+def test_cancelled_connect_leaves_no_connection() -> None:
     for seed in SEEDS:
         world = World.simulated(seed)
 

@@ -8,7 +8,7 @@ import threading
 from ottla.world import InlineWorkers, ThreadWorkers, VirtualClock
 
 
-async def test_work_runs_beside_the_loop_and_answers_on_it() -> None:
+async def test_work_runs_in_thread_and_calls_back_on_loop() -> None:
     workers = ThreadWorkers(asyncio.get_running_loop())
     answered: asyncio.Future[tuple[int | None, int]] = asyncio.get_running_loop().create_future()
     loop_thread = threading.get_ident()
@@ -24,7 +24,7 @@ async def test_work_runs_beside_the_loop_and_answers_on_it() -> None:
     workers.close()
 
 
-async def test_a_failure_is_handed_over() -> None:
+async def test_work_error_is_passed_to_callback() -> None:
     workers = ThreadWorkers(asyncio.get_running_loop())
     answered: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
     workers.submit(lambda: 1 // 0, lambda _, error: answered.set_result(error))
@@ -32,7 +32,7 @@ async def test_a_failure_is_handed_over() -> None:
     workers.close()
 
 
-async def test_closing_waits_for_what_was_begun_and_calls_nobody_back() -> None:
+async def test_close_waits_for_work_without_callbacks() -> None:
     workers = ThreadWorkers(asyncio.get_running_loop())
     begun, go_on, finished = threading.Event(), threading.Event(), threading.Event()
     called: list[object] = []
@@ -51,7 +51,7 @@ async def test_closing_waits_for_what_was_begun_and_calls_nobody_back() -> None:
     assert called == []
 
 
-def test_in_the_simulated_world_work_is_done_on_the_next_turn() -> None:
+def test_simulated_work_runs_on_next_clock_turn() -> None:
     clock = VirtualClock()
     workers = InlineWorkers(clock)
     called: list[tuple[int | None, Exception | None]] = []

@@ -82,7 +82,7 @@ print(trace.hexdigest(), world.disk.writes, world.clock.now_ms())
 """
 
 
-def test_a_seed_is_one_run_whatever_the_hash_seed() -> None:
+def test_same_seed_gives_same_run_for_any_hash_seed() -> None:
     def start(seed: int, hash_seed: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-c", SIMULATION, str(seed)],
@@ -99,18 +99,18 @@ def test_a_seed_is_one_run_whatever_the_hash_seed() -> None:
     assert traces[3] != traces[0]
 
 
-def test_every_public_name_is_there_and_has_a_home() -> None:
+def test_public_names_are_exported_once() -> None:
     assert sorted(ottla.world._HOME) == sorted(ottla.world.__all__)
     for name in ottla.world.__all__:
         assert getattr(ottla.world, name) is not None
 
 
-def test_reading_files_does_not_load_asyncio() -> None:
+def test_importing_disk_does_not_load_asyncio() -> None:
     code = "import sys; from ottla.world import MemoryDisk, RealDisk, SeededRandom; print('asyncio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
-def test_a_simulated_world_is_simulated_throughout() -> None:
+def test_simulated_world_has_only_simulated_parts() -> None:
     world = World.simulated("a name will do")
     assert isinstance(world, World)
     assert isinstance(world.clock, VirtualClock)
@@ -120,7 +120,7 @@ def test_a_simulated_world_is_simulated_throughout() -> None:
     world.clock.advance(1)
 
 
-async def test_a_real_world_is_real_but_for_the_disk_that_was_given(tmp_path: Path) -> None:
+async def test_real_world_accepts_other_disk(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     world = World.real(loop)
     assert isinstance(world.disk, RealDisk)

@@ -49,7 +49,7 @@ def image() -> ClusterImage:
         (SUBTRACT, "compact,other", "delete,compact", "delete"),
     ],
 )
-def test_an_operation_on_a_list(
+def test_list_operations_change_value(
     operation: AlterOperation, operand: str | None, current: str | None, expected: str | None
 ) -> None:
     assert altered_value(TOPIC, "cleanup.policy", operation, operand, current) == expected
@@ -94,7 +94,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("resource", "change", "code", "message"), REFUSED)
-def test_refusals_have_kafka_messages(
+def test_errors_have_kafkas_messages(
     image: ClusterImage,
     resource: tuple[ConfigResourceType, str],
     change: tuple[AlterOperation, str, str],
@@ -107,18 +107,18 @@ def test_refusals_have_kafka_messages(
     assert (caught.value.code, caught.value.message) == (code, message)
 
 
-def test_a_compaction_lag_that_ends_before_it_begins_is_refused(image: ClusterImage) -> None:
+def test_max_compaction_lag_below_min_is_refused(image: ClusterImage) -> None:
     changes = [ConfigChange("min.compaction.lag.ms", SET, "10"), ConfigChange("max.compaction.lag.ms", SET, "5")]
     with pytest.raises(KafkaError, match=r"min\.compaction\.lag\.ms \(10\) > max\.compaction\.lag\.ms \(5\)"):
         alter_resource(image, ConfigResource(TOPIC, "plain"), changes, layers=BrokerLayers())
 
 
-def test_a_topics_value_that_is_there_already_writes_nothing(image: ClusterImage) -> None:
+def test_unchanged_topic_value_writes_nothing(image: ClusterImage) -> None:
     change = [ConfigChange("retention.ms", SET, "1000")]
     assert alter_resource(image, ConfigResource(TOPIC, "plain"), change, layers=BrokerLayers()) == []
 
 
-def test_the_older_request_removes_what_it_does_not_name(image: ClusterImage) -> None:
+def test_alter_configs_removes_unnamed_configs(image: ClusterImage) -> None:
     records = replace_resource(image, ConfigResource(TOPIC, "plain"), {"flush.ms": "5"}, layers=BrokerLayers())
     assert records == [
         ConfigRecord(resource_type=TOPIC, resource_name="plain", name="flush.ms", value="5"),
@@ -126,13 +126,13 @@ def test_the_older_request_removes_what_it_does_not_name(image: ClusterImage) ->
     ]
 
 
-def test_a_name_twice_in_one_request_is_refused(image: ClusterImage) -> None:
+def test_duplicate_name_is_refused(image: ClusterImage) -> None:
     twice = [ConfigChange("flush.ms", SET, "1"), ConfigChange("flush.ms", DELETE, None)]
     with pytest.raises(KafkaError, match="duplicate config keys"):
         alter_resource(image, ConfigResource(TOPIC, "plain"), twice, layers=BrokerLayers())
 
 
-def test_eligible_leaders_are_forgotten_with_a_new_min_insync_replicas(image: ClusterImage) -> None:
+def test_changed_min_insync_replicas_clears_elr(image: ClusterImage) -> None:
     image.replay(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1))
     change = [ConfigChange("min.insync.replicas", SET, "2")]
     topic = alter_resource(image, ConfigResource(TOPIC, "plain"), change, layers=BrokerLayers())

@@ -14,14 +14,14 @@ ROOT = Path(__file__).parents[3]
 KEYS = [key for keys in BY_RESOURCE.values() for key in keys.values()]
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_config_page_is_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "generate_config_docs.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT / "src")})
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
-def test_every_config_is_explained_in_a_sentence(key: ConfigKey) -> None:
+def test_every_config_has_one_sentence_of_documentation(key: ConfigKey) -> None:
     assert key.doc[0].isupper()
     assert key.doc.endswith(".")
     assert len(key.doc) < 240

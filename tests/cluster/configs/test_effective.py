@@ -76,18 +76,18 @@ def kafkas(resource: str) -> dict[str, Any]:
         ("CLIENT_METRICS:m", describe_client_metrics({"interval.ms": "5000", "metrics": "a,b"})),
     ],
 )
-def test_a_described_resource_is_what_kafka_describes(resource: str, entries: list[ConfigEntry]) -> None:
+def test_described_resource_equals_kafkas(resource: str, entries: list[ConfigEntry]) -> None:
     assert described(entries) == kafkas(resource)
 
 
 @pytest.mark.parametrize(("topic", "overrides"), [("plain", {}), ("compacted", COMPACTED)])
-def test_the_configs_of_a_created_topic_are_what_kafka_reports(topic: str, overrides: dict[str, str]) -> None:
+def test_created_topic_configs_equal_kafkas(topic: str, overrides: dict[str, str]) -> None:
     layers = BrokerLayers({}, {"min.insync.replicas": "1"}, LAYERS.static)
     entries = {each.name: [each.value, int(each.source)] for each in created_topic_configs(overrides, layers)}
     assert entries == {name: [value, SOURCES[source]] for name, (value, source) in KAFKA["created"][topic].items()}
 
 
-def test_milliseconds_come_before_minutes_and_minutes_before_hours() -> None:
+def test_milliseconds_override_minutes_and_minutes_override_hours() -> None:
     def retention(**static: str) -> object:
         return topic_value(
             {}, BrokerLayers(static={f"log.retention.{k}": v for k, v in static.items()}), "retention.ms"
@@ -100,26 +100,26 @@ def test_milliseconds_come_before_minutes_and_minutes_before_hours() -> None:
     assert retention(hours="-1") == -1
 
 
-def test_a_dynamic_synonym_overrides_the_file_in_any_unit() -> None:
+def test_dynamic_synonym_overrides_file_in_any_unit() -> None:
     layers = BrokerLayers(dynamic_default={"log.retention.ms": "7"}, static={"log.retention.hours": "2"})
     assert broker_default_of(layers, "log.retention.ms") == 7
     assert broker_value(layers, "log.retention.hours") == 168
 
 
-def test_flush_ms_falls_back_to_the_schedulers_interval() -> None:
+def test_flush_ms_falls_back_to_scheduler_interval() -> None:
     assert topic_value({}, BrokerLayers(static={"log.flush.scheduler.interval.ms": "9"}), "flush.ms") == 9
 
 
-def test_a_stored_value_that_does_not_parse_counts_as_absent() -> None:
+def test_unparsable_stored_value_is_ignored() -> None:
     assert topic_value({"retention.ms": "soon"}, BrokerLayers(), "retention.ms") == 604_800_000
 
 
-def test_every_topic_config_has_a_value_in_force() -> None:
+def test_every_topic_config_has_effective_value() -> None:
     values = topic_values({}, BrokerLayers())
     assert values["segment.bytes"] == 1_073_741_824
     assert [name for name, value in values.items() if value is None] == ["internal.segment.bytes"]
 
 
-def test_a_groups_value_is_held_within_the_brokers_bounds() -> None:
+def test_group_value_is_clamped_to_broker_bounds() -> None:
     assert group_value({"consumer.session.timeout.ms": "1"}, BrokerLayers(), "consumer.session.timeout.ms") == 45_000
     assert group_value({"streams.num.standby.replicas": "9"}, BrokerLayers(), "streams.num.standby.replicas") == 2

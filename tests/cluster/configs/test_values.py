@@ -27,7 +27,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
         ("leader.replication.throttled.replicas", "0:1, 2:3", ("0:1", "2:3")),
     ],
 )
-def test_a_good_value_is_parsed(name: str, text: str, expected: Value) -> None:
+def test_valid_value_is_parsed(name: str, text: str, expected: Value) -> None:
     assert TOPIC[name].parse(text) == expected
 
 
@@ -81,7 +81,7 @@ def test_a_good_value_is_parsed(name: str, text: str, expected: Value) -> None:
         ),
     ],
 )
-def test_a_bad_value_is_refused_in_kafkas_words(name: str, text: str, message: str) -> None:
+def test_invalid_value_fails_with_kafkas_message(name: str, text: str, message: str) -> None:
     with pytest.raises(KafkaError) as caught:
         TOPIC[name].parse(text)
     assert caught.value.code is ErrorCode.INVALID_CONFIG
@@ -89,19 +89,19 @@ def test_a_bad_value_is_refused_in_kafkas_words(name: str, text: str, message: s
 
 
 @pytest.mark.parametrize("text", ["by_duration:PT1H", "by_duration:P1DT2H3M4.5S", "earliest", "latest"])
-def test_a_share_group_may_start_by_duration(text: str) -> None:
+def test_share_offset_reset_accepts_duration(text: str) -> None:
     assert GROUP["share.auto.offset.reset"].parse(text) == text
 
 
 @pytest.mark.parametrize(
     "text", ["foo", "by_duration:-PT1H", "by_duration:x", "EARLIEST", "by_duration:", "by_duration:P"]
 )
-def test_a_share_group_may_start_nowhere_else(text: str) -> None:
+def test_invalid_share_offset_reset_fails(text: str) -> None:
     with pytest.raises(KafkaError, match="must be either 'earliest', 'latest' or of the format"):
         GROUP["share.auto.offset.reset"].parse(text)
 
 
-def test_quorum_voters_have_an_id_and_an_address() -> None:
+def test_quorum_voters_have_id_and_address() -> None:
     voters = BROKER["controller.quorum.voters"]
     assert voters.parse("1@localhost:9093,2@[::1]:9094") == ("1@localhost:9093", "2@[::1]:9094")
     for bad in ("localhost:9093", "x@a:1", "1@a"):
@@ -127,19 +127,19 @@ def test_quorum_voters_have_an_id_and_an_address() -> None:
         (float("nan"), "NaN"),
     ],
 )
-def test_a_double_is_printed_as_java_prints_it(number: float, text: str) -> None:
+def test_double_prints_as_in_java(number: float, text: str) -> None:
     assert java_double(number) == text
 
 
 @given(st.floats(allow_nan=False))
-def test_a_printed_double_parses_back(number: float) -> None:
+def test_printed_double_round_trips(number: float) -> None:
     assert parse_text("x", java_double(number), ConfigType.DOUBLE) == number
 
 
 @pytest.mark.parametrize(
     ("resource", "name"), [(resource, name) for resource, keys in BY_RESOURCE.items() for name in keys]
 )
-def test_every_default_is_a_value_that_its_own_key_allows(resource: int, name: str) -> None:
+def test_every_default_is_valid(resource: int, name: str) -> None:
     key = BY_RESOURCE[resource][name]  # type: ignore[index]
     text = to_text(key.default_value())
     if text is not None:
