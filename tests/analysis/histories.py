@@ -1,4 +1,4 @@
-"""Histories of clients of a simulated log: those of a correct one, or with one anomaly of a kind planted in them."""
+"""Histories of clients of a simulated log, correct or with one planted anomaly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Histories:
             ]
 
     def send(self, process: str) -> None:
-        """A transaction of a few records: committed, aborted, or nobody knows."""
+        """Append a transaction of a few records: committed, aborted or of unknown outcome."""
         fate = self.chance.choice([OK, OK, OK, OK, FAIL, INFO])
         happens = fate == OK or (fate == INFO and self.chance.randrange(2) == 0)
         steps: list[Send] = []
@@ -73,7 +73,7 @@ class Histories:
     # Faults
 
     def polls(self) -> list[tuple[int, str]]:
-        """Operations in the second half that read at least four records of a partition."""
+        """Return operations in the second half that read at least four records of a partition."""
         half = len(self.history) // 2
         return [
             (index, name)
@@ -85,12 +85,12 @@ class Histories:
         ]
 
     def plant(self, kind: AnomalyKind) -> str:
-        """Break one rule of the log, once; the partition in which."""
+        """Plant one anomaly; return its partition."""
         index, name = self.chance.choice(self.polls())
         return PLANTS[kind](self, index, name)
 
     def change(self, index: int, name: str, change: Callable[[list[tuple[int, Any]]], list[tuple[int, Any]]]) -> str:
-        """What this one poll saw of a partition, changed."""
+        """Replace the records that one poll returned of a partition."""
         operation = self.history[index]
         (step,) = operation.steps
         assert isinstance(step, Poll)
@@ -130,7 +130,7 @@ def _lost(world: Histories, index: int, name: str) -> str:
 
 
 def _aborted(world: Histories, index: int, name: str) -> str:
-    """A transaction that was aborted is seen at the offset where it had been."""
+    """Make a poll return records of an aborted transaction."""
     (step,) = world.history[index].steps
     assert isinstance(step, Poll)
     value = step.records[name][1][1]
@@ -159,7 +159,7 @@ def _unwritten(world: Histories, index: int, name: str) -> str:
 
 
 def _precommitted(world: Histories, index: int, name: str) -> str:
-    """A transaction reads the first value that it sent."""
+    """Make a transaction read its own first value before the commit."""
     for place in range(len(world.history) // 2, len(world.history)):
         operation = world.history[place]
         sends = list(operation.sends())
@@ -171,7 +171,7 @@ def _precommitted(world: Histories, index: int, name: str) -> str:
 
 
 def _skip(world: Histories, index: int, name: str) -> str:
-    """The second of two polls that follow each other leaves out its first two records."""
+    """Remove the first two records from the second of two consecutive polls."""
     operation = world.history[index]
     (step,) = operation.steps
     assert isinstance(step, Poll)
@@ -191,7 +191,7 @@ def _back(world: Histories, index: int, name: str) -> str:
 
 
 def _sends(world: Histories, *, internal: bool) -> str:
-    """A producer's records get offsets the wrong way round."""
+    """Swap the offsets of a producer's records."""
     name = "sent-0"
     sends = [Send(name, "late", 8), Send(name, "early", 3)]
     if internal:

@@ -1,4 +1,4 @@
-"""What an analysis must report about the scenarios of `faulty_clients`, whichever client played them."""
+"""Check the reports of analyses on the scenarios of `faulty_clients`, for any client."""
 
 from __future__ import annotations
 

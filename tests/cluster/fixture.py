@@ -1,4 +1,4 @@
-"""What Apache Kafka 4.3.1 wrote, brought onto a disk in memory so that a test may open and change it."""
+"""Files of Apache Kafka 4.3.1 on a memory disk, so that a test may open and change them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ METADATA = "__cluster_metadata-0"
 
 
 def facts() -> dict[str, Any]:
-    """What Kafka's admin client said of the directory."""
+    """Return the responses of Kafka's admin client about the directory."""
     found: dict[str, Any] = json.loads((KAFKA / "facts.json").read_text())
     return found
 
 
 def on_disk(name: str | None = None) -> LogDirectory:
-    """A log directory in memory: empty, or a copy of a captured one without its records' logs."""
+    """Return a log directory in memory: empty, or a copy of a captured one without its topics' logs."""
     clock = VirtualClock()
     disk = MemoryDisk(clock=clock)
     disk.make_dirs("/data")
@@ -49,6 +49,6 @@ def on_disk(name: str | None = None) -> LogDirectory:
 
 
 def log_records(name: str) -> list[tuple[int, Message | UnknownRecord]]:
-    """The metadata records of a captured log with their offsets."""
+    """Return the metadata records of a captured log with their offsets."""
     data = (KAFKA / name / METADATA / "00000000000000000000.log").read_bytes()
     return [(record.offset, decode_metadata_record(record.value or b"")) for _, record in iter_all_records(data)]

@@ -1,4 +1,4 @@
-"""Brokers that come, go and die, and what that does to the partitions they lead."""
+"""Brokers that register, shut down and fail: leadership, ISR and ELR of their partitions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def directory(broker_id: int) -> Uuid:
 
 
 def cluster(brokers: int = 3, *, elr: bool = True) -> ClusterImage:
-    """Brokers 0.. and topic t with partition 0 on all of them, led by broker 0."""
+    """Return brokers 0.. and topic t with partition 0 on all of them, led by broker 0."""
     image = ClusterImage()
     image.replay(FeatureLevelRecord(name="metadata.version", feature_level=30))
     if elr:

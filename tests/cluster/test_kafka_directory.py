@@ -1,4 +1,4 @@
-"""A directory of Apache Kafka 4.3.1: what is read equals what Kafka's tools said, what is written equals its bytes."""
+"""A directory of Apache Kafka 4.3.1: contents equal the output of Kafka's tools, written files equal its bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SNAPSHOTS = sorted(KAFKA.glob(f"*/{METADATA}/*.checkpoint")) + sorted(KAFKA.glob
 
 
 def without_time(data: bytes) -> bytes:
-    """Batches with their timestamps and checksums blanked: what has to be the same whenever it is written."""
+    """Return batches with timestamps and checksums zeroed, so that two runs are comparable."""
     blanked = bytearray(data)
     for header in iter_batches(data):
         struct.pack_into(">I", blanked, header.position + 17, 0)
@@ -52,7 +52,7 @@ def without_time(data: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def running() -> ClusterImage:
-    """The image when the facts were collected: before the records of the last shutdown."""
+    """Return the image when the facts were collected: before the records of the last shutdown."""
     image = ClusterImage()
     for record in running_records():
         image.replay(record)
@@ -84,7 +84,7 @@ def test_snapshot_and_tail_equal_whole_log() -> None:
 
 
 def settled(image: ClusterImage) -> ClusterImage:
-    """An image whose brokers list their features by name: Kafka writes them in the order of a hash map."""
+    """Sort the features of each broker by name: Kafka writes them in the order of a hash map."""
     for broker_id, broker in image.brokers.items():
         image.brokers[broker_id] = replace(broker, features=tuple(sorted(broker.features)))
     for node_id, controller in image.controllers.items():
@@ -149,7 +149,7 @@ def test_effective_configs_equal_kafka_description(running: ClusterImage) -> Non
 
 
 def _static(entries: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """The properties file behind a described broker, as far as its synonyms show it."""
+    """Return the properties file of a described broker, as far as its synonyms show it."""
     return {
         synonym["name"]: synonym["value"]
         for entry in entries.values()

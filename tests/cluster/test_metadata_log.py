@@ -1,4 +1,4 @@
-"""The metadata log through lives, crashes and snapshots: however it is loaded, it adds up to the same image."""
+"""The metadata log over restarts, crashes and snapshots: every way to load it gives the same image."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def fresh(config: MetadataLogConfig | None = None, metadata_version: int | None 
 
 
 def next_life(log: MetadataLog, config: MetadataLogConfig | None = None) -> MetadataLog:
-    """The same disk in a new process."""
+    """Reopen the disk as a new process would."""
     old = log.directory
     old.abandon()
     directory = LogDirectory(old.env.disk, old.env.clock, SeededRandom(9), "/data")
@@ -91,7 +91,7 @@ def next_life(log: MetadataLog, config: MetadataLogConfig | None = None) -> Meta
 
 
 class Changes:
-    """Random changes of a cluster, each as its function makes the records."""
+    """Random changes of a cluster; each returns its records."""
 
     def __init__(self, seed: int) -> None:
         self.random = SeededRandom(seed)

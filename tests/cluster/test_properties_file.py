@@ -1,4 +1,4 @@
-"""Java's properties syntax, entry by entry. The expected values were printed by java.util.Properties itself."""
+"""Java's properties syntax, entry by entry. java.util.Properties printed the expected values."""
 
 from __future__ import annotations
 

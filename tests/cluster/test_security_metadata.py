@@ -1,4 +1,4 @@
-"""ACLs, quotas, SCRAM credentials, delegation tokens and features: what is refused, and what is written."""
+"""ACLs, quotas, SCRAM credentials, delegation tokens and features: errors and written records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creating, growing and deleting topics; the refusals carry the words that Apache Kafka 4.3.1 answered with."""
+"""Creation, growth and deletion of topics; errors have the messages of Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 

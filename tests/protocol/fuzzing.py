@@ -1,6 +1,6 @@
-"""Mutates good messages and checks what must hold for any bytes: a message or a ProtocolError, nothing else.
+"""Mutate valid messages and check that any bytes decode to a message or raise ProtocolError.
 
-Run a bounded number of cases in the tests, and as many as you like with tools/fuzz_codec.py. A case is a number, so
+The tests run a bounded number of cases, tools/fuzz_codec.py any number. A case is a number, so
 that a finding can be replayed.
 """
 
@@ -99,7 +99,7 @@ def decoded(cls: type[Message], data: Any, version: int) -> Message | ProtocolEr
 
 
 def check(cls: type[Message], version: int, data: bytes) -> bool:
-    """Assert what must hold for these bytes; return whether they are a message."""
+    """Check that the bytes decode or raise ProtocolError; return whether they decode."""
     result = decoded(cls, data, version)
     other = decoded(cls, memoryview(data), version)
     assert type(other) is type(result)
@@ -130,7 +130,7 @@ def check(cls: type[Message], version: int, data: bytes) -> bool:
 
 
 def check_frames(data: bytes, random: Random) -> None:
-    """Everything that reads bytes from outside must stop at a ProtocolError."""
+    """Check that every reader of untrusted bytes raises nothing but ProtocolError."""
     readers = [
         decode_request,
         decode_metadata_record,

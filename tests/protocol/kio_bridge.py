@@ -1,4 +1,4 @@
-"""Turns messages into kio's entities, field by field in declared order: kio is the second opinion on every byte."""
+"""Convert messages to kio's entities, field by field: kio is an independent oracle for every byte."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NARROWED = {
 
 
 def pairs() -> Iterator[tuple[type[Message], dict[int, type]]]:
-    """Every message that kio knows too, with kio's class for each version that both have."""
+    """Return every message that kio has, with kio's class for each common version."""
     for cls in ALL_MESSAGES:
         schema = cls.__schema__
         base = (
@@ -62,7 +62,7 @@ def kio_fields(cls: type[Struct], entity: type, version: int) -> list[tuple[Fiel
 
 
 def inner_entity(annotation: Any) -> Any:
-    """The dataclass inside `X`, `X | None`, `tuple[X, ...]` or `tuple[X, ...] | None`."""
+    """Return the dataclass in `X`, `X | None`, `tuple[X, ...]` or `tuple[X, ...] | None`."""
     if typing.get_origin(annotation) in (types.UnionType, typing.Union):
         annotation = next(arg for arg in typing.get_args(annotation) if arg is not type(None))
     if typing.get_origin(annotation) is tuple:
@@ -75,7 +75,7 @@ def is_nullable(annotation: Any) -> bool:
 
 
 def all_fields(cls: type[Struct], entity: type, version: int) -> Iterator[tuple[str, Field, Any]]:
-    """Each field of a message and of the structures inside it, with kio's."""
+    """Yield each field of a message and of its nested structures, with kio's."""
     for field, theirs in kio_fields(cls, entity, version):
         yield f"{cls.__name__}.{field.name}", field, theirs
         if field.struct is not None:
@@ -84,7 +84,7 @@ def all_fields(cls: type[Struct], entity: type, version: int) -> Iterator[tuple[
 
 @functools.cache
 def for_kio(cls: type[Struct], entity: type, version: int) -> st.SearchStrategy[Any]:
-    """Messages within what kio's types can hold: its error codes, moments and durations."""
+    """Generate messages within the range of kio's types: its error codes, timestamps and durations."""
     fields = {}
     for field, theirs in kio_fields(cls, entity, version):
         narrowed = NARROWED.get(theirs.metadata.get("kafka_type", ""))

@@ -37,7 +37,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def messages() -> Iterator[type[Message]]:
-    """Every declared message: requests, responses, headers, records, files."""
+    """Return every declared message: requests, responses, headers, records, files."""
     for api in APIS:
         yield request_class(api.key)
         yield response_class(api.key)
@@ -72,7 +72,7 @@ def of_field(field: Field, version: int, unknown: bool) -> st.SearchStrategy[Any
 
 @functools.cache
 def of_struct(cls: type[Struct], version: int, unknown: bool = False) -> st.SearchStrategy[Any]:
-    """Instances that a version can hold; with tagged fields nobody declared if `unknown`."""
+    """Generate instances that a version can encode; with undeclared tagged fields if `unknown`."""
     fields = {
         field.name: of_field(field, version, unknown) for field in cls.__schema__.fields if version in field.versions
     }

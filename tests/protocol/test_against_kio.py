@@ -1,4 +1,4 @@
-"""Every message and version that kio knows: the same bytes from both, and the same values from those bytes."""
+"""Every message and version that kio has: equal bytes from both, and equal values from those bytes."""
 
 from __future__ import annotations
 

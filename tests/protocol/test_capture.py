@@ -1,4 +1,4 @@
-"""Captures: what is written is read again, and what is not a capture is said to be none."""
+"""Captures round-trip, and other files are refused."""
 
 from __future__ import annotations
 

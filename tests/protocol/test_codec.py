@@ -1,4 +1,4 @@
-"""The compiled codecs: every message in every version, good bytes and bad ones."""
+"""Compiled codecs: every message in every version, valid and malformed bytes."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def test_large_records_are_separate_parts_and_small_ones_are_copied() -> None:
 
 
 class Slice:
-    """What the server sends later: only its length is known here."""
+    """A file slice that the server sends later: the codec knows only its length."""
 
     def __len__(self) -> int:
         return 7

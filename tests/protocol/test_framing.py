@@ -1,4 +1,4 @@
-"""Frames: the documented dumps bit for bit, headers, and a stream that arrives in any pieces."""
+"""Frames: documented dumps bit for bit, headers, and a stream split into any pieces."""
 
 from __future__ import annotations
 

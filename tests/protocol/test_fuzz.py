@@ -1,4 +1,4 @@
-"""A bounded run of the fuzz target; tools/fuzz_codec.py runs it for as long as you like."""
+"""A bounded run of the fuzz target; tools/fuzz_codec.py runs it without a bound."""
 
 from __future__ import annotations
 

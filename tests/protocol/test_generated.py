@@ -1,4 +1,4 @@
-"""What is generated is what the tools would write today."""
+"""Generated files are current."""
 
 from __future__ import annotations
 

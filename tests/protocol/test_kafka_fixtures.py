@@ -1,4 +1,4 @@
-"""Bytes that Apache Kafka's own classes wrote, and what its own JSON converters say they mean."""
+"""Bytes written by Apache Kafka's classes, decoded to the values of Kafka's JSON converters."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def plain(name: str) -> str:
 
 
 def differences(value: Any, expected: Any, version: int, path: str) -> Iterator[str]:
-    """Yield where a decoded value is not what Kafka's JSON says."""
+    """Yield the paths at which a decoded value differs from Kafka's JSON."""
     if isinstance(value, Struct):
         fields = {plain(field.name): field for field in value.__schema__.fields}
         for key, inner in expected.items():

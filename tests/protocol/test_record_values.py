@@ -1,4 +1,4 @@
-"""Records that Kafka writes for itself: their small frames, and types that nobody declared."""
+"""Records of Kafka's internal topics: their frames, and unknown types."""
 
 from __future__ import annotations
 

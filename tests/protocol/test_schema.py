@@ -1,4 +1,4 @@
-"""The schema language: what a declaration gives, and what importing it does not do."""
+"""The schema language: messages made from declarations, and imports without compilation."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module", params=["compiled", "uncompiled"])
 def either_kernel(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    """The kernel in both its forms, one after the other, wherever records use it."""
+    """Run the test with the compiled kernel and with the Python kernel."""
     if request.param == "uncompiled":
         form = load_uncompiled_kernel()
         assert not form.COMPILED

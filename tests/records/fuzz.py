@@ -1,8 +1,8 @@
-"""Breaks good batches in many ways and holds both forms of the kernel to one answer, which is never a crash.
+"""Mutate valid batches and check that both kernels give equal results and never crash.
 
     python -m tests.records.fuzz [--cases N] [--seed S]
 
-Raises at the first case whose two answers differ, or where anything but `InvalidRecords` comes out.
+Raises at the first case whose results differ or that raises anything but `InvalidRecords`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def broken(data: bytearray, chance: random.Random) -> bytearray:
 
 
 def a_case(chance: random.Random) -> bytes:
-    """A batch whose header, records or compressed frame are broken, most often with a CRC that hides it."""
+    """Return a batch with a broken header, records or compressed frame, usually with a matching CRC."""
     data = a_batch(chance)
     where = chance.randrange(4)
     if where == 0:
@@ -106,7 +106,7 @@ def a_case(chance: random.Random) -> bytes:
 
 
 def answers(form: ModuleType, data: bytes) -> list[object]:
-    """Everything that is done with bytes from outside, and what came of it."""
+    """Apply every reader of untrusted bytes; return the results."""
     for user in USERS:
         user.kernel = form  # type: ignore[attr-defined]
     found: list[object] = []
@@ -159,7 +159,7 @@ def walks(form: ModuleType, data: bytes) -> list[object]:
 
 
 def run(cases: int, seed: int) -> int:
-    """Try that many cases and return how many of them were refused by the first rules."""
+    """Run so many cases; return how many the first rules refused."""
     chance = random.Random(seed)
     forms = [load_uncompiled_kernel()]
     if kernel.COMPILED:

@@ -1,4 +1,4 @@
-"""Batches that say what a test wants them to say, right CRC included, however wrong that is."""
+"""Malformed batches with a valid CRC."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def record(
 
 
 def sealed(body: bytes, count: int = 1, codec: int = 0, **overrides: int) -> bytearray:
-    """A batch with that body, its codec applied, and a header that fits unless it is overridden."""
+    """Return a batch with the body compressed by its codec and a matching header, unless overridden."""
     fields = {
         "base_offset": 0,
         "partition_leader_epoch": -1,

@@ -1,4 +1,4 @@
-"""Record batches, opened for people: internal records down to their fields."""
+"""Inspection of record batches: internal records are decoded to their fields."""
 
 from __future__ import annotations
 

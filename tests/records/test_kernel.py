@@ -55,7 +55,7 @@ def test_rewound_walk_restarts(either_kernel: ModuleType) -> None:
 
 
 def walked(kernel: ModuleType, body: bytes, count: int) -> tuple[int, int, list[int]]:
-    """All that a walk over records finds."""
+    """Return everything that a walk over records reads."""
     walk = kernel.RecordWalk(body, 0, len(body), count)
     table = array("q", bytes(8 * kernel.INDEX_WIDTH * count))
     kernel.index_records(walk, table)
@@ -63,7 +63,7 @@ def walked(kernel: ModuleType, body: bytes, count: int) -> tuple[int, int, list[
 
 
 def the_long_way(body: bytes, count: int) -> tuple[int, int, list[int]]:
-    """The same by a walk that takes no record for a plain one."""
+    """Return the same by a walk without the fast path."""
     kernel = load_uncompiled_kernel()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel.RecordWalk, "_advance_plainly", lambda walk: False)

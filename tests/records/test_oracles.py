@@ -1,4 +1,4 @@
-"""The same bytes in other people's hands: what Apache Kafka wrote, kio, kafka-python and aiokafka."""
+"""Batches compared with independent implementations: Apache Kafka, kio, kafka-python and aiokafka."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_built_batches_equal_kafkas_uncompressed_batches(path: Path) -> None:
 
 
 def consumed() -> dict[tuple[str, int], list[dict[str, Any]]]:
-    """What Kafka's consumer read of each partition."""
+    """Return the records that Kafka's consumer read of each partition."""
     found = defaultdict(list)
     for line in (DATA.parent / "records.jsonl").read_text().splitlines():
         row = json.loads(line)

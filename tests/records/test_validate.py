@@ -1,4 +1,4 @@
-"""Each rule of Kafka's LogValidator with the error that Kafka answers, on both forms of the kernel."""
+"""Each rule of Kafka's LogValidator with Kafka's error code, on both kernels."""
 
 from __future__ import annotations
 

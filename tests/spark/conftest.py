@@ -26,7 +26,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on two cores that knows ottla's formats; its warehouse and checkpoints are the tests' own."""
+    """Return a session on two cores with ottla's formats and a temporary warehouse."""
     from ottla.spark.session import SparkSetupError, session
 
     where: Path = tmp_path_factory.mktemp("spark")

@@ -1,4 +1,4 @@
-"""What an independent client (librdkafka) reads of a topic."""
+"""Read a topic with an independent client (librdkafka)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.markers import markers_written
 
 
 class Seen(NamedTuple):
-    """A record as a consumer got it."""
+    """A consumed record."""
 
     partition: int
     key: bytes | None
@@ -19,7 +19,7 @@ class Seen(NamedTuple):
 
 
 def consume(bootstrap: str, topic: str, *, committed: bool = True) -> list[Seen]:
-    """All records of a topic up to its end, or up to the first open transaction."""
+    """Return all records of a topic up to its end, or up to the first open transaction."""
     markers_written(bootstrap)
     consumer = Consumer(
         {

@@ -1,4 +1,4 @@
-"""The exactly-once sink with an end of the process built in: before or after a step of its choice, once.
+"""An exactly-once sink that kills a process once, before or after a given step.
 
 `crash` names the step, `crash.flag` a file that is made at the crash, so that the next run goes through.
 `crash.kill` is the process that dies (the driver's JVM); without it the Python worker that got there dies.
@@ -36,7 +36,7 @@ DRIVER_STEPS = ("driver before commit", "driver after commit")
 
 
 class Crash:
-    """When to end whom."""
+    """The step at which to kill a process, and which process."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.step = options.get("crash", "")
@@ -46,7 +46,7 @@ class Crash:
         self.partner = options.get("crash.partner", "")
 
     def reached(self, step: str, batch: int) -> None:
-        """End a process, if this is the attempt and it did not happen yet."""
+        """Kill the process if this is the chosen attempt and the flag does not exist yet."""
         if step != self.step or batch != self.batch or os.path.exists(self.flag):
             return
         with open(self.flag, "x"):
@@ -67,7 +67,7 @@ def _runs(pid: int) -> bool:
 
 
 class CrashingTask(ExactlyOnceTask):
-    """Ends the process at one step."""
+    """A task that kills a process at one step."""
 
     def __init__(self, plan: SinkPlan, attempt: TaskAttempt, crash: Crash) -> None:
         super().__init__(plan, attempt)
@@ -123,7 +123,7 @@ class CrashingTask(ExactlyOnceTask):
 
 
 class CrashingWriter(ExactlyOnceWriter):
-    """Hands its crash to its tasks."""
+    """A writer that passes its crash to its tasks."""
 
     def __init__(self, plan: SinkPlan, crash: Crash) -> None:
         super().__init__(plan)
@@ -155,7 +155,7 @@ class CrashingSink(DataSource):
 
 
 def register_crashing(spark: Any) -> None:
-    """Teach a session the format; its classes travel to workers that have no tests on their path."""
+    """Register the format; its classes are pickled by value, because workers cannot import the tests."""
     import sys
 
     from pyspark import cloudpickle

@@ -1,4 +1,4 @@
-"""Runs a data source as Spark does, without Spark: the readers' own behaviour is tested in milliseconds."""
+"""Run a data source as Spark does, without Spark, so that readers are tested in milliseconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CaseInsensitive(dict[str, str]):
-    """Options as Spark hands them over: names in lower case."""
+    """Options as Spark passes them: names in lower case."""
 
     def __init__(self, given: dict[str, str]) -> None:
         super().__init__({name.lower(): value for name, value in given.items()})
@@ -29,7 +29,7 @@ def make_source(kind: type[DataSource], options: dict[str, str]) -> tuple[DataSo
 
 
 def plan(kind: type[DataSource], options: dict[str, str], filters: list[Any] | None = None) -> tuple[Any, list[Any]]:
-    """A reader and its tasks, each having been pickled on the way as they are in Spark."""
+    """Return a reader and its tasks, pickled and unpickled as in Spark."""
     source, schema = make_source(kind, options | {PUSHED: "true"} if filters else options)
     reader = pickle.loads(pickle.dumps(source)).reader(schema)
     if filters:
@@ -38,7 +38,7 @@ def plan(kind: type[DataSource], options: dict[str, str], filters: list[Any] | N
 
 
 def table(kind: type[DataSource], options: dict[str, str], filters: list[Any] | None = None) -> pa.Table:
-    """All rows, with the very schema that Spark would insist on."""
+    """Return all rows; check that they have the schema that Spark requires."""
     _, schema = make_source(kind, options)
     expected = to_arrow_schema(schema, timezone="UTC")
     reader, tasks = plan(kind, options, filters)

@@ -1,4 +1,4 @@
-"""The analyses in Spark: the same answers as in one process, and those that only Spark gives."""
+"""Analyses in Spark: reports equal those of one process; `exactly-once` and `diff` run only in Spark."""
 
 from __future__ import annotations
 

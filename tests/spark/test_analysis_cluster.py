@@ -1,4 +1,4 @@
-"""The commands that need Spark: against a cluster that runs, against its directory, and asked wrongly."""
+"""Commands that need Spark: on a running cluster, on its directory, and with invalid arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RECORDS = 60
 
 
 class World:
-    """A cluster on a disk, with an application that bills orders in transactions."""
+    """A cluster on disk with an application that bills orders in transactions."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.bootstrap = cluster.bootstrap
@@ -54,7 +54,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def bill(settings: dict[str, str]) -> None:
-    """Each order becomes a bill, in transactions of which the second is aborted and done again."""
+    """Write a bill for each order in transactions; abort and retry the second transaction."""
     consumer = Consumer({**settings, "group.id": "billing", "enable.auto.commit": False})
     producer = Producer({**settings, "transactional.id": "billing-1"})
     producer.init_transactions(60)

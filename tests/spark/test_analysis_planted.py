@@ -28,7 +28,7 @@ RUNS = 100
 
 
 def audit(spark, path: Path, faults: dict[int, str]):
-    """The report on a hundred runs, of which some have a fault, and what those did."""
+    """Return the report on a hundred runs, some of them faulty, and the planted faults by run."""
     writer = Writer(path)
     broken = {number: application(writer, number, FIRST + number, faults.get(number)) for number in range(RUNS)}
     writer.close()
@@ -80,7 +80,7 @@ def test_faulty_applications_are_found_among_healthy_ones(spark, tmp_path):
 
 
 def copies(path: Path, changes: dict[int, str]) -> None:
-    """Two directories of a hundred topics; the second has one more, one fewer or one other record in some of them."""
+    """Write two directories of a hundred topics; in some, the second has an extra, missing or changed record."""
     for side in ("a", "b"):
         writer = Writer(path / side)
         for number in range(RUNS):

@@ -35,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def rate(spark: SparkSession) -> DataFrame:
-    """One more batch of numbers in each run, in two tasks."""
+    """Return a stream with one more batch of numbers in each run, in two tasks."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2)
     return source.load().selectExpr("cast(value as string) as key", "concat('v', value) as value")
 

@@ -1,6 +1,6 @@
-"""What brokers, other runs and people can do to a task of the exactly-once sink: each row once, or a clear refusal.
+"""Tasks of the exactly-once sink under broker failures, concurrent runs and restored checkpoints.
 
-The tasks are run here as Spark's executors run them, but without Spark, so that every step can be met.
+The tests run tasks as Spark's executors do, but without Spark, so that a failure can hit every step.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def sink(bootstrap: str, **options: str) -> SinkPlan:
 
 
 def rows(numbers: range, value: str = "v", then: Callable[[], object] | None = None) -> Iterator[OutgoingRecord]:
-    """Numbered rows; `then` happens when all but the last are on their way."""
+    """Yield numbered rows; call `then` before the last one."""
     for number in numbers:
         if then is not None and number == numbers[-1]:
             then()
@@ -87,7 +87,7 @@ def test_broker_restart_during_batch_neither_loses_nor_repeats_rows(cluster: Clu
 
 @pytest.mark.parametrize("step", ["flush", "record", "commit"])
 def test_broker_killed_during_commit_neither_loses_nor_repeats_rows(tmp_path: Path, step: str) -> None:
-    """SIGKILL of the broker's process before a step of the task, which waits for it and goes on."""
+    """Kill the broker with SIGKILL before a step of the task and restart it; the task retries."""
     with OttlaNode(tmp_path / "data") as node:
         with Client(node.bootstrap) as client:
             create_topic(client, "orders", partitions=2)
@@ -158,7 +158,7 @@ def test_changed_values_of_same_keys_are_reported(cluster: Cluster, capfd: pytes
 
 
 def test_fewer_tasks_than_in_earlier_run_are_detected(cluster: Cluster) -> None:
-    """Of four tasks the last had committed; cut into two, its rows are in another task, and nobody else would know."""
+    """The last of four tasks has committed; with two tasks, its rows belong to another task."""
     attempt(cluster, rows(range(15, 20)), task=3)
     again = [attempt(cluster, rows(range(10 * task, 10 * task + 10)), task=task, run="two") for task in (0, 1)]
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""`ottla export`: incremental, restartable, decoded; by its functions, and as a command where people give it files."""
+"""`ottla export`: incremental and restartable runs, decoded values, errors of the command."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def send(cluster: Cluster, topic: str, numbers: Iterable[int], *, commit: bool =
 
 
 def read_back(folder: Path) -> list[dict[str, Any]]:
-    """What a reader sees that knows nothing of Spark."""
+    """Read the exported files without Spark."""
     import pyarrow.dataset as ds
 
     rows: list[dict[str, Any]] = ds.dataset(str(folder), format="parquet", partitioning="hive").to_table().to_pylist()
@@ -134,7 +134,7 @@ def test_run_appends_new_records_and_killed_run_leaves_nothing(
 
 @pytest.fixture
 def command(spark: SparkSession, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """`ottla export` in this process, with the session of all tests, which it would otherwise stop at its end."""
+    """Run `ottla export` in this process; keep it from stopping the shared session."""
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
     app = build(["export"])
 
@@ -299,7 +299,7 @@ def test_deleted_records_fail_export_unless_allowed(command: Command, cluster: C
 
 
 def descriptor_set() -> bytes:
-    """What `protoc --include_imports --descriptor_set_out` writes for a small message."""
+    """Return the output of `protoc --include_imports --descriptor_set_out` for a small message."""
     from google.protobuf import descriptor_pb2, struct_pb2, wrappers_pb2
 
     file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
@@ -325,7 +325,7 @@ def test_iceberg_without_runtime_for_spark_version_fails(spark: SparkSession, cl
 def test_killed_table_append_is_completed_by_next_run(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appended: bool
 ) -> None:
-    """With a table that, as Delta and Iceberg do, takes the append of a run once."""
+    """The table accepts the append of a run once, as Delta and Iceberg do."""
     table: dict[int, list[str]] = {}
     killed = [True]
 

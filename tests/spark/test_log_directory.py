@@ -1,4 +1,4 @@
-"""The format `ottla-log` on directories that ottla wrote and is writing: splits, filters, damage, transactions."""
+"""The format `ottla-log` on ottla's directories, stopped or in use: splits, filters, damage, transactions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def produce(cluster: Cluster, topic: str, count: int, *, first: int = 0, partiti
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A stopped broker's directory: a topic in several segments, and one full of transactions."""
+    """Return a stopped broker's directory: a topic in several segments, and one with transactions."""
     path = str(tmp_path_factory.mktemp("data"))
     topics = {
         "events": {"partitions": 2, "configs": SMALL_SEGMENTS},
@@ -69,7 +69,7 @@ COMMITTED: set[bytes] = set()
 
 
 def _transactions(cluster: Cluster) -> None:
-    """Two producers whose transactions lie across each other, some committed, some not."""
+    """Write interleaved transactions of two producers, some committed, some aborted."""
     choice = random.Random(5)
     producers = []
     for name in ("one", "two"):
@@ -164,7 +164,7 @@ def test_filters_limit_opened_files(directory: str) -> None:
 
 
 def test_timestamp_filter_keeps_out_of_order_record(tmp_path: Path) -> None:
-    """Producers may send times in any order: a batch that begins late can hold a record that is wanted."""
+    """Timestamps may be in any order: a batch with a late base timestamp can hold a matching record."""
     with Cluster(topics=["mixed"], data_dir=str(tmp_path), configs=FOREVER) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 50, "compression.type": "gzip"})
         for offset in (0, 500, 9000, 10, 9001, 9002):
@@ -220,7 +220,7 @@ def copy(directory: str, tmp_path: Path) -> Path:
 
 
 def damage(copy: Path, topic: str, batch: int) -> tuple[int, int]:
-    """Change a byte of one batch's records; returns the offsets of that batch."""
+    """Change a byte of one batch's records; return the offsets of that batch."""
     found = rows(LogSource, {"path": str(copy), "subscribe": topic, "includeBatch": "true"})
     bases = sorted({(r["segment"], r["position"], r["batchOffset"]) for r in found if r["partition"] == 0})
     segment, position, base = bases[batch]

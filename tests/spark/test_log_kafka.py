@@ -1,4 +1,4 @@
-"""The format `ottla-log` on a directory of Apache Kafka 4.3.1: rows equal what Kafka's own consumer saw."""
+"""The format `ottla-log` on a directory of Apache Kafka 4.3.1: rows equal the records of Kafka's consumer."""
 
 from __future__ import annotations
 

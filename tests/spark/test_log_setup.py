@@ -1,4 +1,4 @@
-"""A wrong Java or a wrong Spark is said in one sentence, before anything starts."""
+"""An unsupported Java or Spark fails with one sentence before Spark starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A filter on time that `ottla-log` takes leaves exactly its rows, whatever order the times are in."""
+"""Timestamp filters pushed to `ottla-log` return exactly the matching rows for timestamps in any order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def moment(time: int) -> datetime:
 
 
 def write(folder: Path, written: list[tuple[list[int], int, int | None, bool]]) -> dict[int, int]:
-    """A partition's files without indexes; returns each offset's time."""
+    """Write a partition's files without indexes; return the timestamp of each offset."""
     (folder / "meta.properties").write_text("version=1\nnode.id=1\n")
     (folder / ".kafka_cleanshutdown").write_text("")
     partition = folder / "shuffled-0"
@@ -94,7 +94,7 @@ def test_timestamp_filter_returns_exactly_matching_rows(
 
 
 def test_batches_probably_too_late_are_read_in_few_large_tasks(tmp_path: Path) -> None:
-    """Going over it costs a fraction of decoding it, and a task has its price."""
+    """Skipping batches costs a fraction of decoding them, and every task has a fixed cost."""
     there = write(tmp_path, [([30 * number] * 50, CompressionType.NONE, None, True) for number in range(40)])
     options = {"path": str(tmp_path), "columns": "offset", "minPartitions": "4"}
     until = [filters.LessThan(("timestamp",), moment(600))]
@@ -107,7 +107,7 @@ def test_batches_probably_too_late_are_read_in_few_large_tasks(tmp_path: Path) -
 
 
 def test_timestamp_filter_ignores_damage_after_last_offset(tmp_path: Path) -> None:
-    """Where no index says in which bytes offsets end, batches of other times are gone over up to the last offset."""
+    """Without an index, the reader skips batches outside the filter up to the last offset."""
     write(tmp_path, [([100], CompressionType.NONE, None, number == 4) for number in range(6)])
     segment = tmp_path / "shuffled-0" / f"{0:020d}.log"
     data = bytearray(segment.read_bytes())

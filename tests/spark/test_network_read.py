@@ -145,7 +145,7 @@ def test_filters_limit_fetched_offsets(cluster: Cluster) -> None:
 
 
 def test_filters_keep_records_without_timestamp(cluster: Cluster) -> None:
-    """Their time is -1, the last millisecond of 1969; which a broker cannot be asked for."""
+    """Their timestamp is -1, the last millisecond of 1969, which ListOffsets cannot look up."""
     cluster.create_topic("timeless", 1)
     with Client(cluster.bootstrap) as client:
         producer = RecordProducer(client)
@@ -297,7 +297,7 @@ def test_invalid_option_error_shows_valid_value(cluster: Cluster, given: dict[st
 
 
 def test_executors_do_not_import_broker() -> None:
-    """What a worker unpickles brings neither server nor broker nor coordinators with it."""
+    """Unpickling a task imports neither server nor broker nor coordinators."""
     code = (
         "import importlib, pkgutil, sys\n"
         "import ottla.spark\n"

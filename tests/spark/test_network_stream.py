@@ -1,4 +1,4 @@
-"""Streams of the format `ottla`, driven as Spark drives them but without its JVM: every decision in milliseconds."""
+"""Streams of the format `ottla`, driven as Spark does but without its JVM."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def stream(cluster: Cluster, **more: str) -> NetworkStreamReader:
 
 
 class Query:
-    """What Spark does with a reader: offsets are JSON on the way, a batch is planned, read and then committed."""
+    """Drive a reader as Spark does: pass offsets as JSON; plan, read and commit each batch."""
 
     def __init__(self, reader: NetworkStreamReader, at: str | None = None) -> None:
         self.reader = reader
         self.at = at or json.dumps(reader.initialOffset())
 
     def batch(self, limit: Any = None) -> list[int] | None:
-        """The values of the next micro-batch; None if there is nothing new."""
+        """Return the values of the next micro-batch, or None if there is no new record."""
         end = json.dumps(self.reader.latestOffset(json.loads(self.at), limit or self.reader.getDefaultReadLimit()))
         if end == self.at:
             return None
@@ -231,7 +231,7 @@ def test_stream_survives_broker_restart(tmp_path: Path) -> None:
 
 
 def test_unsupported_stream_option_fails(cluster: Cluster) -> None:
-    """Said by the reader's first answer, because Spark hides an error of `streamReader` itself."""
+    """The reader's first call fails, because Spark hides an error of `streamReader` itself."""
     refused = stream(cluster, endingOffsets="latest")
     for ask in (refused.initialOffset, lambda: refused.latestOffset({}, ReadAllAvailable())):
         with pytest.raises(

@@ -1,4 +1,4 @@
-"""The snippets of docs/pipelines.md, run one after the other; and what the page says of commands."""
+"""The snippets of docs/pipelines.md run in order, and the commands that it names exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example pipelines, each against a plain Python computation, with a driver that dies in the middle."""
+"""Example pipelines equal a plain Python computation when the driver is killed halfway."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_example_equals_plain_python_after_kills(name: str, spark_kafka: SparkKa
 
 
 def load(folder: Path) -> Any:
-    """An example's tests, which import `pipeline` from their own folder."""
+    """Import an example's tests, which import `pipeline` from their own folder."""
     sys.path.insert(0, str(folder))
     try:
         found = importlib.util.spec_from_file_location(f"example_{folder.name}", folder / "test_pipeline.py")

@@ -1,4 +1,4 @@
-"""Filters narrow what is read, and a DataFrame that is used again in another way still has all its rows."""
+"""Filters limit the rows read, and a DataFrame reused in another query still returns all its rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_pushed_filters_limit_rows_read(spark: SparkSession, frame: DataFrame) -
 
 
 def scanned(frame: DataFrame) -> list[set[str]]:
-    """The columns that each scan of a query reads."""
+    """Return the columns that each scan of a query reads."""
     leaves = frame._jdf.queryExecution().optimizedPlan().collectLeaves()
     outputs = [leaves.apply(at).output() for at in range(leaves.size())]
     return [{output.apply(at).name() for at in range(output.size())} for output in outputs]
@@ -184,7 +184,7 @@ def test_rows_are_correct_when_spark_pushes_filters(spark: SparkSession, frame: 
 
 
 def test_unsupported_filter_is_not_pushed(frame: DataFrame) -> None:
-    """It knows no time after the year 9999 and none before the first: Spark does."""
+    """Python's datetime covers years 1 to 9999; Spark's timestamps exceed both."""
     assert frame.filter("timestamp < timestamp'+20000-01-01 00:00:00' AND partition = 1").count() == ROWS // 2
     assert frame.filter("timestamp < timestamp'-0100-01-01 00:00:00'").count() == 0
 

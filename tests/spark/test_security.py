@@ -1,4 +1,4 @@
-"""Spark writes to and reads from a cluster that asks for a login over TLS, with the options of Kafka's clients."""
+"""Spark writes and reads over SASL_SSL with the options of Kafka's clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session: which interpreter workers run, and where they take pyspark from."""
+"""The session: the interpreter of workers, and where they import pyspark from."""
 
 from __future__ import annotations
 

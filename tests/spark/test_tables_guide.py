@@ -1,4 +1,4 @@
-"""Every block of Python in docs/spark.md runs, in order, as one program, against a cluster of its own."""
+"""The Python blocks of docs/spark.md run in order, as one program, against a new cluster."""
 
 from __future__ import annotations
 

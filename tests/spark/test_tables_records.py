@@ -1,4 +1,4 @@
-"""System tables of a Kafka 4.3.1 directory, held to what Kafka's admin client said of it; events and captures."""
+"""System tables of a Kafka 4.3.1 directory equal Kafka's admin client; tables of events and captures."""
 
 from __future__ import annotations
 

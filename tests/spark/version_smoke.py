@@ -1,6 +1,6 @@
-"""What must work on another version of pyspark: `python -m tests.spark.version_smoke SPEC`, which prints the findings.
+"""Smoke test for other pyspark versions: `python -m tests.spark.version_smoke SPEC` prints the results.
 
-Run with that version first on PYTHONPATH; the session's rows and refusals are judged by whoever started it.
+Run with that version first on PYTHONPATH; the calling test checks the printed rows and errors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPARKS_LIMIT = (
 
 
 def stream(spark: Any, spec: dict[str, str], topic: str) -> None:
-    """Copy the topic, exactly once."""
+    """Copy the topic with the exactly-once sink."""
     rows = spark.readStream.format("ottla").option("kafka.bootstrap.servers", spec["bootstrap"])
     rows = rows.option("subscribe", "orders").option("startingOffsets", "earliest").load()
     query = (
@@ -39,7 +39,7 @@ def stream(spark: Any, spec: dict[str, str], topic: str) -> None:
 
 
 def streams(spark: Any, spec: dict[str, str], topic: str) -> None:
-    """The same, begun anew when a busy machine was slower than Spark allows: what was copied stays copied once."""
+    """Run `stream`; restart it if Spark times out on a busy machine, which must not duplicate rows."""
     for start in range(1, STARTS + 1):
         try:
             stream(spark, spec, topic)
@@ -51,7 +51,7 @@ def streams(spark: Any, spec: dict[str, str], topic: str) -> None:
 
 
 def main(spec: dict[str, str]) -> None:
-    """Read both ways, filter one table twice, write, stream, export."""
+    """Read both formats, filter one table twice, write, stream and export."""
     spark = session("versions", master="local[2]", config=SETTINGS)
     spark.sparkContext.setLogLevel("ERROR")
     found: dict[str, Any] = {"version": spark.version}

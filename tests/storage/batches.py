@@ -13,7 +13,7 @@ def batch(
     keys: list[bytes | None] | None = None,
     **options: int | bool,
 ) -> bytearray:
-    """One batch with a record for each value."""
+    """Return one batch with a record for each value."""
     records = [
         Record(
             0,
@@ -27,7 +27,7 @@ def batch(
 
 
 def values(data: bytes) -> list[tuple[int, bytes | None]]:
-    """Offset and value of every data record in some batches, whose CRCs must be right."""
+    """Return offset and value of every data record; check the CRCs."""
     found = []
     for header in checked(data):
         if not header.is_control:

@@ -28,7 +28,7 @@ def clock() -> VirtualClock:
 
 @pytest.fixture(params=["memory", "real"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -> Iterator[tuple[Disk, str]]:
-    """A disk and a folder on it, for what must hold on every disk."""
+    """Return a disk and a folder on it; the test runs on every kind of disk."""
     disk: Disk
     if request.param == "memory":
         disk = MemoryDisk(clock=clock)
@@ -41,7 +41,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -
 
 
 class Opener:
-    """Opens logs on a disk the way a broker would, one life after the other."""
+    """Open logs on a disk as a broker does, restart after restart."""
 
     def __init__(self, disk: Disk, clock: VirtualClock, root: str) -> None:
         self.disk = disk

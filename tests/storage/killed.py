@@ -1,10 +1,10 @@
-"""Kills a process (SIGKILL) in the middle of appends, rolls, compaction and metadata snapshots, and looks what is left.
+"""Kill a process (SIGKILL) during appends, rolls, compaction and metadata snapshots, and check its directory.
 
     python -m tests.storage.killed [--kills N] [--seed S]
 
-A child works on a real directory and tells on a pipe what it begins and what it has done; that is the acknowledgement.
-The parent picks a kind of work, kills the child when it has begun it for the nth time, opens the directory as the next
-start would, and holds it to everything that was acknowledged.
+A child works on a real directory and reports on a pipe each step begun and done; a report is the acknowledgement.
+The parent picks a kind of work, kills the child when it begins that for the nth time, opens the directory as the next
+start would, and checks everything that was acknowledged.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ KINDS = {"append": 300, "roll": 6, "clean": 4, "snapshot": 4, "checkpoint": 4, "
 
 
 class Opened:
-    """The directory as a broker's start finds it."""
+    """The directory as a broker opens it at start."""
 
     def __init__(self, path: str, life: int) -> None:
         self.directory = LogDirectory(RealDisk(), VirtualClock(1_700_000_000_000 + life), SeededRandom(life), path)
@@ -70,7 +70,7 @@ class Opened:
 
 
 def live(path: str, life: int, seed: int, say: Callable[[str], None]) -> None:
-    """What the child does until it is killed."""
+    """Run the child's work until it is killed."""
     say("begin start")
     opened = Opened(path, life)
     directory, metadata = opened.directory, opened.metadata
@@ -112,7 +112,7 @@ def digest(value: bytes | None) -> str:
 
 
 class Ledger:
-    """What was acknowledged so far."""
+    """Everything acknowledged so far."""
 
     def __init__(self) -> None:
         self.kept: dict[int, str] = {}
@@ -129,7 +129,7 @@ class Ledger:
             self.topics.add(words[1])
 
     def check(self, path: str, life: int) -> None:
-        """Check that small files are whole and that every acknowledged record is where it was."""
+        """Check that small files are complete and that every acknowledged record is at its offset."""
         for file in Path(path).glob("*/" + PARTITION_METADATA):
             decode_partition_metadata(file.read_bytes())  # Kafka dies at an empty one
         for name in CHECKPOINTS:
@@ -153,7 +153,7 @@ class Ledger:
 
 
 def contents(log: Log, offset: int) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of all records from an offset on, whose CRCs must be right."""
+    """Return offset, key and value of all records from an offset on; check the CRCs."""
     found: list[tuple[int, bytes | None, bytes | None]] = []
     while offset < log.high_watermark:
         result = log.read(offset, 1 << 20)
@@ -167,7 +167,7 @@ def contents(log: Log, offset: int) -> list[tuple[int, bytes | None, bytes | Non
 
 
 def run_child(path: str, life: int, seed: int, kind: str, count: int, ledger: Ledger) -> None:
-    """One life: kill it when it has begun `kind` for the `count`th time, and hear what it said until then."""
+    """Run a child, kill it when it begins `kind` for the `count`th time, and return its reports."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -193,7 +193,7 @@ def run_child(path: str, life: int, seed: int, kind: str, count: int, ledger: Le
 
 
 def run(kills: int, seed: int, path: str) -> Counter[str]:
-    """Kill so often; how often during what."""
+    """Kill so many children; return the number of kills by kind of work."""
     chance = random.Random(seed)
     ledger = Ledger()
     killed: Counter[str] = Counter()

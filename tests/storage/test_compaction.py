@@ -69,7 +69,7 @@ def put(log: Log, key: str, value: str | None, **options: int) -> int:
 
 
 def roll(log: Log) -> None:
-    """Close the active segment and let it become durable: only then may it be cleaned."""
+    """Roll the active segment and sync it, so that it may be cleaned."""
     log.roll()
     assert isinstance(log.env.clock, VirtualClock)
     log.env.clock.advance(0)
@@ -263,7 +263,7 @@ def test_cleaning_merges_small_segments(opener: Opener) -> None:
 
 @dataclass
 class Model:
-    """What a compacted log must still say: for each key the last value, and for each offset what was written there."""
+    """The expected contents: the last value of each key, and the record written at each offset."""
 
     written: dict[int, tuple[bytes, bytes | None]] = field(default_factory=dict)
     latest: dict[bytes, int] = field(default_factory=dict)

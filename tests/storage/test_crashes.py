@@ -1,6 +1,6 @@
-"""Logs on a disk that crashes, loses power, fills up and fails. Each seed is one run; a failure names it.
+"""Logs on a disk that crashes, loses power, fills up and fails. Each seed is one run; a failure names its seed.
 
-OTTLA_SIMULATION_SEEDS=1000 makes the runs many; OTTLA_SIMULATION_FIRST_SEED=n starts them elsewhere.
+OTTLA_SIMULATION_SEEDS=1000 sets the number of seeds, OTTLA_SIMULATION_FIRST_SEED=n the first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Entry = tuple[bytes | None, bytes | None]
 
 @dataclass
 class History:
-    """What happened to one partition, as its clients know it."""
+    """The history of one partition as its clients saw it."""
 
     written: dict[int, Entry] = field(default_factory=dict)  # data records by offset
     in_flight: list[Entry] = field(default_factory=list)  # of an append that has not returned
@@ -45,7 +45,7 @@ class History:
 
 
 class Run:
-    """A broker's life after life on one disk."""
+    """Restarts of a broker on one disk."""
 
     def __init__(self, seed: int, *, compact: bool = False) -> None:
         self.chance = random.Random(seed)
@@ -112,7 +112,7 @@ class Run:
             log.flush(done)
 
     def live(self, actions: int) -> None:
-        """Do things until something breaks or enough was done."""
+        """Run random operations until a fault or the last step."""
         directory = self.start()
         for _ in range(actions):
             partition = self.chance.choice(self.partitions)
@@ -141,7 +141,7 @@ class Run:
         self.clock.run_until_idle()
 
     def check(self, *, at_least: str) -> None:
-        """Everything that must hold after a restart, and take over what was found as the new truth."""
+        """Check the invariants after a restart; continue with the recovered contents as expected ones."""
         directory = self.directory
         assert directory is not None
         for partition in self.partitions:
@@ -170,7 +170,7 @@ class Run:
             self.check_producers(log, history, floor)
 
     def check_producers(self, log: Log, history: History, floor: int) -> None:
-        """The last batch of each producer, if it survived, is known as a duplicate. New lives have new producers."""
+        """Check that the last surviving batch of each producer is a duplicate. Each restart uses new producers."""
         for producer, (next_sequence, offset, batch) in history.sequences.items():
             entry = log.producers.producers.get(producer)
             if offset >= (floor if self.compact else history.end):
@@ -184,7 +184,7 @@ class Run:
 
 
 def contents(log: Log) -> dict[int, Entry]:
-    """All data records of a log; every batch must be whole, with the right CRC."""
+    """Return all data records of a log; check that every batch is complete with a valid CRC."""
     found: dict[int, Entry] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:

@@ -1,4 +1,4 @@
-"""A log directory that Apache Kafka wrote, held against what Kafka's own tools say about it."""
+"""A log directory written by Apache Kafka, compared with the output of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COMPACTED = ("compacted-0", "compacted-transactional-0")
 
 
 def files(*suffixes: str) -> list[str]:
-    """The fixture's files that end so, by their path in the directory."""
+    """Return the fixture's files with a suffix, by their path in the directory."""
     return sorted(
         str(path.relative_to(DATA))
         for path in DATA.rglob("*")
@@ -51,7 +51,7 @@ def files(*suffixes: str) -> list[str]:
 
 @cache
 def dump(name: str) -> dict[str, list[str]]:
-    """What DumpLogSegments printed, by file."""
+    """Return the output of DumpLogSegments by file."""
     found: dict[str, list[str]] = {}
     for line in gzip.decompress((KAFKA / "dumps" / name).read_bytes()).decode().splitlines():
         if line.startswith("Dumping "):
@@ -77,7 +77,7 @@ def config_for(topic: str) -> LogConfig:
 
 
 def copy_to_memory(keep: Callable[[str], bool] = lambda name: True) -> tuple[MemoryDisk, VirtualClock]:
-    """The fixture's directory on a disk of its own, at the time of its capture."""
+    """Copy the fixture's directory to a new disk whose clock is at the time of its capture."""
     clock = VirtualClock(CAPTURED_MS)
     disk = MemoryDisk(clock=clock)
     disk.make_dirs("/data")
@@ -211,7 +211,7 @@ def test_batches_equal_kafkas_dump(path: str) -> None:
 
 
 def read_log(log: Log) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Every record of a log as the fixture's consumer lists it, and whether read_committed would show it."""
+    """Return every record of a log in the fixture's format, and whether read_committed returns it."""
     offset = log.log_start_offset
     aborted = log.aborted_transactions(offset, log.log_end_offset)
     while offset < log.log_end_offset:

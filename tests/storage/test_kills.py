@@ -1,4 +1,4 @@
-"""A few kills of a real process; `python -m tests.storage.killed` makes hundreds."""
+"""A few kills of a real process; `python -m tests.storage.killed` runs hundreds."""
 
 from __future__ import annotations
 

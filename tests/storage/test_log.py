@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_all(log: Log, start: int | None = None, max_bytes: int = 1 << 30) -> list[tuple[int, bytes | None]]:
-    """Every record that a consumer sees, fetch by fetch."""
+    """Return every record that a consumer reads, fetch by fetch."""
     offset = log.log_start_offset if start is None else start
     found = []
     while offset < log.high_watermark:

@@ -1,4 +1,4 @@
-"""Removing single records: offsets stay, all other records too, and the directory verifies afterwards."""
+"""Removal of single records keeps offsets and all other records, and the directory verifies afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start makes of what it finds: torn tails, half-done swaps, missing files, directories made by hand."""
+"""Recovery at start: torn tails, interrupted swaps, missing files, directories that no broker wrote."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_old_message_formats_are_recovered_and_served(opener: Opener) -> None:
 
 
 def crash_in_swap(opener: Opener, stop_before: int) -> tuple[list[tuple[int, bytes | None]], list[str]]:
-    """Compact a log and stop before the n-th change of a name in the swap; what it held and its names then."""
+    """Compact a log and stop before the n-th rename of the swap; return its contents and file names."""
     directory, log = open_directory(opener, LogConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.01))
     for round_ in range(3):
         for key in "abc":

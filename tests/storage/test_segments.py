@@ -1,4 +1,4 @@
-"""When segments roll, go, and come back."""
+"""Segments: rolling, retention, deletion, truncation."""
 
 from __future__ import annotations
 

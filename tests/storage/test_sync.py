@@ -1,4 +1,4 @@
-"""With sync the high watermark waits for the disk; a disk that fails ends its directory."""
+"""With sync, the high watermark waits for fsync; a failed fsync takes the directory offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListOffsets' questions: by time, earliest, latest, the largest timestamp."""
+"""ListOffsets lookups: by timestamp, earliest, latest, max timestamp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification and repair: what is right passes, each kind of damage is found where it is, and mending mends."""
+"""Verification and repair: valid directories pass, each kind of damage is located, repair removes it."""
 
 from __future__ import annotations
 

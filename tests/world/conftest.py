@@ -31,7 +31,7 @@ def disk(request: pytest.FixtureRequest) -> Iterator[Disk]:
 
 @pytest.fixture
 def root(disk: Disk, tmp_path: Path) -> str:
-    """A folder that exists on the disk under test."""
+    """Return an existing folder on the disk under test."""
     path = tmp_path.as_posix()
     disk.make_dirs(path)
     return path

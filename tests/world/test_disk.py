@@ -1,4 +1,4 @@
-"""What every disk must do, run against the real one and each simulated one."""
+"""The contract of `Disk`, run against the real disk and each simulated disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the simulated disk fails. Each seed is one run; a failure names it."""
+"""Faults of the simulated disk. Each seed is one run; a failure names its seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEDS = range(200)
 
 
 def made(seed: int) -> FaultyDisk:
-    """A disk with one durable folder."""
+    """Return a disk with one durable folder."""
     disk = FaultyDisk(SeededRandom(seed))
     disk.make_dirs("/d")
     disk.sync_dir("/")

@@ -1,4 +1,4 @@
-"""What only the machine's own disk does: partial writes, group commit, failed syncs, locks between processes."""
+"""RealDisk: partial writes, group commit, failed syncs, locks between processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAIT = 60
 
 
 class Syncs:
-    """Takes the place of the system call: counts, can hold the first call and fail for some files."""
+    """A replacement of fsync that counts calls, can block the first one and fails for some files."""
 
     def __init__(self) -> None:
         self.calls: list[int] = []

@@ -1,4 +1,4 @@
-"""The machine's sockets, on asyncio's own loop and on uvloop."""
+"""Real sockets, on asyncio's loop and on uvloop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Callable[[LoopTransport], C
 
 
 class Echo(asyncio.Protocol):
-    """Sends back what it gets, in capitals."""
+    """A protocol that returns received bytes in upper case."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's have the shape, not the base class
@@ -49,7 +49,7 @@ class Echo(asyncio.Protocol):
 
 
 class Collect(asyncio.BufferedProtocol):
-    """Keeps what it gets, through a small buffer of its own."""
+    """A buffered protocol that collects received bytes through a small buffer."""
 
     def __init__(self, expected: int) -> None:
         self.buffer = bytearray(1_000)
@@ -189,7 +189,7 @@ def test_tls_connection_carries_bytes(run: Any, tmp_path: Path) -> None:
 
 
 def _contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server with a certificate of its own for localhost, and a client that trusts it."""
+    """Return TLS contexts: a server with a self-signed certificate for localhost, and a client that trusts it."""
     x509 = pytest.importorskip("cryptography.x509")
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

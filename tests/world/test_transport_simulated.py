@@ -1,4 +1,4 @@
-"""The network in memory. Every test holds for many seeds; most drive the clock and have no loop at all."""
+"""The simulated network. Tests run with many seeds; most advance the clock without an event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEEDS = range(30)
 
 
 class Recorder(asyncio.Protocol):
-    """Writes down what happens to it."""
+    """A protocol that records its callbacks."""
 
     def __init__(self) -> None:
         self.transport: SimulatedConnection
@@ -53,7 +53,7 @@ class Recorder(asyncio.Protocol):
 
 
 class Buffered(Recorder, asyncio.BufferedProtocol):
-    """The same through `get_buffer`, with a small buffer."""
+    """A Recorder that receives through `get_buffer` with a small buffer."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         assert sizehint > 0
@@ -96,7 +96,7 @@ class Net:
 
 
 def _finish(coroutine: Any) -> Any:
-    """The result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that never suspends."""
     with pytest.raises(StopIteration) as caught:
         coroutine.send(None)
     return caught.value.value

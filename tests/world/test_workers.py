@@ -1,4 +1,4 @@
-"""Slow work leaves the loop and its result comes back on it."""
+"""Workers run slow work outside the loop and call back on the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of configs: the four operations, and the refusals that Apache Kafka 4.3.1 gave in the same words."""
+"""Config changes: the four operations, and errors with the messages of Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 

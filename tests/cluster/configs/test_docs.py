@@ -1,4 +1,4 @@
-"""The page of configs is what the table says, and each text is a sentence of our own."""
+"""The page of configs is current, and each config has one sentence of documentation."""
 
 from __future__ import annotations
 

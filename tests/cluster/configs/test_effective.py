@@ -1,4 +1,4 @@
-"""Effective values and their sources, held to what Apache Kafka 4.3.1 answered on the same settings."""
+"""Effective values and their sources equal those of Apache Kafka 4.3.1 with the same settings."""
 
 from __future__ import annotations
 

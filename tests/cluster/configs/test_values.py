@@ -1,4 +1,4 @@
-"""Values as Kafka's ConfigDef parses and refuses them; the expected texts were printed by Kafka 4.3.1's classes."""
+"""Config values are parsed and refused as by Kafka's ConfigDef; Kafka 4.3.1 printed the expected texts."""
 
 from __future__ import annotations
 
